@@ -87,10 +87,10 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
     )
     from .intercept.interfaces import (
         ConsumerInterceptor as ConsumerInterceptor,
+        OutgoingMessage as OutgoingMessage,
         ProducerInterceptor as ProducerInterceptor,
         ReaderInterceptor as ReaderInterceptor,
     )
-    from .intercept.outgoing import OutgoingMessage as OutgoingMessage
     from .key_shared.consumer import (
         MisroutedMessageWarning as MisroutedMessageWarning,
         RangeConsumer as RangeConsumer,
@@ -169,8 +169,7 @@ _HOMES = {
         ),
         "ids.message_id": "ChunkMessageId MessageId",
         "ids.position": "Position position_after",
-        "intercept.interfaces": "ConsumerInterceptor ProducerInterceptor ReaderInterceptor",
-        "intercept.outgoing": "OutgoingMessage",
+        "intercept.interfaces": "ConsumerInterceptor OutgoingMessage ProducerInterceptor ReaderInterceptor",
         "key_shared.consumer": "MisroutedMessageWarning RangeConsumer",
         "key_shared.coverage": "KeyCover UncoveredSlotsWarning key_cover",
         "key_shared.hash_ranges": "KeyHashRange KeyHashRanges",

@@ -1,4 +1,4 @@
-"""Steps in a loop: each call is awaited if it can be; see `pulsar_ext.process.driving`."""
+"""Steps in a loop: each call is awaited if it can be; see `pulsar_ext.process.processing`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._cancellation import is_own_cancellation
 
 if TYPE_CHECKING:
-    from pulsar_ext.process.driving import Steps
+    from pulsar_ext.process.processing import Steps
 
 __all__ = ["drive"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS
-from pulsar_ext.process.begun_batches import BegunBatches
+from pulsar_ext.process.processing import BegunBatches
 
 from ._driving import drive
 from ._loop_bridge import running_loop_bridge
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pulsar_ext.message import Message
-    from pulsar_ext.process.handling import Handling
+    from pulsar_ext.process.processing import Handling
 
 __all__ = ["Run", "finish_batches"]
 

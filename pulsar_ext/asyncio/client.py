@@ -18,9 +18,7 @@ from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.opening import ReplierOptions
-from pulsar_ext.request.reply_producers import ReplyProducers
-from pulsar_ext.request.replying import Replying
+from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
 from pulsar_ext.schema.choice import with_schema
 
 from ._consumer_events import LoopEvents

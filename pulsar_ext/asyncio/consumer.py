@@ -18,7 +18,7 @@ from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.scope import ScopeCore
 from pulsar_ext.process.actions import Redeliver
-from pulsar_ext.process.handling import Handling
+from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
 from ._blocking_receiver import BlockingReceiver

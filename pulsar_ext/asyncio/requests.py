@@ -12,10 +12,9 @@ from .errors import translated, translating
 
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
-    from pulsar_ext.request.correlations import Exchange
     from pulsar_ext.request.envelope import Answer
-    from pulsar_ext.request.reply_producers import ReplyProducers
-    from pulsar_ext.request.replying import Replying
+    from pulsar_ext.request.replier import Replying, ReplyProducers
+    from pulsar_ext.request.requester import Exchange
     from pulsar_ext.request.requester import Requester as BlockingRequester
 
     from ._executor import Executor

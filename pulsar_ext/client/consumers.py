@@ -18,7 +18,7 @@ from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.chain import look_after
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.policy import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class

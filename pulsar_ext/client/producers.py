@@ -17,15 +17,10 @@ from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
 from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
-from pulsar_ext.dedup.dispatch import DedupDispatcher
-from pulsar_ext.dedup.duplicates import DuplicateCheck
-from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
-from pulsar_ext.dedup.recall import Recall
-from pulsar_ext.dedup.sender import DedupSender
+from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments, open_surely
+from pulsar_ext.dedup.sender import DedupDispatcher, DedupSender, DuplicateCheck
 from pulsar_ext.errors import InvalidUse, ProducerBroken
-from pulsar_ext.intercept.chain import ProducerChain
-from pulsar_ext.intercept.partitions import look_after
-from pulsar_ext.intercept.sender import InterceptedSender
+from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, look_after
 from pulsar_ext.message import Received, adopt_message
 from pulsar_ext.produce.batch import BatchingConfig
 from pulsar_ext.produce.batching import BatchingSender, SeparatedSender, batching_for_keys, mixed_key_check

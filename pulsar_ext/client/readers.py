@@ -17,7 +17,7 @@ from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.chunks.leftovers import ends_in_a_half
 from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.chain import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader

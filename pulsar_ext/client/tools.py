@@ -16,10 +16,8 @@ from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
 from pulsar_ext.look.survey import survey
 from pulsar_ext.reader import Reader
 from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.opening import ReplierOptions, RequesterOptions
-from pulsar_ext.request.replier import Replier
-from pulsar_ext.request.replying import Replying
-from pulsar_ext.request.requester import Requester
+from pulsar_ext.request.replier import Replier, ReplierOptions, Replying
+from pulsar_ext.request.requester import Requester, RequesterOptions
 from pulsar_ext.skip.message_id_after import message_id_after
 from pulsar_ext.skip.skipper import Skipper, SkipResult
 

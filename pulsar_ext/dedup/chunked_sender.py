@@ -29,8 +29,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 from pulsar_ext.produce.sender import close_quietly
 
 from .patience import Patience
-from .room import NO_ROOM
-from .sender import DedupSender
+from .sender import NO_ROOM, DedupSender
 from .sequence_ids import Standing
 from .stored import is_whole
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext.admin import PulsarAdmin
 
-    from .dispatch import DedupDispatcher
+    from .sender import DedupDispatcher
 
 __all__ = ["ChunkRecovery", "ChunkedSender"]
 

@@ -19,7 +19,7 @@ from faststream.middlewares import AckPolicy
 from pulsar_ext._native.results import POLL_MILLIS, raise_result
 from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
-from pulsar_ext.process.begun_batches import BegunBatches
+from pulsar_ext.process.processing import BegunBatches
 
 from .message import PulsarMessage, Raw, Rejection, each_of, have_again
 from .options import check_consumer_options

@@ -14,7 +14,7 @@ from .instruments import fail
 
 if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.intercept.outgoing import OutgoingMessage
+    from pulsar_ext.intercept.interfaces import OutgoingMessage
 
     from .instruments import Instruments
 

@@ -1,38 +1,210 @@
-"""`process()` of the blocking client: handlers on threads, fed by the thread that calls it."""
+"""`process()` of the blocking client: handlers on threads, fed by the thread that calls it.
+
+`Handling` (pure) has the steps from a received message to its acknowledgement, for the blocking and the awaited client:
+a generator of calls, whose results or errors are sent back into it. `drive()` drives it on a thread,
+`asyncio/_driving.py` in a loop.
+
+`BegunBatches` (pure) are batches whose first messages were handled when something ended `process()`. A broker that
+keeps only whole batches redelivers every message of such a batch. So the rest of the batch, which is in the receiver
+queue already, is handled before `process()` returns.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import threading
 import time
 from _thread import start_new_thread
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.termination import at_termination
+from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.message import handled_in
 from pulsar_ext.redelivery.letters import Reconsuming
 from pulsar_ext.schema.typed import T
 
-from .actions import Redeliver
-from .begun_batches import BegunBatches
-from .driving import drive
-from .handling import Handling
+from .actions import Acknowledge, Action, Redeliver, check_action, check_on_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pulsar_ext.message import Message
 
-    from .actions import Action
 
-__all__ = ["Processing"]
+Steps = Generator[Callable[[], Any], Any, None]
+
+
+def drive(steps: Steps) -> None:
+    """Make each call; what the steps do not catch is raised."""
+    result, error = None, None
+    while True:
+        try:
+            step = steps.send(result) if error is None else steps.throw(error)
+        except StopIteration:
+            return
+        result, error = None, None
+        try:
+            result = step()
+            if isawaitable(result):
+                getattr(result, "close", lambda: None)()
+                raise InvalidUse("An async function was called, which only pulsar_ext.asyncio awaits.")  # noqa: TRY301
+        except BaseException as raised:  # noqa: BLE001  # the steps decide
+            error = raised
+
+
+_log = logging.getLogger("pulsar_ext")
+_AGAIN = Redeliver()
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What `process()` was asked for.
+
+    Args:
+        handler: is given each message.
+        concurrency: how many messages are handled at once, 1 or more.
+        on_error: what becomes of a message whose handler raised: an action, or a function of the message and the error
+            that gives one.
+        has_letters: whether the consumer has retry letters.
+        batch_timeout_ms: how long the rest of a batch that was begun is handled after the end, in milliseconds.
+
+    Raises:
+        InvalidUse: one of them is not valid.
+    """
+
+    handler: Callable[[Message], Any]
+    concurrency: int
+    on_error: Action | Callable[[Message, Exception], Any]
+    has_letters: bool
+    batch_timeout_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if not callable(self.handler):
+            raise InvalidUse(f"handler is expected to be a function of a message, not {self.handler!r}.")
+        if type(self.concurrency) is not int or self.concurrency < 1:
+            raise InvalidUse(f"concurrency is expected to be an int, 1 or more, not {self.concurrency!r}.")
+        check_on_error(self.on_error, has_letters=self.has_letters)
+        if type(self.batch_timeout_ms) is not int or self.batch_timeout_ms < 0:
+            raise InvalidUse(
+                f"batch_timeout_ms must be an int >= 0, got {self.batch_timeout_ms!r}; nothing was received."
+            )
+
+    def steps(self, consumer: Any, message: Message) -> Steps:
+        """Give the steps of one message: its handler, and what becomes of it then.
+
+        Whatever fails, the message is acknowledged, sent on, or comes again. The steps raise only what ends a program,
+        such as `SystemExit`, or a cancellation.
+        """
+        action: Action = Acknowledge()
+        try:
+            try:
+                with handled_in(message):
+                    yield partial(self.handler, message)
+            except Exception as error:  # noqa: BLE001  # whatever it is, something has to become of the message
+                if callable(self.on_error):
+                    chosen = yield partial(self.on_error, message, error)
+                    action = check_action(chosen, has_letters=self.has_letters)
+                else:
+                    action = self.on_error
+                    _log.error("A handler raised; %r for %r", action, message.message_id(), exc_info=error)
+            yield partial(action.settle, consumer, message)
+        except pulsar.AlreadyClosed:  # the consumer, or what sends its letters
+            yield from self.refused(consumer, message)
+        except Exception:  # noqa: BLE001  # the application's on_error, or a letter that was not persisted
+            _log.exception("%r failed; its message %r is delivered again", self.on_error, message.message_id())
+            yield from self.refused(consumer, message)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self.refused(consumer, message)
+            raise
+
+    def refused(self, consumer: Any, message: Message) -> Steps:
+        """Give the steps of a message that no handler is begun for, or ends for: it comes again."""
+        with suppress(pulsar.AlreadyClosed):
+            try:
+                yield partial(_AGAIN.settle, consumer, message)
+            except pulsar.AlreadyClosed:
+                raise
+            except Exception:  # noqa: BLE001  # the subscription's backoff, for one that came so often
+                _log.exception("%r is delivered again as one that came once", message.message_id())
+                yield partial(consumer.negative_acknowledge, message.message_id())
+
+
+class BegunBatches:
+    """The last message that was received of each topic and partition, and how long the rest of its batch is handled.
+
+    Args:
+        timeout_ms: the longest time after the end in which messages are received, in milliseconds; 0 for none.
+        ask: begins to ask if the broker keeps acknowledgements inside batches, waits for nothing, and passes the answer
+            to the function that it is given, None if it is not known. Called once, and only if a batch is open.
+    """
+
+    def __init__(self, timeout_ms: int, ask: Callable[[Callable[[bool | None], None]], object]) -> None:
+        self._timeout_seconds, self._ask = timeout_ms / 1000, ask
+        self._last: dict[str, Any] = {}
+        self._deadline: float | None = None
+        self._is_over = timeout_ms == 0
+
+    def note(self, message: Message) -> bool:
+        """Note a message that was received: the messages of one batch arrive one after the other.
+
+        Returns:
+            If it is to be handled. After the end, a message of another entry shows that compaction removed the last
+            messages of the batch before it: that batch is over, and this message was not begun.
+        """
+        topic, inner_id = message.topic_name(), message.inner.message_id()
+        last = self._last.get(topic)
+        if self._deadline is not None and last is not None and _goes_on(last) and not _is_same_entry(last, inner_id):
+            del self._last[topic]
+            return False
+        self._last[topic] = inner_id
+        return True
+
+    def give_up(self) -> None:
+        """Leave the rest of each batch to a redelivery."""
+        self._is_over = True
+
+    def seconds_left(self, now: float) -> float:
+        """Return how long messages are still received after the end; 0.0 if no more are.
+
+        Args:
+            now: the time, in seconds of `time.monotonic()`.
+        """
+        if self._is_over or not any(map(_goes_on, self._last.values())):
+            return 0.0
+        if self._deadline is None:
+            self._deadline = now + self._timeout_seconds
+            self._ask(self._answer)
+        return max(self._deadline - now, 0.0)
+
+    def _answer(self, keeps_indexes: bool | None) -> None:
+        if keeps_indexes:
+            self.give_up()
+
+
+def _goes_on(inner_id: Any) -> bool:
+    """Return if more messages of the batch follow a message, by its C++ id."""
+    data = decode(inner_id.serialize())
+    return 0 <= data.batch_index < data.batch_size - 1
+
+
+def _is_same_entry(one: Any, other: Any) -> bool:
+    one, other = decode(one.serialize()), decode(other.serialize())
+    return (one.ledger_id, one.entry_id) == (other.ledger_id, other.entry_id)
+
 
 _REDELIVER = Redeliver()
 

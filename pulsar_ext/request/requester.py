@@ -1,4 +1,8 @@
-"""Requesters of the blocking client: a producer of requests, and a thread that takes the replies."""
+"""Requesters of the blocking client: a producer of requests, and a thread that takes the replies.
+
+`Exchange` and `Correlations` (pure) decide which replies belong to which request, and when a request has all of them.
+`RequesterOptions` has the arguments of the producer and the consumer, for the awaited client too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,9 @@ import contextlib
 import logging
 import threading
 import time
+import uuid
+import weakref
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,18 +20,185 @@ import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.results import AlreadyClosed, exception_of
+from pulsar_ext.errors import InvalidUse, NoReply, RequestFailed
+from pulsar_ext.ids.topic_name import TopicName
 
-from .correlations import Correlations, Exchange, check_request
-from .envelope import request_properties
+from .envelope import Reply, request_properties
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
     from pulsar_ext.message import Message
 
-    from .opening import RequesterOptions
 
-__all__ = ["Replies", "Requester"]
+class Exchange:
+    """One request, and the replies to it.
+
+    A replier that died amid its replies has its request come to another one, which begins anew: a reply of the same
+    replier with the same index is the same reply.
+
+    Args:
+        deliver: is given what comes for this request, a message or an error, on any thread.
+        topic: of the request.
+        repliers: how many repliers have to end their replies; None if nobody knows.
+        timeout_ms: how long all of it may take, in milliseconds.
+    """
+
+    def __init__(
+        self, deliver: Callable[[Message | BaseException], object], topic: str, repliers: int | None, timeout_ms: int
+    ) -> None:
+        self.correlation_id = uuid.uuid4().hex
+        self.deliver = deliver
+        self.timeout_ms = timeout_ms
+        self._topic, self._repliers = topic, repliers
+        self._seen: dict[str, set[int]] = {}
+        self._counts: dict[str, int] = {}
+        self.is_done = False
+        """Whether nothing more is waited for."""
+
+    def take(self, came: Message | BaseException) -> Message | None:
+        """Take what was delivered; give the message if it is a reply to hand out.
+
+        Raises:
+            RequestFailed: a replier says that it failed; others may have more to say.
+            BaseException: the error that was delivered.
+        """
+        if isinstance(came, BaseException):
+            self.is_done = True
+            raise came
+        reply = Reply.of(came.properties())
+        if reply is None:
+            return None
+        seen = self._seen.setdefault(reply.replier, set())
+        is_new = reply.index is not None and reply.index not in seen
+        if reply.index is not None:
+            seen.add(reply.index)
+        if reply.error is not None:
+            self._counts[reply.replier] = 0
+        elif reply.count is not None:
+            self._counts[reply.replier] = reply.count
+        if self._repliers is not None:
+            ended = sum(len(self._seen[one]) >= count for one, count in self._counts.items())
+            self.is_done = ended >= self._repliers
+        if reply.error is not None:
+            raise RequestFailed(reply.error)
+        return came if is_new else None
+
+    def expire(self) -> None:
+        """End it: the time is over.
+
+        Raises:
+            NoReply: more was waited for.
+        """
+        self.is_done = True
+        if self._repliers is not None:
+            raise self.unanswered()
+
+    def unanswered(self) -> NoReply:
+        """Make the error of a request that was not answered, or not to the end."""
+        replies = sum(map(len, self._seen.values()))
+        came = f"{replies} replies came" if replies else "No reply came"
+        return NoReply(
+            f"{came} to the request on {self._topic} within {self.timeout_ms} ms, and more were waited for. It may "
+            "still be answered, or be under way: whether to ask again is for the application to know.",
+            topic=self._topic,
+            correlation_id=self.correlation_id,
+            replies=replies,
+        )
+
+
+class Correlations:
+    """The requests of one requester that wait for replies, weakly: whoever waits keeps its own."""
+
+    def __init__(self) -> None:
+        self._waiting: weakref.WeakValueDictionary[str, Exchange] = weakref.WeakValueDictionary()
+        self._is_closed = False
+
+    def begin(self, exchange: Exchange) -> None:
+        """Have replies delivered to a request.
+
+        Raises:
+            pulsar.AlreadyClosed: no more replies come.
+        """
+        self._waiting[exchange.correlation_id] = exchange
+        if self._is_closed:
+            raise _closed()
+
+    def hand_over(self, message: Any) -> None:
+        """Deliver a message to its request; one that nobody waits for is dropped."""
+        reply = Reply.of(message.properties())
+        waiting = None if reply is None else self._waiting.get(reply.correlation_id)
+        if waiting is not None:
+            waiting.deliver(message)
+
+    def close(self) -> None:
+        """Have every request that waits, and every later one, end with `AlreadyClosed`."""
+        self._is_closed = True
+        for known in self._waiting.valuerefs():
+            if (waiting := known()) is not None:
+                waiting.deliver(_closed())
+
+
+def check_request(repliers: Any, timeout_ms: Any) -> None:
+    """Refuse what a request cannot have.
+
+    Raises:
+        InvalidUse: there are no so many repliers, or there is no such time.
+    """
+    if repliers is not None and (type(repliers) is not int or repliers < 1):
+        raise InvalidUse(f"repliers is expected to be an int, 1 or more, or None, not {repliers!r}.")
+    if type(timeout_ms) is not int or timeout_ms < 1:
+        raise InvalidUse(f"timeout_ms is expected to be a whole number of milliseconds, 1 or more, not {timeout_ms!r}.")
+
+
+def _closed() -> Exception:
+    error: Exception = pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the requester, or its client, is closed.")
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class RequesterOptions:
+    """What a requester is made of; see `Client.requester()`.
+
+    Raises:
+        InvalidUse: one of them is not valid.
+    """
+
+    topic: str
+    reply_topic: str | None
+    subscription_name: str | None
+    timeout_ms: int
+    schema: Any
+    reply_schema: Any
+    producer_options: dict[str, Any]
+    _name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        check_request(None, self.timeout_ms)
+        TopicName.parse(self.topic)
+
+    @property
+    def replies(self) -> str:
+        """The topic of the replies: the given one, or one of this requester's own."""
+        return self.reply_topic or f"{TopicName.parse(self.topic)}-replies-{self._name}"
+
+    def producing(self) -> dict[str, Any]:
+        """Give the arguments of `create_producer()`."""
+        chunks = not self.producer_options.get("batching_enabled", False)
+        # No limit of what is pending: those who send requests limit them, and wait for the replies.
+        fixed = {"topic": self.topic, "schema": self.schema, "chunking_enabled": chunks, "max_pending_messages": 0}
+        return {**fixed, **self.producer_options}
+
+    def consuming(self) -> dict[str, Any]:
+        """Give the arguments of `subscribe()`."""
+        return {
+            "topic": self.replies,
+            "subscription_name": self.subscription_name or f"requester-{self._name}",
+            "schema": self.reply_schema,
+        }
+
 
 _OK = pulsar.Result.Ok
 _AGAIN_SECONDS = 1.0

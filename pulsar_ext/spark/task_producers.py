@@ -10,7 +10,7 @@ import numpy as np
 import pulsar
 import pyarrow as pa
 
-from pulsar_ext.dedup.recall import Recall
+from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.errors import AdminNotFound, InvalidUse, ProducerForgotten, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
 

@@ -13,7 +13,7 @@ import pulsar
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.chain import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.key_shared.hash_ranges import as_ranges
 from pulsar_ext.key_shared.key_encoding import KeyForms

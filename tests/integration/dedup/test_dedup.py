@@ -9,7 +9,7 @@ import pytest
 from stored import entries, read
 
 import pulsar_ext as pulsar
-from pulsar_ext.dedup.recall import Recall
+from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.dedup.stored import is_whole, stored_entry, tail
 
 BOTH_CLIENTS = True

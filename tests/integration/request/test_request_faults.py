@@ -98,7 +98,7 @@ def test_a_termination_answers_what_is_under_way(client, topic, replier_process)
 
 def test_a_reply_that_cannot_be_sent_has_its_request_come_again(client, topic, monkeypatch):
     """Where a producer of replies fails as if the broker were away, the request is answered in another attempt."""
-    from pulsar_ext.request.reply_producers import ReplyProducers  # noqa: PLC0415  # what is hindered here
+    from pulsar_ext.request.replier import ReplyProducers  # noqa: PLC0415  # what is hindered here
 
     producer, failures = ReplyProducers.producer, [pulsar.ConnectError("away")] * 2
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from pulsar_ext.dedup.recall import MOST_ENTRIES
+from pulsar_ext.dedup.opening import MOST_ENTRIES
 from pulsar_ext.spark.option_table import SINK
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import Rows

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.gaps import Gap, first_unfilled
+from pulsar_ext.dedup.opening import Gap, first_unfilled
 from pulsar_ext.dedup.stored import is_resent_as
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.recall import FamilyEntry, recalled
-from pulsar_ext.dedup.resumption import OwnEntry, Resumption
+from pulsar_ext.dedup.opening import FamilyEntry, recalled
+from pulsar_ext.dedup.stored import OwnEntry, Resumption
 
 STEP = 100
 """Ids of one batch."""

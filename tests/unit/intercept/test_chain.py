@@ -10,9 +10,8 @@ import pytest
 
 import pulsar_ext
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
-from pulsar_ext.intercept.outgoing import OutgoingMessage
-from pulsar_ext.intercept.partitions import PartitionWatch, look_after
+from pulsar_ext.intercept.chain import ConsumerChain, PartitionWatch, ProducerChain, ReaderChain, look_after
+from pulsar_ext.intercept.interfaces import OutgoingMessage
 from pulsar_ext.message import Received
 
 PLAIN = types.SimpleNamespace(interceptors=[])

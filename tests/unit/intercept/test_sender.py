@@ -8,8 +8,7 @@ import pulsar
 import pytest
 
 import pulsar_ext
-from pulsar_ext.intercept.chain import ProducerChain
-from pulsar_ext.intercept.sender import InterceptedSender
+from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain
 from pulsar_ext.produce.outcome import SentMany
 
 

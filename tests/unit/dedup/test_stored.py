@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.resumption import OwnEntry, Resumption, is_persisted, not_held, resume_chunked
+from pulsar_ext.dedup.stored import OwnEntry, Resumption, is_persisted, not_held, resume_chunked
 
 
 @dataclass
