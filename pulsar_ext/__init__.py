@@ -92,6 +92,7 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
         ReaderInterceptor as ReaderInterceptor,
     )
     from .key_shared.consumer import (
+        KeySharedPolicy as KeySharedPolicy,
         MisroutedMessageWarning as MisroutedMessageWarning,
         RangeConsumer as RangeConsumer,
     )
@@ -105,13 +106,12 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
         KeyHashRanges as KeyHashRanges,
     )
     from .key_shared.hashing import (
+        KeyFormWarning as KeyFormWarning,
         auto_split_slot as auto_split_slot,
         key_slot as key_slot,
         key_slots as key_slots,
     )
-    from .key_shared.key_encoding import KeyFormWarning as KeyFormWarning
     from .key_shared.plan import plan_key_hash_ranges as plan_key_hash_ranges
-    from .key_shared.policy import KeySharedPolicy as KeySharedPolicy
     from .key_shared.reader import RangeReader as RangeReader
     from .key_shared.reader_group import RangeReaderGroup as RangeReaderGroup
     from .look.survey import (
@@ -170,13 +170,11 @@ _HOMES = {
         "ids.message_id": "ChunkMessageId MessageId",
         "ids.position": "Position position_after",
         "intercept.interfaces": "ConsumerInterceptor OutgoingMessage ProducerInterceptor ReaderInterceptor",
-        "key_shared.consumer": "MisroutedMessageWarning RangeConsumer",
+        "key_shared.consumer": "KeySharedPolicy MisroutedMessageWarning RangeConsumer",
         "key_shared.coverage": "KeyCover UncoveredSlotsWarning key_cover",
         "key_shared.hash_ranges": "KeyHashRange KeyHashRanges",
-        "key_shared.hashing": "auto_split_slot key_slot key_slots",
-        "key_shared.key_encoding": "KeyFormWarning",
+        "key_shared.hashing": "KeyFormWarning auto_split_slot key_slot key_slots",
         "key_shared.plan": "plan_key_hash_ranges",
-        "key_shared.policy": "KeySharedPolicy",
         "key_shared.reader": "RangeReader",
         "key_shared.reader_group": "RangeReaderGroup",
         "look.survey": "MapLimits Survey",

@@ -13,7 +13,7 @@ from pulsar_ext.schema.typed import T
 from ._receiving import AsyncSeeking
 
 if TYPE_CHECKING:
-    from pulsar_ext.key_shared.group_reader import GroupReader
+    from pulsar_ext.key_shared.reader_group import GroupReader
     from pulsar_ext.message import Message
 
     from ._executor import Executor

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from pulsar_ext.errors import InvalidUse, MissingExtra
 from pulsar_ext.key_shared.hashing import SLOTS
-from pulsar_ext.key_shared.histogram import binned
+from pulsar_ext.key_shared.plan import binned
 from pulsar_ext.look.balance import plan_page
 
 if TYPE_CHECKING:

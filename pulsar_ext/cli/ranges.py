@@ -115,7 +115,7 @@ def plan(
         access: How to authenticate.
         as_json: Print JSON instead of a table.
     """
-    from pulsar_ext.key_shared.histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
+    from pulsar_ext.key_shared.plan import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
 
     # What cannot be is refused before anything is read.
     plan_key_hash_ranges({}, parts)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pulsar_ext.dedup.opening import Recall
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.key_shared.hash_ranges import RangesLike
-    from pulsar_ext.key_shared.key_encoding import KeyFormsMode
+    from pulsar_ext.key_shared.hashing import KeyFormsMode
     from pulsar_ext.producer import Producer
     from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema

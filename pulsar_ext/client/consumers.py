@@ -20,7 +20,7 @@ from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import look_after
 from pulsar_ext.intercept.receivers import intercept_consumer
-from pulsar_ext.key_shared.policy import check_key_shared
+from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.foundation import ConsumerFoundation

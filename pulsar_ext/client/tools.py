@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pulsar_ext.doctor.findings import Diagnosis
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
-    from pulsar_ext.key_shared.key_encoding import KeyFormsMode
+    from pulsar_ext.key_shared.hashing import KeyFormsMode
     from pulsar_ext.key_shared.reader_group import Filtering
     from pulsar_ext.look.survey import Survey
     from pulsar_ext.message import Message

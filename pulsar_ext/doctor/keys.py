@@ -6,8 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.ids.text import counted
-from pulsar_ext.key_shared.batch_probe import batch_keys
-from pulsar_ext.key_shared.coverage import cover_of
+from pulsar_ext.key_shared.coverage import batch_keys, cover_of
 
 from .findings import Finding, Remedy
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.ids.position import Position
-    from pulsar_ext.key_shared.batch_probe import StickyKey
-    from pulsar_ext.key_shared.coverage import KeyCover
+    from pulsar_ext.key_shared.coverage import KeyCover, StickyKey
 
     from .facts import TopicFacts
 

@@ -17,10 +17,9 @@ import pulsar
 
 from pulsar_ext.errors import AdminError, InvalidUse, SlotsNotCovered
 
-from .consumer import check_on_misrouted, open_range_consumer
+from .consumer import check_key_shared, check_on_misrouted, open_range_consumer, sticky_ranges_of
 from .coverage import UncoveredSlotsWarning, demand_cover, had_subscription
 from .hash_ranges import as_ranges
-from .policy import check_key_shared, sticky_ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from .consumer import OnMisrouted
     from .hash_ranges import KeyHashRange, KeyHashRanges
-    from .key_encoding import KeyFormsMode
+    from .hashing import KeyFormsMode
 
 __all__ = ["ConsumerBuilder", "ReaderBuilder"]
 

@@ -1,7 +1,8 @@
-"""Ranges of key slots, and sets of them (pure).
+"""Ranges of key slots, sets of them (pure), and the filter that they make.
 
 The broker hashes the key of a message to one of 65,536 slots, and a key range, of a reader or of a sticky Key_Shared
-consumer, is a range of slots. Mirrors `org.apache.pulsar.client.api.Range`.
+consumer, is a range of slots. Mirrors `org.apache.pulsar.client.api.Range`. `SlotFilter` decides about one native
+message, by its own key, whatever batch it is of; a `FilteredSource` (`receive/filter.py`) calls it for each.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from pulsar_ext._native.messages import sequence_id_of
+from pulsar_ext._wire.batch_payload import bytes_of_base64
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
 
-from .hashing import LAST, SLOTS, key_slot
+from .hashing import LAST, SLOTS, KeyForm, key_slot, sticky_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .hashing import KeyForms
 
-__all__ = ["ALL", "KeyHashRange", "KeyHashRanges", "RangesLike", "as_ranges", "check_parts"]
 _RANGE = re.compile(r"\s*\[?\s*(-?\d{1,9})\s*[-,]\s*(-?\d{1,9})\s*\]?\s*", re.ASCII)
 
 
@@ -283,3 +286,88 @@ def as_ranges(ranges: RangesLike | KeyHashRanges) -> KeyHashRanges:
     if found.is_empty:
         raise InvalidKeyHashRange("Ranges must not be empty: such a reader or consumer would never get a message.")
     return found
+
+
+_REMEMBERED = 100_000
+
+
+class SlotFilter:
+    """Decides whether a C++ message's slot is in a set.
+
+    Args:
+        ranges: the set.
+        forms: finds out what a key is, where that decides.
+
+    `decided` remembers what was decided about a key without an ordering key; it is emptied when it has grown large.
+    """
+
+    __slots__ = ("_forms", "decided", "ranges")
+
+    def __init__(self, ranges: KeyHashRanges, forms: KeyForms) -> None:
+        self.ranges = ranges
+        self._forms = forms
+        self.decided: dict[str, bool] = {}
+
+    def __call__(self, inner: Any) -> bool:
+        """Whether the message's slot is in the set.
+
+        Raises:
+            AdminError, InvalidUse: as `KeyForms.form_of`.
+        """
+        try:
+            if not inner.ordering_key():
+                known = self.decided.get(inner.partition_key())
+                if known is not None:
+                    return known
+        except UnicodeDecodeError:
+            pass
+        return self._decide(inner)
+
+    def slot(self, inner: Any) -> int:
+        """Compute the message's slot, which always asks for the form of a key that may have two.
+
+        Raises:
+            AdminError, InvalidUse: as `KeyForms.form_of`.
+        """
+        first, second = _candidates(inner)
+        return first if second in (None, first) else self._settle(inner, first, second)
+
+    def _decide(self, inner: Any) -> bool:
+        first, second = _candidates(inner)
+        wanted = self.ranges.contains(first)
+        if second is not None and self.ranges.contains(second) is not wanted and self._forms.asks:
+            return self.ranges.contains(self._settle(inner, first, second))
+        key = inner.partition_key()
+        if key and not _ordering_key(inner):
+            if len(self.decided) >= _REMEMBERED:
+                self.decided.clear()
+            self.decided[key] = wanted
+        return wanted
+
+    def _settle(self, inner: Any, first: int, second: int | None) -> int:
+        key = inner.partition_key()
+        form = self._forms.form_of(inner, key)
+        usual = KeyForm.TEXT if key else KeyForm.NONE
+        return first if form is usual or second is None else second
+
+
+def _ordering_key(inner: Any) -> bytes:
+    try:
+        text: str = inner.ordering_key()
+    except UnicodeDecodeError as error:
+        return error.object  # an ordering key may be any bytes
+    return text.encode()
+
+
+def _candidates(inner: Any) -> tuple[int, int | None]:
+    """Give the slot of what the key looks like, and the slot of what else it may be: base64, or an empty key."""
+    ordering = _ordering_key(inner)
+    if ordering:
+        return key_slot(ordering), None
+    key = inner.partition_key()
+    if key:
+        other = bytes_of_base64(key)
+        return key_slot(key), None if other is None else key_slot(other)
+    producer = inner.producer_name()
+    sticky = sticky_key(None, producer_name=producer, sequence_id=sequence_id_of(inner, producer))
+    return key_slot(sticky), key_slot(b"")

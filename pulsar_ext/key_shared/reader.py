@@ -17,9 +17,8 @@ from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import Part
 
-from .hash_ranges import KeyHashRanges, as_ranges
-from .key_encoding import KeyForms
-from .slot_filter import SlotFilter
+from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
+from .hashing import KeyForms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.undecryptable import Flow
 
     from .hash_ranges import RangesLike
-    from .key_encoding import KeyFormsMode
+    from .hashing import KeyFormsMode
 
 __all__ = ["RangeReader", "open_range_reader", "refuse_missing_topic"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.hashing import SLOTS
-from pulsar_ext.key_shared.histogram import binned
+from pulsar_ext.key_shared.plan import binned
 
 from .markup import Markup, document, element, table
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._wire.batch_payload import bytes_of_base64
-from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms
-from pulsar_ext.key_shared.slot_filter import SlotFilter
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, SlotFilter
+from pulsar_ext.key_shared.hashing import KeyForm, KeyForms
 
 from .connection import admin_of
 

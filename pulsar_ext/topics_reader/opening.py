@@ -15,10 +15,9 @@ from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.intercept.chain import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
-from pulsar_ext.key_shared.hash_ranges import as_ranges
-from pulsar_ext.key_shared.key_encoding import KeyForms
+from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
+from pulsar_ext.key_shared.hashing import KeyForms
 from pulsar_ext.key_shared.reader import refuse_missing_topic
-from pulsar_ext.key_shared.slot_filter import SlotFilter
 from pulsar_ext.message import message_class
 from pulsar_ext.receive.several import is_end, partitions_of_each, targets_by_topic
 from pulsar_ext.schema.choice import schema_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
-    from pulsar_ext.key_shared.key_encoding import KeyFormsMode
+    from pulsar_ext.key_shared.hashing import KeyFormsMode
 
 __all__ = ["open_topics_reader", "reads_several"]
 

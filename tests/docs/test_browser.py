@@ -17,8 +17,7 @@ from pulsar_ext.doctor.examination import judge
 from pulsar_ext.doctor.observation import Observation
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.histogram import weights_of
-from pulsar_ext.key_shared.plan import plan_key_hash_ranges
+from pulsar_ext.key_shared.plan import plan_key_hash_ranges, weights_of
 from pulsar_ext.look.audit import AuditedTopic, audit_page
 from pulsar_ext.look.balance import plan_page
 from pulsar_ext.look.cover import cover_page

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions
 
-from pulsar_ext.key_shared.histogram import draw_histogram, weights_of
-from pulsar_ext.key_shared.plan import plan_key_hash_ranges
+from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, weights_of
 
 if TYPE_CHECKING:
     from pathlib import Path

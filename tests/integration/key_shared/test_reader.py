@@ -17,8 +17,8 @@ from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
-from pulsar_ext.key_shared.histogram import read_histogram
-from pulsar_ext.key_shared.key_encoding import KeyFormWarning
+from pulsar_ext.key_shared.hashing import KeyFormWarning
+from pulsar_ext.key_shared.plan import read_histogram
 from pulsar_ext.key_shared.reader import RangeReader
 
 BOTH_CLIENTS = True

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.key_shared.key_encoding import KeyForm, batch_forms
+from pulsar_ext.key_shared.hashing import KeyForm, batch_forms
 from pulsar_ext.schema import KeyValue, KeyValueEncoding, KeyValueSchema
 from pulsar_ext.spark import PulsarDataSource
 from pulsar_ext.spark.options import parse_options

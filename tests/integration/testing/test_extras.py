@@ -95,7 +95,7 @@ def test_avro_and_pictures_need_their_extras_only(installed, tmp_path):
     program.write_text(
         "import dataclasses, pathlib\n"
         "import pulsar_ext as pulsar\n"
-        "from pulsar_ext.key_shared.histogram import draw_histogram\n"
+        "from pulsar_ext.key_shared.plan import draw_histogram\n"
         "@dataclasses.dataclass\n"
         "class Order:\n"
         "    number: int\n"

@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 from pulsar_ext._wire.batch_payload import bytes_of_base64
 from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.errors import AdminNotFound, AdminUnavailable, InvalidUse, MisroutedMessage
-from pulsar_ext.key_shared.batch_probe import batch_keys
-from pulsar_ext.key_shared.coverage import KeyCover, cover_of
-from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.hashing import auto_split_slot, key_slot
-from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, KeyFormWarning, batch_forms
-from pulsar_ext.key_shared.slot_filter import SlotFilter
+from pulsar_ext.key_shared.coverage import KeyCover, batch_keys, cover_of
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, SlotFilter
+from pulsar_ext.key_shared.hashing import KeyForm, KeyForms, KeyFormWarning, auto_split_slot, batch_forms, key_slot
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Transition
 from pulsar_ext.receive.source import NativeSource

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.key_shared.handed_out import HandedOut
+from pulsar_ext.key_shared.reader_group import HandedOut
 
 ENTRIES = st.tuples(st.integers(-1, 1), st.integers(1, 2), st.sampled_from([0, 1, 7, 8, 32_767, 32_768, 40_000]))
 
