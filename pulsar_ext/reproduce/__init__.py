@@ -6,14 +6,10 @@ what became of the messages. Modules that begin with an underscore carry the sce
 
 from __future__ import annotations
 
-from ._env import Env
-from ._place import Place
-from ._report import to_json, to_markdown, to_summary, to_table, update_markdown
-from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reproduce
-from ._scenario import Counts, Scenario, Verdict, judge
+from ._report import causes, to_json, to_markdown, to_report, to_script, to_summary, to_table, update_markdown
+from ._runner import Row, Site, Verdict, carry_out, existing_broker, judge, own_brokers, reproduce
 from ._scenarios import GROUPS, SCENARIOS, select
-from ._script import to_script
-from ._upstream import causes, to_report
+from ._support import Counts, Env, Place, Scenario
 
 __all__ = [
     "GROUPS",

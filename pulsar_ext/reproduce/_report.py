@@ -1,25 +1,31 @@
-"""The rows as a table for a terminal, as JSON, and as the tables of the documents."""
+"""A run as a table, as JSON and as the tables of the documents; a scenario as a program and as a report."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import textwrap
+import tomllib
+from importlib import import_module
 from importlib.metadata import version
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
-from ._scenario import Verdict
+from ._runner import Verdict
 from ._scenarios import GROUPS, SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from rich.table import Table
 
     from ._runner import Row
-
-__all__ = ["to_json", "to_markdown", "to_summary", "to_table", "update_markdown"]
+    from ._support import Scenario
 
 _TABLE, _SUMMARY = "reproduce", "reproduce summary"
 _STYLES = {
@@ -139,3 +145,71 @@ def _parts(text: str, kind: str) -> tuple[str, ...]:
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     return (before + begin, end + after) if found and closed else ()
+
+
+_NEEDS = {
+    "plain": "a broker with its default settings",
+    "small-chunks": "a broker with maxMessageSize=102400 (and nettyMaxFrameSizeBytes=112640), so that chunks are small",
+    "batch-index-acks": "a broker with acknowledgmentAtBatchIndexLevelEnabled=true, the default since 4.2",
+    "dedup": "a broker with its default settings; deduplication is turned on for the program's namespace",
+}
+
+
+def to_script(scenario: Scenario) -> str:
+    """Return a program that shows a scenario with the official client and the standard library alone.
+
+    It is the file that scenarios share, and the scenario's own.
+    """
+    module = import_module(scenario.run.__module__)
+    needs = f"Needs pulsar-client, seen with {version('pulsar-client')}, and {_NEEDS[scenario.profile]}."
+    about = [
+        f'"""{(module.__doc__ or "").strip()}',
+        *textwrap.wrap(f"What should happen: {scenario.claim}.", 110),
+        *textwrap.wrap(needs, 110),
+        f"    python {scenario.name}.py [pulsar://localhost:6650 [http://localhost:8080]]",
+        'It prints what became of the messages, and ends with status 1 if the defect is there.\n"""',
+    ]
+    return "\n\n".join(
+        [
+            "\n\n".join(about),
+            "from __future__ import annotations",
+            _program_part(import_module("._support", __package__)),
+            f"# The scenario; what stands above serves all of them.\n\n{_program_part(module)}",
+            'if __name__ == "__main__":\n    main(SCENARIO)\n',
+        ]
+    )
+
+
+def _program_part(module: ModuleType) -> str:
+    """Return a module's text without its docstring, its imports of this package, and notes to linters."""
+    text = inspect.getsource(module).removeprefix(f'"""{module.__doc__}"""')
+    text = re.sub(r"^from (__future__|\._support) import (\([^)]*\)|.*)\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"  # noqa: .*", "", text).strip()
+
+
+_CPP = "4.2.0"
+
+
+def causes() -> dict[str, dict[str, str]]:
+    """Return what causes.toml says of each scenario: `title`, `cause`, `where`, `fix` and `thread`."""
+    return tomllib.loads(files("pulsar_ext.reproduce").joinpath("causes.toml").read_text(encoding="utf-8"))
+
+
+def to_report(scenario: Scenario, seen: str, broker_version: str) -> str:
+    """Return the report of a scenario in Markdown, with the program that shows it.
+
+    Args:
+        scenario: the scenario.
+        seen: what the official client did with the messages, as `str(row.official)`.
+        broker_version: of the broker where that was seen.
+    """
+    cause = causes()[scenario.name]
+    sections = {
+        "What happens": f"Expected: {scenario.claim}.\n\nSeen: **{seen}**, with the program below.",
+        "Why": f"{cause['cause']}\n\nWhere: {cause['where']}.",
+        "What would mend it": cause["fix"],
+        "Versions": f"pulsar-client {version('pulsar-client')} (C++ client {_CPP}), broker {broker_version}.",
+        "Existing thread": f"{cause['thread'][0].upper()}{cause['thread'][1:]}.",
+        "Program": f"It uses the official client alone.\n\n~~~~python\n{to_script(scenario).rstrip()}\n~~~~",
+    }
+    return "\n\n".join([f"# {cause['title']}", *(f"## {name}\n\n{text}" for name, text in sections.items())]) + "\n"

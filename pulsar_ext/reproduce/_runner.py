@@ -4,31 +4,45 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError, BrokerStartError
 
-from ._apart import Apart, Outcome
-from ._place import Place
-from ._scenario import Counts, Scenario, Verdict, judge
+from ._support import Apart, Counts, Env, Place, Scenario, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["Row", "Site", "carry_out", "count", "existing_broker", "own_brokers", "reproduce"]
 
 _CLIENTS = ("pulsar", "pulsar_ext")
 _ANSWER_SECONDS = 10.0
 
 Site = Callable[[str], AbstractContextManager[Place]]
 """Gives, for the name of a profile, the place where its scenarios run."""
+
+
+class Verdict(Enum):
+    """What the two clients' counts together mean."""
+
+    FIXED_HERE = "fixed here"
+    FIXED_UPSTREAM = "fixed upstream"
+    BROKEN = "BROKEN"
+    INCONCLUSIVE = "inconclusive"
+    NOT_RUN = "not run"
+
+
+def judge(official: Counts, ours: Counts) -> Verdict:
+    """Compare the official client's counts with those of `pulsar_ext`."""
+    if not ours.clean:
+        return Verdict.BROKEN
+    if official.failed:
+        return Verdict.INCONCLUSIVE
+    return Verdict.FIXED_UPSTREAM if official.clean else Verdict.FIXED_HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +88,6 @@ def carry_out(scenario: Scenario, place: Place) -> Row:
         return Row(scenario, place.broker_version, not_run, not_run, place.why_not)
     official, ours = count(scenario, place, _CLIENTS)
     return Row(scenario, place.broker_version, official, ours)
-
-
-def count(scenario: Scenario, place: Place, clients: Sequence[str]) -> list[Counts]:
-    """Run one scenario with some clients at the same time, and return what each of them did.
-
-    Args:
-        scenario: the scenario.
-        place: where it runs.
-        clients: `"pulsar"`, `"pulsar_ext"`, or both.
-    """
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(Apart(scenario.run, client, place, seconds=scenario.seconds, leader=True))
-            for client in clients
-        ]
-        return [_counts(process.outcome()) for process in processes]
 
 
 def own_brokers(backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> Site:
@@ -178,9 +176,3 @@ def _namespace(place: Place) -> Iterator[Place]:
 
 def _round_trip(_pulsar: ModuleType, env: Env) -> Any:
     return env.stored(env.topic())
-
-
-def _counts(outcome: Outcome) -> Counts:
-    """Read the counts of a process; its own end counts for more than what it reported of its child processes."""
-    counts = Counts(**(outcome.value or {}))
-    return replace(counts, ended=outcome.ended or counts.ended)

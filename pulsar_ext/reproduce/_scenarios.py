@@ -2,109 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import InvalidUse
 
-from . import (
-    ack_batch_index,
-    ack_disconnected,
-    ack_lost_on_crash,
-    ack_then_reset,
-    async_cancelled_receive,
-    async_chunk_send_id,
-    async_seek_earliest,
-    batch_parse_garbage,
-    batch_partly_acknowledged,
-    callback_raises,
-    chunk_ack_deserialized,
-    chunk_ack_rebuilt,
-    chunk_cut,
-    chunk_nack,
-    chunk_queue_full,
-    chunk_reader_start,
-    chunk_restart,
-    chunk_seek,
-    chunk_seek_in_flight,
-    dead_letter_batch,
-    dedup_batch_duplicates,
-    dedup_batch_loss,
-    exit_acknowledged,
-    exit_pending,
-    exit_sending,
-    forked_client,
-    interrupted_receive,
-    key_shared_batch_misroute,
-    key_shared_uncovered_stall,
-    listener_dropped,
-    no_queue_batch,
-    pattern_discovery,
-    reader_ends_early,
-    seek_beyond_end,
-    seek_cut,
-    seek_one_partition,
-    send_refused,
-    sequence_id_zero,
-    skip_batched,
-    skip_mid_chunk,
-    table_view_big,
-)
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ._scenario import Scenario
-
-__all__ = ["GROUPS", "SCENARIOS", "select"]
-
-_MODULES = (
-    chunk_seek,
-    chunk_seek_in_flight,
-    chunk_reader_start,
-    chunk_ack_deserialized,
-    chunk_ack_rebuilt,
-    chunk_nack,
-    chunk_restart,
-    chunk_cut,
-    chunk_queue_full,
-    async_chunk_send_id,
-    skip_mid_chunk,
-    skip_batched,
-    seek_beyond_end,
-    seek_one_partition,
-    seek_cut,
-    reader_ends_early,
-    table_view_big,
-    pattern_discovery,
-    no_queue_batch,
-    key_shared_batch_misroute,
-    key_shared_uncovered_stall,
-    interrupted_receive,
-    async_cancelled_receive,
-    async_seek_earliest,
-    listener_dropped,
-    exit_pending,
-    exit_sending,
-    exit_acknowledged,
-    ack_lost_on_crash,
-    ack_disconnected,
-    ack_then_reset,
-    dead_letter_batch,
-    forked_client,
-    callback_raises,
-    send_refused,
-    batch_parse_garbage,
-    ack_batch_index,
-    batch_partly_acknowledged,
-    dedup_batch_loss,
-    dedup_batch_duplicates,
-    sequence_id_zero,
-)
-
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
-    {module.SCENARIO.name: module.SCENARIO for module in _MODULES}
-)
+    from ._support import Scenario
 
 GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
     {
@@ -175,8 +82,18 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
 """What the scenarios are about: for each group, what goes wrong, and the scenarios that show it."""
 
 
+def _load() -> dict[str, Scenario]:
+    names = [name for _, names in GROUPS.values() for name in names]
+    found = [import_module(f".{name.replace('-', '_')}", __package__).SCENARIO for name in names]
+    profiles = list(dict.fromkeys(scenario.profile for scenario in found))
+    return {one.name: one for one in sorted(found, key=lambda one: profiles.index(one.profile))}
+
+
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(_load())
+
+
 def select(names: Iterable[str]) -> list[Scenario]:
-    """Give the scenarios of these names in the order of the table; all of them without names.
+    """Return the scenarios of these names in the order of the table; all of them without names.
 
     Raises:
         InvalidUse: a name is unknown; the message lists the scenarios.

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._env import END, labels, send_batch
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, Scenario, labels, send_batch
 
 _MESSAGES = 10
-_RECEIVE_MILLIS = 20_000
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Receive a batch, acknowledge its first message by stored bytes, and receive the rest on a new connection."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
     try:
         consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
         send_batch(client, topic, sent)
-        first = consumer.receive(_RECEIVE_MILLIS).message_id()
+        first = consumer.receive(RECEIVE_MILLIS).message_id()
         consumer.acknowledge(pulsar.MessageId.deserialize(first.serialize()))
         consumer.close()
         client.create_producer(topic).send(END.encode())

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
-from pulsar_ext.testing import FaultProxy
-
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import RECEIVE_MILLIS, Client, Counts, Env, FaultProxy, Scenario
 
 _MESSAGES = 20
-_RECEIVE_MILLIS = 20_000
 _DOWN_SECONDS, _BACK_SECONDS = 0.5, 5.0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Receive, lose the connection, acknowledge, get the connection back, and look at the broker's cursor."""
     topic, direct = env.topic(), env.client(pulsar)
     with FaultProxy.to(env.service_url) as proxy:
@@ -31,7 +20,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
             producer = direct.create_producer(topic)
             for number in range(_MESSAGES):
                 producer.send(f"message {number}".encode())
-            received = [consumer.receive(_RECEIVE_MILLIS) for _ in range(_MESSAGES)]
+            received = [consumer.receive(RECEIVE_MILLIS) for _ in range(_MESSAGES)]
             proxy.refuse()
             proxy.cut()
             for message in received:

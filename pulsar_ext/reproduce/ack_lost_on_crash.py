@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
-from ._programs import run_programs
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import RECEIVE_MILLIS, Client, Counts, Env, Scenario, run_programs
 
 _MESSAGES = 20
 _PROGRAMS = 5
 _SECONDS = 20.0
-_RECEIVE_MILLIS = 20_000
 
 
-def acknowledge_and_die(pulsar: ModuleType, env: Env, topic: str, subscription: str) -> None:
+def acknowledge_and_die(pulsar: Client, env: Env, topic: str, subscription: str) -> None:
     """Acknowledge everything, as surely as the client allows, and be killed the next moment."""
     consumer = env.client(pulsar).subscribe(topic, subscription)
     for _ in range(_MESSAGES):
-        consumer.acknowledge(consumer.receive(_RECEIVE_MILLIS))
+        consumer.acknowledge(consumer.receive(RECEIVE_MILLIS))
     if hasattr(consumer, "flush_acks"):
         consumer.flush_acks(confirm=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Let programs end like that, and count what the broker's cursors will have delivered again."""
     _, again = run_programs(pulsar, env, acknowledge_and_die, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS)
     sent = _MESSAGES * _PROGRAMS

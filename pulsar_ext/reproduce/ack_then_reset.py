@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
-from pulsar_ext.ids.position import Position
-
-from ._env import END, labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, Scenario, labels
 
 _MESSAGES = 10
-_RECEIVE_MILLIS = 20_000
 _ARRIVED_SECONDS = 3.0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge everything cumulatively, reset the cursor to the first message, and receive it all again."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
@@ -31,11 +19,11 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
         producer = client.create_producer(topic)
         for text in sent:
             producer.send(text.encode())
-        received = [consumer.receive(_RECEIVE_MILLIS) for _ in sent]
+        received = [consumer.receive(RECEIVE_MILLIS) for _ in sent]
         consumer.acknowledge_cumulative(received[-1])
         time.sleep(_ARRIVED_SECONDS)
         first = received[0].message_id()
-        env.admin.reset_cursor(topic, "s", Position(first.ledger_id(), first.entry_id()))
+        env.admin.reset_cursor(topic, "s", first.ledger_id(), first.entry_id())
         time.sleep(_ARRIVED_SECONDS)
         producer.send(END.encode())
         again: set[str] = set()

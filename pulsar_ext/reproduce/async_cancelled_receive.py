@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
-from ._env import END, label
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, Scenario, label
 
 _PATIENCE_SECONDS = 0.05
 _SECONDS = 10.0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Before each message wait too short for it; afterwards, read what there is."""
     topic = env.topic()
     sent = [f"m{number}" for number in range(10)]

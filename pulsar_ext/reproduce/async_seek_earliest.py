@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._env import END, label
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, Scenario, label
 
 _SECONDS = 10.0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Read a topic to its end, seek to its beginning, and read it again."""
     topic = env.topic()
     sent = ["first", "second", "third"]

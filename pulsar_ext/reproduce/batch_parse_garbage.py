@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pulsar as official
 
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _SECONDS = 15.0
 
 
-def parse(pulsar: ModuleType, _env: Env, text: str) -> int:
+def parse(pulsar: Client, _env: Env, text: str) -> int:
     """Parse bytes that are not a batch; the program is prepared for an error."""
     try:
         return len(pulsar.MessageBatch().with_message_id(pulsar.MessageId(-1, 1, 1)).parse_from(text.encode(), 3))
@@ -26,7 +17,7 @@ def parse(pulsar: ModuleType, _env: Env, text: str) -> int:
         return 0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Parse in a process of its own, which may crash."""
     return Counts(ended=env.apart(pulsar, parse, "no batch at all " * 4, seconds=_SECONDS).ended)
 

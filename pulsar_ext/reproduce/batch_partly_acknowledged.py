@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
-from ._env import END, labels, send_batch
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, Scenario, labels, send_batch
 
 _MESSAGES, _BEFORE = 10, 4
-_RECEIVE_MILLIS = 20_000
 _LEFT_SECONDS = 5.0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge four of a batch inside it, the other six by another consumer, and receive on a third connection."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
@@ -28,12 +18,12 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
         consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
         send_batch(client, topic, sent)
         for _ in range(_BEFORE):
-            consumer.acknowledge(consumer.receive(_RECEIVE_MILLIS))
+            consumer.acknowledge(consumer.receive(RECEIVE_MILLIS))
         consumer.close()
         consumer = client.subscribe(topic, "s")
         received = []
         for _ in sent[_BEFORE:]:
-            message = consumer.receive(_RECEIVE_MILLIS)
+            message = consumer.receive(RECEIVE_MILLIS)
             received.append(message.data().decode())
             consumer.acknowledge(message)
         time.sleep(_LEFT_SECONDS)

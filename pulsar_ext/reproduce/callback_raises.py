@@ -6,21 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._scenario import Counts, Scenario
+from ._support import Client, Counts, Env, Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
 
 _MESSAGES = 10
 _SECONDS = 15.0
 
 
-def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str], reports: str) -> None:
+def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) -> None:
     """Send one batch; the callback of its first message notes its result as all do, and then raises."""
     # Into a file, line by line, because the process may not live to return anything.
     with Path(reports).open("a", buffering=1) as notes:
@@ -41,7 +36,7 @@ def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str], reports: s
         client.close()
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send in a process of its own, which may hang or crash, and count the results that the callbacks got."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as directory:

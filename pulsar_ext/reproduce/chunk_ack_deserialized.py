@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._chunk_ack import acknowledge_by
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, acknowledge_by
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge by an id that went through bytes."""
     return acknowledge_by(lambda message_id: pulsar.MessageId.deserialize(message_id.serialize()), pulsar, env)
 

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._chunk_ack import acknowledge_by
-from ._env import rebuilt
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, acknowledge_by, rebuilt
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge by an id that was stored as numbers."""
     return acknowledge_by(lambda message_id: rebuilt(pulsar, message_id), pulsar, env)
 

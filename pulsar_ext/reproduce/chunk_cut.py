@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from pulsar_ext.testing import FaultProxy
-
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, FaultProxy, Scenario
 
 _CUTS, _CHUNKS = 10, 50
 _STEP_SECONDS = 0.003
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Ten times: send 50 chunks, cut the connection sooner or later amid them, and wait until they are confirmed."""
     topic, confirmed = env.topic(), []
     with FaultProxy.to(env.service_url) as proxy:

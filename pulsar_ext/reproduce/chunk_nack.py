@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pulsar as official
 
-from ._env import label
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, label
 
 _DELAY_MILLIS = 100
 _RECEIVE_MILLIS = 8_000
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Receive chunked messages, refuse each, and acknowledge what is redelivered on the same connection."""
     topic, client = env.topic(), env.client(pulsar)
     sent = ["first", "second"]

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _MESSAGES, _FEWEST = 20, 4
 _SECONDS = 15.0
 
 
-def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send more chunks than the queue holds."""
     client = env.client(pulsar)
     try:
@@ -31,7 +22,7 @@ def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
         client.close()
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send in a process of its own, which may hang, and count what came to be stored."""
     topic, sent = env.topic(), [f"message {number}" for number in range(env.count(_MESSAGES, _FEWEST))]
     outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from pulsar_ext.testing import FaultProxy
-
-from ._env import label
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, FaultProxy, Scenario, label
 
 _CONSUMERS, _CHUNKS = 4, 100
 _RECEIVE_MILLIS = 10_000
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Four times: a consumer is lost that has the beginning of a message of 100 chunks; then another one receives."""
     sent = [f"message {number}" for number in range(_CONSUMERS)]
     received: list[str] = []

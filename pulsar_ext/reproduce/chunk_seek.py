@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._env import END, labels, rebuilt
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, Scenario, labels, rebuilt
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send a chunked message and two plain ones, seek to the first by its numbers, and receive on."""
     topic, client = env.topic(), env.client(pulsar)
     try:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar as official
 
-from ._env import label
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, label
 
 _SEEKS, _CHUNKS = 8, 200
 _RECEIVE_MILLIS = 3_000
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Eight times: subscribe or open a reader, send 200 chunks, and seek to their message at once."""
     client = env.client(pulsar)
     sent = [f"message {number}" for number in range(_SEEKS)]
@@ -45,7 +37,7 @@ def _consumer(client: Any, topic: str) -> Any:
     return consumer, consumer.receive
 
 
-def _reader(pulsar: ModuleType, client: Any, topic: str) -> Any:
+def _reader(pulsar: Client, client: Any, topic: str) -> Any:
     reader = client.create_reader(topic, pulsar.MessageId.earliest, start_message_id_inclusive=True)
     return reader, reader.read_next
 

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pulsar as official
 
-from ._env import END, label, labels, send_batch
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, Scenario, label, labels, send_batch
 
 _MESSAGES = 10
 _REFUSED = "message 3"
 _QUIET_MILLIS = 4_000
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Refuse the same message of a batch each time, acknowledge the others, and read the dead letter topic."""
     topic, client = env.topic(), env.client(pulsar)
     dead = f"{topic}-dead"

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._dedup import send_numbers
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, send_numbers
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send 1 to 6 in a batch; resume from 4 under the same name, and send up to 13 in one batch."""
     topic = env.topic()
     send_numbers(pulsar, env, topic, range(1, 7), batched=True)

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._programs import run_programs
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import RECEIVE_MILLIS, Client, Counts, Env, Scenario, run_programs
 
 _MESSAGES = 10
 _PROGRAMS = 10
 _SECONDS = 15.0
-_RECEIVE_MILLIS = 20_000
 _open: list[object] = []
 """What a program's main module holds to the end."""
 
 
-def acknowledge_and_leave(pulsar: ModuleType, env: Env, topic: str, subscription: str) -> int:
+def acknowledge_and_leave(pulsar: Client, env: Env, topic: str, subscription: str) -> int:
     """Receive everything, acknowledge it, and come to the end of the program."""
     client = env.client(pulsar)
     consumer = client.subscribe(topic, subscription)
-    received = [consumer.receive(_RECEIVE_MILLIS) for _ in range(_MESSAGES)]
+    received = [consumer.receive(RECEIVE_MILLIS) for _ in range(_MESSAGES)]
     _open.extend((client, consumer))
     for message in received:
         consumer.acknowledge(message)
     return len(received)
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Let programs end like that, and count what the broker's cursors will have delivered again."""
     outcomes, again = run_programs(
         pulsar, env, acknowledge_and_leave, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS

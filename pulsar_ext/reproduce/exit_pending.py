@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _MESSAGES = 100
 _SECONDS = 15.0
@@ -19,7 +10,7 @@ _open: list[object] = []
 """What a program's main module holds to the end."""
 
 
-def send_and_leave(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+def send_and_leave(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send one batch, and come to the end of the program before the batch is due."""
     client = env.client(pulsar)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5_000)
@@ -28,7 +19,7 @@ def send_and_leave(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) 
         producer.send_async(label.encode(), lambda _result, _message_id: None)
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Let a process end like that, and count what came to be stored."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     outcome = env.apart(pulsar, send_and_leave, topic, sent, seconds=_SECONDS)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _MESSAGES = 20
 _SECONDS = 15.0
@@ -21,7 +14,7 @@ _open: list[object] = []
 """What a program's main module holds to the end."""
 
 
-def send_and_end(pulsar: ModuleType, env: Env, topic: str) -> None:
+def send_and_end(pulsar: Client, env: Env, topic: str) -> None:
     """Come to the end of the program while a daemon thread is sending."""
     client = env.client(pulsar)
     producer = client.create_producer(topic)
@@ -39,7 +32,7 @@ def send_and_end(pulsar: ModuleType, env: Env, topic: str) -> None:
         sent.acquire()
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Let a process end like that."""
     return Counts(ended=env.apart(pulsar, send_and_end, env.topic(), seconds=_SECONDS).ended)
 

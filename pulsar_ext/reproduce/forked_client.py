@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _SECONDS = 15.0
 
 
-def fork_and_send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+def fork_and_send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send one message, fork, and send the next from the child, by a new client if the inherited one refuses."""
     producer = env.client(pulsar).create_producer(topic)
     producer.send(labels[0].encode())
@@ -38,7 +30,7 @@ def fork_and_send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -
         os._exit(0)
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Fork in a process of its own, and count what came to be stored."""
     topic, sent = env.topic(), ["parent's", "child's"]
     outcome = env.apart(pulsar, fork_and_send, topic, sent, seconds=_SECONDS)

@@ -5,22 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
 
-from ._env import END, labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, Scenario, labels
 
 _UNTIL_IT_WAITS_SECONDS = 0.5
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Interrupt a waiting receive, which the program catches, and receive what is sent afterwards."""
     topic, client = env.topic(), env.client(pulsar)
     # The shell of a background job may have had it ignored.

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar as official
 
-from pulsar_ext.key_shared.hashing import key_slot
-
-from ._env import label
-from ._scenario import Counts, Scenario
+from ._support import Client, Counts, Env, Scenario, key_slot, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
 
 _COUNT = 20_000
 _WAIT_MILLIS = 50
@@ -27,7 +19,7 @@ _HALVES = range(32_768), range(32_768, 65_536)
 """The slots of each consumer."""
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Let two consumers share the slots while a producer sends keyed messages in default batches."""
     topic, client = env.topic(), env.client(pulsar)
     received: list[list[str]] = [[], []]
@@ -58,7 +50,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     )
 
 
-def _subscribe(pulsar: ModuleType, client: Any, topic: str, turn: int, received: list[list[str]]) -> Any:
+def _subscribe(pulsar: Client, client: Any, topic: str, turn: int, received: list[list[str]]) -> Any:
     ranges = [(_HALVES[turn].start, _HALVES[turn].stop - 1)]
     if pulsar is official:
         policy = pulsar.ConsumerKeySharedPolicy(key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=ranges)

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar as official
 
-from pulsar_ext.key_shared.hashing import key_slot
-
-from ._env import label, labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, key_slot, label, labels
 
 _COUNT = 20_000
 _QUIET_MILLIS = 3_000
@@ -25,7 +15,7 @@ _OWN = range(20_000)
 """The slots that are read."""
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Read the messages of some slots while the others have no consumer."""
     topic, client = env.topic(), env.client(pulsar)
     keys = [f"key-{number}" for number in range(_COUNT)]
@@ -50,14 +40,14 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     return Counts(len(own), len(found), stuck=len(own) - len(found), duplicated=len(found) - len(set(found)), note=note)
 
 
-def _subscribe(pulsar: ModuleType, client: Any, topic: str) -> Any:
+def _subscribe(pulsar: Client, client: Any, topic: str) -> Any:
     policy = pulsar.ConsumerKeySharedPolicy(
         key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(_OWN.start, _OWN.stop - 1)]
     )
     return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
 
 
-def _reader(pulsar: ModuleType, client: Any, topic: str) -> Any:
+def _reader(pulsar: Client, client: Any, topic: str) -> Any:
     return client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[(_OWN.start, _OWN.stop - 1)])
 
 

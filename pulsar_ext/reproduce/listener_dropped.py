@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import gc
 import time
-from typing import TYPE_CHECKING
 
-from ._env import label
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, label
 
 _MESSAGES = 5
 _SECONDS = 5.0
 
 
-def _listen(pulsar: ModuleType, env: Env, topic: str, heard: list[str]) -> None:
+def _listen(pulsar: Client, env: Env, topic: str, heard: list[str]) -> None:
     """Set a listener up, as programs do in a function, and keep nothing."""
     client = env.client(pulsar)
     client.subscribe(topic, "listener", message_listener=lambda _, message: heard.append(label(message)))
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send after the next garbage collection, and count what the listener was called with."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     heard: list[str] = []

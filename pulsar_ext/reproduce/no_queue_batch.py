@@ -5,25 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar as official
 
-from ._env import label, send_batch
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, label, send_batch
 
 _MESSAGES = 10
 _SECONDS = 10.0
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send a batch of ten, and receive it without a queue on a thread, which may wait for ever."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]

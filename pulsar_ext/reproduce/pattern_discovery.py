@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from ._env import labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, labels
 
 _PERIOD_SECONDS, _PERIODS = 1, 10
 _MESSAGES = 3
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Subscribe to a pattern that is looked for every second, make a topic of it, and receive for ten seconds."""
     topic, client = env.topic(), env.client(pulsar)
     expected = [f"message {number}" for number in range(_MESSAGES)]

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pulsar_ext.testing import FaultProxy
-
-from ._env import cut_amid
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, FaultProxy, Scenario, cut_amid
 
 _MESSAGES = 10
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Read while there is something to read, as the connection is lost while the first answer is on its way."""
     topic, direct = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from ._env import END, labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, Scenario, labels
 
 _BEYOND = 3
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Seek a few entries too far, which the program is prepared to be refused, and receive what is sent afterwards."""
     topic, client = env.topic(), env.client(pulsar)
     try:

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from pulsar_ext.testing import FaultProxy
-
-from ._env import END, cut_amid, labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import END, Client, Counts, Env, FaultProxy, Scenario, cut_amid, labels
 
 _MESSAGES = 10
 _TRIES = 20
 _AGAIN_SECONDS = 0.2
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge everything, seek back, again if that raises, and receive what has to come again."""
     topic, direct = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._env import labels
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, labels
 
 _MESSAGES, _PARTITIONS, _READ = 300, 3, 30
 _RECEIVE_MILLIS = 3_000
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Receive 30 of 300 messages of three partitions, acknowledge them, and seek back in one of the partitions."""
     topic, client = env.topic(), env.client(pulsar)
     env.admin.create_partitioned_topic(topic, _PARTITIONS)

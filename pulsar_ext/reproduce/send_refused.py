@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _LARGEST_BYTES = 1000
 _TIMEOUT_MILLIS = 3000
 _SECONDS = 20.0
 
 
-def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send what is too large for the topic, and then what is not."""
     client = env.client(pulsar)
     try:
@@ -35,7 +27,7 @@ def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
         client.close()
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send in a process of its own, which may hang, and count what came to be stored."""
     topic, sent = env.topic(), [f"message {number}" for number in range(5)]
     env.admin.create_topic(topic)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._scenario import Counts, Scenario
-from ._skip import skip_and_receive
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, skip_and_receive
 
 _BATCH = 10
 _BATCHES = 20
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send 20 batches of 10 messages, and skip 10 messages."""
     contents = [f"message {number}".encode() for number in range(_BATCHES * _BATCH)]
     return skip_and_receive(

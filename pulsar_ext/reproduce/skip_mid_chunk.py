@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ._scenario import Counts, Scenario
-from ._skip import skip_and_receive
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario, skip_and_receive
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send three messages of three chunks, and skip one message."""
     contents = [env.chunked(label) for label in ("first", "second", "third")]
     return skip_and_receive(pulsar, env, contents, 1, chunking_enabled=True, batching_enabled=False)

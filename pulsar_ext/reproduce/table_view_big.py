@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pulsar as official
 
-from ._scenario import Counts, Scenario
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ._env import Env
-
-__all__ = ["SCENARIO"]
+from ._support import Client, Counts, Env, Scenario
 
 _MESSAGES, _KEYS = 100_000, 100
 _SECONDS = 30.0
 
 
-def view(pulsar: ModuleType, env: Env, topic: str) -> list[str]:
+def view(pulsar: Client, env: Env, topic: str) -> list[str]:
     """Open a table view and give its keys."""
     client = env.client(pulsar)
     keys: list[str] = []
@@ -28,7 +19,7 @@ def view(pulsar: ModuleType, env: Env, topic: str) -> list[str]:
     return keys
 
 
-def run(pulsar: ModuleType, env: Env) -> Counts:
+def run(pulsar: Client, env: Env) -> Counts:
     """Send messages of a hundred keys, and open a table view in a process of its own."""
     topic, client = env.topic(), env.client(official)
     keys = [f"key {number}" for number in range(_KEYS)]

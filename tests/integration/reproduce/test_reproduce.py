@@ -13,7 +13,7 @@ from ways import BEHIND_A_PROXY
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
-from pulsar_ext.reproduce._runner import count
+from pulsar_ext.reproduce._support import count
 
 pytestmark = pytest.mark.standalone_only(
     "runs scenarios, which take URLs and a token, and no certificates", ways=("mtls",)

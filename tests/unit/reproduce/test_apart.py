@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_ext.reproduce import Place
-from pulsar_ext.reproduce._apart import Apart, Outcome
+from pulsar_ext.reproduce._support import Apart, Outcome
 
 _NOWHERE = Place("pulsar://localhost:1", "http://localhost:1", "public/none")
 _PATIENCE = 60.0

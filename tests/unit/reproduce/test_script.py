@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 
 import pytest
 
 from pulsar_ext.cli.reproduce import app
-from pulsar_ext.reproduce import SCENARIOS, causes, to_report, to_script
+from pulsar_ext.reproduce import SCENARIOS, _support, causes, to_report, to_script
 
 
 def imported(tree):
@@ -41,6 +42,23 @@ def test_a_program_needs_the_official_client_alone(name):
     assert set(imported(tree)) <= sys.stdlib_module_names | {"pulsar"}
     assert undefined(tree) == set()
     assert "pulsar_ext" not in text
+
+
+def defined(tree):
+    """The names that a module defines."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def test_scenarios_take_no_name_of_what_they_share():
+    """A program is two files in one, so neither may define what the other defines."""
+    shared = set(defined(ast.parse(inspect.getsource(_support))))
+    for scenario in SCENARIOS.values():
+        module = sys.modules[scenario.run.__module__]
+        assert not shared & set(defined(ast.parse(inspect.getsource(module)))), scenario.name
 
 
 def test_the_command_prints_it(capsys):

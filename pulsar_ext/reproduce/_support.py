@@ -1,0 +1,701 @@
+"""What the steps of a scenario use: the official client and the standard library alone.
+
+`pulsar-ext reproduce NAME --script` prints this file and a scenario's as one program. So scenarios import nothing else
+of this package, and no name of theirs is one of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+import uuid
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from urllib.parse import quote, urlsplit
+
+import pulsar as official
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Client: TypeAlias = ModuleType
+"""The module of the client that takes the steps."""
+
+END = "end"
+"""The label of the message that is sent last, so that its receiver knows that nothing more comes."""
+
+RECEIVE_MILLIS = 20_000
+
+_SILENT_SECONDS = 1.0
+_LOG_CHARACTERS = 300
+_FEWEST_CHUNKS, _MOST_BYTES, _MOST_TOTAL_BYTES = 3, 24 << 20, 48 << 20
+"""Of one message, and of many, where the broker's chunks are large: what a scenario sends fits into its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one client did with the messages of a scenario.
+
+    Args:
+        sent: the messages that should have arrived, or been done with.
+        delivered: how many of them arrived.
+        lost: how many did not.
+        duplicated: how many arrivals were one too many.
+        stuck: how many stay in the subscription's backlog for ever.
+        note: what else was seen, in a few words.
+        ended: how a process came to an end that was not a good one: `hung`, `crashed (SIGSEGV)`, `error: …`; empty
+            after a good one.
+    """
+
+    sent: int = 0
+    delivered: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    stuck: int = 0
+    note: str = ""
+    ended: str = ""
+
+    @classmethod
+    def of(
+        cls, sent: Iterable[str], received: Iterable[str], *, stuck: int = 0, note: str = "", ended: str = ""
+    ) -> Self:
+        """Compare what should arrive with what arrived, label by label."""
+        expected, arrived = Counter(sent), Counter(received)
+        delivered, lost = (expected & arrived).total(), (expected - arrived).total()
+        return cls(expected.total(), delivered, lost, (arrived - expected).total(), stuck, note, ended)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the scenario itself could not be carried out, so that its counts say nothing."""
+        return self.ended.startswith("error")
+
+    @property
+    def clean(self) -> bool:
+        """Whether every message arrived once and nothing is left behind."""
+        return not (self.lost or self.duplicated or self.stuck or self.ended)
+
+    def __str__(self) -> str:
+        faults = [
+            f"{count} of {self.sent} {what}"
+            for what, count in (("lost", self.lost), ("duplicated", self.duplicated), ("stuck", self.stuck))
+            if count
+        ]
+        if self.ended:
+            faults.insert(0, self.ended)
+        text = ", ".join(faults) or (f"{self.delivered} of {self.sent}" if self.sent else "fine")
+        return f"{text} ({self.note})" if self.note else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by their names, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One known defect of the official client, and the steps that show it.
+
+    Args:
+        name: what it is called at the command line.
+        claim: what should happen, in one line.
+        reference: the issue or the row of the defect list that it shows.
+        run: the steps, carried out with the module of a client as their first argument.
+        profile: the broker profile that it needs.
+        seconds: after which it counts as hung.
+    """
+
+    name: str
+    claim: str
+    reference: str
+    run: Callable[[ModuleType, Env], Counts]
+    profile: str = "plain"
+    seconds: float = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace of a broker, where a scenario takes place.
+
+    Args:
+        service_url: where clients connect.
+        admin_url: the admin REST API.
+        namespace: `tenant/namespace`, for the scenario's topics.
+        chunk_bytes: the broker's `maxMessageSize`, above which a message is sent in chunks.
+        token: what to authenticate with, if anything.
+        broker_version: the broker's own version.
+        why_not: why the scenarios cannot run there; empty if they can.
+    """
+
+    service_url: str
+    admin_url: str
+    namespace: str
+    chunk_bytes: int = 5 * 1024 * 1024
+    token: str | None = field(default=None, repr=False)
+    broker_version: str = ""
+    why_not: str = ""
+
+
+class Env:
+    """What `run(pulsar, env)` gets: the broker, topics that are not in use, and the ways to count.
+
+    Args:
+        place: where the broker is.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.admin = Admin(place.admin_url, place.token)
+
+    def topic(self) -> str:
+        """Return the name of a topic that is not in use."""
+        return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
+
+    @property
+    def service_url(self) -> str:
+        """Where clients connect."""
+        return self._place.service_url
+
+    def client(self, pulsar: ModuleType, service_url: str | None = None) -> Any:
+        """Open a client, perhaps through a proxy; the caller closes it."""
+        return pulsar.Client(service_url or self._place.service_url, **self._options(pulsar))
+
+    def async_client(self, pulsar: ModuleType) -> Any:
+        """Open the asyncio client; the caller closes it."""
+        module = importlib.import_module(f"{pulsar.__name__}.asyncio")
+        return module.Client(self._place.service_url, **self._options(pulsar))
+
+    def _options(self, pulsar: ModuleType) -> dict[str, Any]:
+        options: dict[str, Any] = {} if pulsar is official else {"admin": self._place.admin_url}
+        if self._place.token is not None:
+            options["authentication"] = pulsar.AuthenticationToken(self._place.token)
+        return options
+
+    def chunked(self, label: str, chunks: int = 3) -> bytes:
+        """Make a payload of that label that a producer with chunking sends in so many chunks, or fewer large ones."""
+        chunks = max(min(chunks, _MOST_BYTES // self._place.chunk_bytes), min(chunks, _FEWEST_CHUNKS))
+        # A chunk's own headers take up to 10 KiB of its room, so half of the last chunk stays empty.
+        size = int((chunks - 0.5) * (self._place.chunk_bytes - 10 * 1024))
+        return label.encode().ljust(size, b" ")
+
+    def count(self, wanted: int, least: int) -> int:
+        """Return how many messages of three chunks to send: as many as wanted, or fewer large ones."""
+        return max(min(wanted, _MOST_TOTAL_BYTES // (_FEWEST_CHUNKS * self._place.chunk_bytes)), least)
+
+    def apart(self, pulsar: ModuleType, function: Callable[..., Any], *arguments: Any, seconds: float) -> Outcome:
+        """Call a function with this client in a process of its own, which may hang or crash there."""
+        with Apart(function, pulsar.__name__, self._place, *arguments, seconds=seconds) as process:
+            return process.outcome()
+
+    def stored(self, topic: str) -> list[str]:
+        """Read all that is on the topic with the official client, whatever client wrote it: the labels, in order."""
+        client = self.client(official)
+        try:
+            client.create_producer(topic).send(END.encode())
+            return list(labels(client.create_reader(topic, official.MessageId.earliest).read_next))
+        finally:
+            client.close()
+
+    def left_over(self, topic: str, subscription: str) -> tuple[int, int]:
+        """Return how many messages a subscription has not acknowledged by the broker's cursor, and how many entries."""
+        entries = self.admin.unacknowledged(topic, subscription)
+        return len({self.admin.message_of(topic, ledger, entry) for ledger, entry in entries}), len(entries)
+
+
+def label(message: Any) -> str:
+    """Return the label of a message: its payload without what only fills it up."""
+    text: str = message.data().decode()
+    return text.rstrip()
+
+
+def labels(receive: Callable[[int], Any], *, millis: int = RECEIVE_MILLIS) -> Iterator[str]:
+    """Receive until the message `END`, or until nothing came for so long: the labels, without `END`."""
+    while True:
+        try:
+            found = label(receive(millis))
+        except official.Timeout:
+            return
+        if found == END:
+            return
+        yield found
+
+
+def send_batch(client: Any, topic: str, texts: Iterable[str]) -> None:
+    """Send messages of these labels as one batch, and wait until it is persisted."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
+    for text in texts:
+        producer.send_async(text.encode(), None)
+    producer.flush()
+
+
+def send_numbers(pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int], *, batched: bool) -> list[Any]:
+    """Send numbers with themselves as sequence ids, as a program does that resumes; return the results of the sends."""
+    more: dict[str, Any] = {} if pulsar is official else {"deduplication": True}
+    if batched:
+        more |= {"batching_enabled": True, "batching_max_publish_delay_ms": 1000}
+    client = env.client(pulsar)
+    try:
+        producer = client.create_producer(topic, producer_name="resuming", send_timeout_millis=0, **more)
+        results: list[Any] = []
+        for number in numbers:
+            producer.send_async(str(number).encode(), lambda result, _: results.append(result), sequence_id=number)
+            if not batched:
+                producer.flush()
+        producer.flush()
+        producer.close()
+        return results
+    finally:
+        client.close()
+
+
+def rebuilt(pulsar: ModuleType, message_id: Any) -> Any:
+    """Rebuild an id from its numbers, as a program does that stores them in columns of a table."""
+    return pulsar.MessageId(
+        message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+    )
+
+
+def acknowledge_by(form: Callable[[Any], Any], pulsar: ModuleType, env: Env) -> Counts:
+    """Receive chunked messages, acknowledge each by that form of its id, close, and query the broker's cursor."""
+    topic, client = env.topic(), env.client(pulsar)
+    try:
+        consumer = client.subscribe(topic, "s")
+        producer = client.create_producer(topic, chunking_enabled=True)
+        sent = [f"message {number}" for number in range(3)]
+        received = []
+        for text in sent:
+            producer.send(env.chunked(text))
+            message = consumer.receive(RECEIVE_MILLIS)
+            received.append(label(message))
+            consumer.acknowledge(form(message.message_id()))
+        # Pending acknowledgements are sent by the time it is closed.
+        consumer.close()
+    finally:
+        client.close()
+    stuck, entries = env.left_over(topic, "s")
+    return Counts.of(sent, received, stuck=stuck, note=f"{entries} chunks unacknowledged" if entries else "")
+
+
+def skip_and_receive(
+    pulsar: ModuleType, env: Env, contents: list[bytes], count: int, **producer_options: Any
+) -> Counts:
+    """Send messages, skip the first of them, receive and acknowledge the rest, and query the broker's cursor."""
+    topic, client = env.topic(), env.client(pulsar)
+    try:
+        consumer = client.subscribe(topic, "s")
+        consumer.close()
+        producer = client.create_producer(topic, **producer_options)
+        for content in contents:
+            producer.send_async(content, lambda *_: None)
+        producer.flush()
+        if pulsar is official:
+            env.admin.skip_entries(topic, "s", count)  # no client of any language has a skip of its own
+        else:
+            client.skip_messages(topic, "s", count)
+        producer.send(END.encode())
+        consumer, received = client.subscribe(topic, "s"), []
+        while (message := consumer.receive(RECEIVE_MILLIS)) and label(message) != END:
+            received.append(label(message))
+            consumer.acknowledge(message)
+        consumer.acknowledge(message)
+        # Pending acknowledgements are sent by the time it is closed.
+        consumer.close()
+    finally:
+        client.close()
+    stuck, entries = env.left_over(topic, "s")
+    note = f"{entries} entries stay in the backlog" if entries else ""
+    return Counts.of([content.decode().rstrip() for content in contents[count:]], received, stuck=stuck, note=note)
+
+
+def run_programs(
+    pulsar: ModuleType, env: Env, program: Callable[..., object], *, programs: int, messages: int, seconds: float
+) -> tuple[list[Outcome], int]:
+    """Send messages, and let programs receive them all, each on a subscription of its own.
+
+    Several, because one may be lucky: acknowledgements are sent every 100 ms, and it may just have been time.
+
+    Returns:
+        How each program ended, and how many messages the broker's cursors will have delivered again.
+    """
+    topic, client = env.topic(), env.client(pulsar)
+    names = [f"program-{number}" for number in range(programs)]
+    for name in names:
+        env.admin.create_subscription(topic, name)
+    try:
+        producer = client.create_producer(topic)
+        for number in range(messages):
+            producer.send(f"message {number}".encode())
+    finally:
+        client.close()
+    outcomes = [env.apart(pulsar, program, topic, name, seconds=seconds) for name in names]
+    return outcomes, sum(env.left_over(topic, name)[0] for name in names)
+
+
+def key_slot(key: str) -> int:
+    """Return the slot of a key as the broker does: Murmur3 (32 bits, seed 0), modulo 65536, and 1 in place of 0."""
+    mask, data = 0xFFFFFFFF, key.encode()
+    value, whole = 0, len(data) // 4 * 4
+    for at in range(0, len(data), 4):
+        word = int.from_bytes(data[at : at + 4], "little") * 0xCC9E2D51 & mask
+        value ^= ((word << 15 | word >> 17) & mask) * 0x1B873593 & mask
+        if at < whole:
+            value = ((value << 13 | value >> 19) * 5 + 0xE6546B64) & mask
+    value ^= len(data)
+    value = (value ^ value >> 16) * 0x85EBCA6B & mask
+    value = (value ^ value >> 13) * 0xC2B2AE35 & mask
+    return ((value ^ value >> 16) & 0x7FFFFFFF) % 65536 or 1
+
+
+class Admin:
+    """The few calls of the admin REST API that the steps need.
+
+    Args:
+        url: where it is.
+        token: what to authenticate with, if anything.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._opener = urllib.request.build_opener(_Redirects)
+
+    def _ask(self, method: str, path: str, data: object = None) -> Any:
+        body = None if data is None else json.dumps(data).encode()
+        request = urllib.request.Request(f"{self._url}/admin/v2/{path}", body, self._headers, method=method)  # noqa: S310  # the URL that the user gave
+        with self._opener.open(request, timeout=30) as answer:
+            text = answer.read()
+            return answer.headers if method == "HEAD" else json.loads(text or b"null")
+
+    def _ask_topic(self, method: str, topic: str, path: str, data: object = None) -> Any:
+        return self._ask(method, f"persistent/{topic.removeprefix('persistent://')}{path}", data)
+
+    def create_namespace(self, *, deduplication: bool) -> str:
+        """Create a namespace below the tenant public, and return its name."""
+        namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
+        self._ask("PUT", f"namespaces/{namespace}")
+        self._ask("POST", f"namespaces/{namespace}/deduplication", deduplication)
+        return namespace
+
+    def largest_message(self) -> int:
+        """Return the broker's `maxMessageSize`, above which messages are sent in chunks."""
+        return int(self._ask("GET", "brokers/configuration/runtime")["maxMessageSize"])
+
+    def create_topic(self, topic: str) -> None:
+        """Create a topic without partitions."""
+        self._ask_topic("PUT", topic, "")
+
+    def create_partitioned_topic(self, topic: str, partitions: int) -> None:
+        """Create a topic with partitions."""
+        self._ask_topic("PUT", topic, "/partitions", partitions)
+
+    def max_message_size(self, topic: str) -> int | None:
+        """Return the number of bytes above which a topic accepts no message; None if none is set."""
+        size: int | None = self._ask_topic("GET", topic, "/maxMessageSize")
+        return size
+
+    def set_max_message_size(self, topic: str, size: int) -> None:
+        """Set the number of bytes above which a topic accepts no message."""
+        self._ask_topic("POST", topic, "/maxMessageSize", size)
+
+    def unload(self, topic: str) -> None:
+        """Have the broker close a topic, and load it again."""
+        self._ask_topic("PUT", topic, "/unload")
+
+    def create_subscription(self, topic: str, subscription: str) -> None:
+        """Create a subscription at a topic's beginning, and the topic if there is none."""
+        self._ask_topic("PUT", topic, f"/subscription/{quote(subscription, '')}", {"ledgerId": -1, "entryId": -1})
+
+    def skip_entries(self, topic: str, subscription: str, count: int) -> None:
+        """Skip as the broker does."""
+        self._ask_topic("POST", topic, f"/subscription/{quote(subscription, '')}/skip/{count}")
+
+    def reset_cursor(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
+        """Move a cursor to an entry, which is then delivered next."""
+        to = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1, "batchIndex": -1}
+        self._ask_topic("POST", topic, f"/subscription/{quote(subscription, '')}/resetcursor", to)
+
+    def unacknowledged(self, topic: str, subscription: str) -> list[tuple[int, int]]:
+        """Return the ledger and entry of everything that a subscription has not acknowledged."""
+        stats = self._ask_topic("GET", topic, "/internalStats")
+        cursor = stats["cursors"][subscription]
+        mark = tuple(map(int, cursor["markDeletePosition"].split(":")))
+        ranges = cursor["individuallyDeletedMessages"].strip("[]")
+        done = set()
+        for part in filter(None, ranges.replace("],", "]|").split("|")):
+            (ledger, first), (_, last) = (map(int, end.split(":")) for end in part.strip("([]) ").split(".."))
+            done |= {(ledger, entry) for entry in range(first + 1, last + 1)}
+        sizes = {one["ledgerId"]: one["entries"] for one in stats["ledgers"]}
+        sizes[stats["ledgers"][-1]["ledgerId"]] = stats["currentLedgerEntries"]
+        every = [(ledger, entry) for ledger, size in sizes.items() for entry in range(size)]
+        return [one for one in every if one > mark and one not in done]
+
+    def message_of(self, topic: str, ledger: int, entry: int) -> tuple[str, str]:
+        """Return the producer name and the sequence id of the message that an entry is, or is a chunk of."""
+        headers = self._ask_topic("HEAD", topic, f"/ledger/{ledger}/entry/{entry}")
+        return headers["X-Pulsar-producer-name"], headers["X-Pulsar-sequence-id"]
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follow a broker's redirect to another broker with any method: Python follows it with GET alone."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: ARG002  # given
+        return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310  # the broker's
+
+
+class FaultProxy:
+    """A TCP proxy before the broker, which fails on request; leaving its context closes it.
+
+    Args:
+        host: the broker's.
+        port: the broker's.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._paused = self._refusing = False
+        self.service_url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @classmethod
+    def to(cls, service_url: str) -> Self:
+        """Create one before a broker."""
+        parts = urlsplit(service_url)
+        return cls(parts.hostname or "localhost", parts.port or 6650)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                if self._refusing:
+                    self._reset(client)
+                    continue
+                pair = client, socket.create_connection(self._target)
+                self._pairs.append(pair)
+                threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _carry(self, client: socket.socket, broker: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError):  # cut
+            while True:
+                ready, _, _ = select.select([] if self._paused else [client, broker], [], [], 0.05)
+                for one in ready if not self._paused else ():
+                    data = one.recv(65_536)
+                    if not data:
+                        self._reset(client)
+                        self._reset(broker)
+                        return
+                    (broker if one is client else client).sendall(data)
+
+    @staticmethod
+    def _reset(one: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+    def cut(self) -> None:
+        """End every connection."""
+        while self._pairs:
+            for one in self._pairs.pop():
+                self._reset(one)
+
+    def pause(self) -> None:
+        """Let nothing through; connections stay open."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let everything through again."""
+        self._paused = False
+
+    def refuse(self) -> None:
+        """Refuse new connections."""
+        self._refusing = True
+
+    def accept(self) -> None:
+        """Accept new connections again."""
+        self._refusing = False
+
+
+@contextlib.contextmanager
+def cut_amid(proxy: FaultProxy) -> Iterator[None]:
+    """Have nothing get through for a second, and then the connections end, during whatever the block waits for."""
+
+    def cut() -> None:
+        proxy.cut()
+        proxy.resume()
+
+    proxy.pause()
+    end = threading.Timer(_SILENT_SECONDS, cut)
+    end.start()
+    try:
+        yield
+    finally:
+        end.join()
+
+
+class Outcome(NamedTuple):
+    """How a process ended: `ended` as in `Counts`, and what its function returned, None if it did not come that far."""
+
+    ended: str
+    value: Any = None
+
+
+class Apart:
+    """A running process that calls one function with one client; leaving the context ends it.
+
+    Args:
+        function: a function of a module, called with the client's module, an `Env` and the arguments.
+        client: the client's module, by name.
+        place: where the broker is.
+        arguments: more arguments, as JSON has them.
+        seconds: after which the process counts as hung and is killed.
+        leader: whether it leads a process group, which then ends with it: for the outermost process.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        client: str,
+        place: Place,
+        *arguments: Any,
+        seconds: float,
+        leader: bool = False,
+    ) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._leader = leader
+        self._directory = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
+        self._result = Path(self._directory.name, "result.json")
+        self._log = Path(self._directory.name, "log")
+        order = {
+            "module": function.__module__,
+            "function": function.__name__,
+            "client": client,
+            "place": asdict(place),
+            "arguments": arguments,
+            "result": str(self._result),
+            # The last resort, should this process be gone by then.
+            "alarm": int(seconds) + 5,
+        }
+        program = [__file__, "--apart"] if __name__ == "__main__" else ["-c", f"import {__name__} as s; s.be_apart()"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *program], stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=leader
+            )
+        assert self._process.stdin is not None  # noqa: S101  # it is a pipe
+        # A child that is dead already is recognised by its exit code.
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+            pipe.write(json.dumps(order).encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            self._kill()
+        self._directory.cleanup()
+
+    def outcome(self) -> Outcome:
+        """Wait for the end of the process, at most until its time is over."""
+        try:
+            code = self._process.wait(max(self._deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            self._kill()
+            return Outcome("hung", self._read().get("value"))
+        if self._leader:
+            self._kill()  # a process that it forked may have stayed
+        answer = self._read()
+        if code < 0:
+            return Outcome(f"crashed ({signal.Signals(-code).name})", answer.get("value"))
+        if "error" in answer:
+            return Outcome(f"error: {answer['error']}")
+        if code != 0 or not answer:
+            lines = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            return Outcome(f"error: exit status {code}: {lines[-1][-_LOG_CHARACTERS:]}")
+        return Outcome("", answer["value"])
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = json.loads(self._result.read_text())
+        except FileNotFoundError:
+            return {}
+        return answer
+
+    def _kill(self) -> None:
+        if self._leader:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
+        self._process.wait()
+
+
+def be_apart() -> None:
+    """Be the process that `Apart` starts: read the order from standard input, call, write the answer.
+
+    The answer is written before the interpreter ends, because some scenarios are about how it ends.
+    """
+    order = json.load(sys.stdin)
+    signal.alarm(order["alarm"])
+    try:
+        function = getattr(importlib.import_module(order["module"]), order["function"])
+        client, env = importlib.import_module(order["client"]), Env(Place(**order["place"]))
+        answer = {"value": function(client, env, *order["arguments"])}
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
+        answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+    draft = Path(order["result"]).with_suffix(".draft")
+    draft.write_text(json.dumps(answer, default=lambda value: value.to_dict()))
+    draft.rename(order["result"])
+
+
+def count(scenario: Scenario, place: Place, clients: Sequence[str]) -> list[Counts]:
+    """Run one scenario with some clients at the same time, and return what each of them did.
+
+    Args:
+        scenario: the scenario.
+        place: where it runs.
+        clients: the clients' modules, by name.
+    """
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(Apart(scenario.run, client, place, seconds=scenario.seconds, leader=True))
+            for client in clients
+        ]
+        counts = []
+        for process in processes:
+            ended, value = process.outcome()
+            # A process's own end counts for more than what it reported of its child processes.
+            counts.append(Counts(**{**(value or {}), **({"ended": ended} if ended else {})}))
+        return counts
+
+
+def main(scenario: Scenario) -> None:
+    """Be the program of one scenario: print what became of the messages, and exit with 1 if some were wronged."""
+    if sys.argv[1:] == ["--apart"]:
+        be_apart()
+        return
+    service_url, admin_url = (*sys.argv[1:], "pulsar://localhost:6650", "http://localhost:8080")[:2]
+    admin = Admin(admin_url)
+    namespace = admin.create_namespace(deduplication=scenario.profile == "dedup")
+    [counts] = count(scenario, Place(service_url, admin_url, namespace, admin.largest_message()), ["pulsar"])
+    print(counts)  # noqa: T201  # the result
+    sys.exit(0 if counts.clean else 1)
