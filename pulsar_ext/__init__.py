@@ -37,8 +37,10 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
     from .client.consumer_settings import ConsumerEventListener as ConsumerEventListener
     from .consumer import Consumer as Consumer
     from .dedup.opening import TrimmedGroupWarning as TrimmedGroupWarning
-    from .doctor.facts import DiagnosisLimits as DiagnosisLimits
-    from .doctor.findings import Diagnosis as Diagnosis
+    from .doctor.findings import (
+        Diagnosis as Diagnosis,
+        DiagnosisLimits as DiagnosisLimits,
+    )
     from .errors import (
         AckNotConfirmed as AckNotConfirmed,
         AdminConflict as AdminConflict,
@@ -156,8 +158,7 @@ _HOMES = {
         "client.consumer_settings": "ConsumerEventListener",
         "consumer": "Consumer",
         "dedup.opening": "TrimmedGroupWarning",
-        "doctor.facts": "DiagnosisLimits",
-        "doctor.findings": "Diagnosis",
+        "doctor.findings": "Diagnosis DiagnosisLimits",
         "errors": (
             "AckNotConfirmed AdminConflict AdminError AdminNotAllowed AdminNotFound AdminPrecondition "
             "AdminRequired AdminUnauthorized AdminUnavailable BrokerStartError CursorMoved "

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.errors import InvalidUse
 
-from . import _checks, _namespaces, _schemas, _subscriptions, _topic_policies, _topics
-from ._authorization import Authorization
+from . import _core, _namespaces, _subscriptions, _topics
 from ._core import AsyncShell, Operation, Session, SyncShell
-from ._entry import EntryMetadata
 from ._models import (
     BacklogAnalysis,
     ClusterInfo,
     CursorInfo,
+    EntryMetadata,
     InternalStats,
     LedgerInfo,
     NamespacePolicies,
@@ -32,12 +31,10 @@ from ._models import (
     SubscriptionStats,
     TopicStats,
 )
+from ._namespaces import SchemaInfo
 from ._oauth2 import Oauth2Tokens
-from ._places import Places
-from ._schemas import SchemaInfo
-from ._session import HttpSession, Limits
-from ._tls import TlsFiles
-from ._transport import AsyncTransport, SyncTransport
+from ._session import Authorization, HttpSession, Limits, Places
+from ._transport import AsyncTransport, SyncTransport, TlsFiles
 from ._url import AdminUrl, derive_admin_url
 
 if TYPE_CHECKING:
@@ -88,18 +85,18 @@ class _Operations:
     partitioned_topics = Operation(_topics.partitioned_topics)
     create_topic = Operation(_topics.create_topic)
     delete_topic = Operation(_topics.delete_topic)
-    partitions = Operation(_checks.partitions)
+    partitions = Operation(_core.partitions)
     create_partitioned_topic = Operation(_topics.create_partitioned_topic)
     update_partitions = Operation(_topics.update_partitions)
     delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
-    max_message_size = Operation(_topic_policies.max_message_size)
-    set_max_message_size = Operation(_topic_policies.set_max_message_size)
-    schema = Operation(_schemas.schema)
-    schemas = Operation(_schemas.schemas)
-    upload_schema = Operation(_schemas.upload_schema)
-    schema_compatibility_strategy = Operation(_schemas.schema_compatibility_strategy)
-    set_schema_compatibility_strategy = Operation(_schemas.set_schema_compatibility_strategy)
-    set_schema_validation_enforced = Operation(_schemas.set_schema_validation_enforced)
+    max_message_size = Operation(_topics.max_message_size)
+    set_max_message_size = Operation(_topics.set_max_message_size)
+    schema = Operation(_namespaces.schema)
+    schemas = Operation(_namespaces.schemas)
+    upload_schema = Operation(_namespaces.upload_schema)
+    schema_compatibility_strategy = Operation(_namespaces.schema_compatibility_strategy)
+    set_schema_compatibility_strategy = Operation(_namespaces.set_schema_compatibility_strategy)
+    set_schema_validation_enforced = Operation(_namespaces.set_schema_validation_enforced)
 
     subscriptions = Operation(_subscriptions.subscriptions)
     create_subscription = Operation(_subscriptions.create_subscription)

@@ -19,10 +19,8 @@ import httpx2
 
 from pulsar_ext.errors import AdminUnauthorized, AdminUnavailable, InvalidUse
 
-from ._tls import TlsFiles
+from ._transport import TlsFiles
 from ._url import is_less_safe, scheme_of
-
-__all__ = ["Oauth2Parameters", "Oauth2Tokens"]
 
 _TIMEOUT_SECONDS = 5.0
 _OK = 200

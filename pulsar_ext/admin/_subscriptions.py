@@ -16,13 +16,12 @@ from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._checks import MAX_INT, persistent, refuse_beyond_end, refuse_parent, whole_number
-from ._core import Request, Session, nothing
+from ._core import MAX_INT, Request, Session, nothing, persistent, refuse_beyond_end, refuse_parent, whole_number
 from ._models import BacklogAnalysis
 from ._topics import send_entry
 
 if TYPE_CHECKING:
-    from ._entry import EntryMetadata
+    from ._models import EntryMetadata
 
 Topic = str | TopicName
 End = Literal["earliest", "latest"]

@@ -1,12 +1,12 @@
-"""Operations on topics: statistics, entries, positions, life cycle.
+"""Operations on topics: statistics, entries, positions, life cycle, policies.
 
-Mirrors `org.apache.pulsar.client.admin.Topics`; each docstring names the REST path below `/admin/v2/`, where `T` stands
-for `persistent/{tenant}/{namespace}/{topic}`. Every operation takes a topic as text or as `TopicName` and raises an
-`AdminError` of the kind that the status asks for.
+Mirrors `org.apache.pulsar.client.admin.Topics` and `TopicPolicies`; each docstring names the REST path below
+`/admin/v2/`, where `T` stands for `persistent/{tenant}/{namespace}/{topic}`. Every operation takes a topic as text or
+as `TopicName` and raises an `AdminError` of the kind that the status asks for. A policy is in effect a moment after the
+broker has answered.
 """
 
 # ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -16,13 +16,24 @@ from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._checks import explain_parent, persistent, refuse_parent, whole_number
-from ._core import Answer, Request, Session, nothing
-from ._entry import EntryMetadata
-from ._models import InternalStats, PartitionedStats, TopicStats
+from ._core import (
+    MAX_INT,
+    Answer,
+    Request,
+    Session,
+    explain_parent,
+    nothing,
+    optional,
+    persistent,
+    refuse_parent,
+    set_policy,
+    whole_number,
+)
+from ._models import EntryMetadata, InternalStats, PartitionedStats, TopicStats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 T = TypeVar("T")
 Topic = str | TopicName
@@ -321,3 +332,19 @@ async def delete_partitioned_topic(session: Session, topic: Topic, *, force: boo
     """Delete a partitioned topic with all its partitions: `DELETE T/partitions`."""
     path = f"{TopicName.parse(topic).rest_path}/partitions"
     await session.send(Request("DELETE", path, nothing, params={"force": force}))
+
+
+async def max_message_size(session: Session, topic: Topic) -> int | None:
+    """Get above how many bytes the topic takes no message, None if not set: `GET T/maxMessageSize`."""
+    path = f"{persistent(topic, 'max_message_size').rest_path}/maxMessageSize"
+    return await session.send(Request("GET", path, optional(int)))
+
+
+async def set_max_message_size(session: Session, topic: Topic, size: int | None) -> None:
+    """Set above how many bytes the topic takes no message; None removes it: `POST` or `DELETE T/maxMessageSize`.
+
+    A C++ client, and so a Python one, does not hear why such a message is refused: its connection ends, and it sends
+    the message again. `send()` raises `Timeout` after `send_timeout_millis`.
+    """
+    value = None if size is None else whole_number("size", size, most=MAX_INT)
+    await set_policy(session, f"{persistent(topic, 'set_max_message_size').rest_path}/maxMessageSize", value)

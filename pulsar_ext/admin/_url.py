@@ -12,8 +12,6 @@ from pulsar_ext.errors import AdminRequired, InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["AdminUrl", "derive_admin_url", "host_of", "is_less_safe", "scheme_of"]
-
 _ENVIRONMENT = "PULSAR_ADMIN_URL"
 _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
 

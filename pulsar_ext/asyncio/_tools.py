@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pulsar_ext._runtime.statistics import ClientStats
     from pulsar_ext.client.client import Client as BlockingClient
-    from pulsar_ext.doctor.facts import DiagnosisLimits
-    from pulsar_ext.doctor.findings import Diagnosis
+    from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.look.survey import Survey
     from pulsar_ext.skip.skipper import SkipResult

@@ -8,8 +8,7 @@ from cyclopts import App
 
 from pulsar_ext.admin import Retention
 
-from .arguments import LOCAL_URL, Access, AdminUrl
-from .connection import open_admin
+from .arguments import LOCAL_URL, Access, AdminUrl, open_admin
 
 if TYPE_CHECKING:
     from pulsar_ext import PulsarAdmin

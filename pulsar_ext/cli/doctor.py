@@ -12,14 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pulsar_ext.doctor.examination import examine
-from pulsar_ext.doctor.facts import DiagnosisLimits
+from pulsar_ext.doctor.findings import DiagnosisLimits
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.words import findings_text
+from pulsar_ext.look.markup import findings_text
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
-from .connection import open_admin
-from .output import print_json
-from .watching import check_pause, look_again
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
+from .output import check_pause, look_again, print_json
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin

@@ -61,7 +61,7 @@ def ids(
     message_id = read_id(form)
     facts = forms_of(message_id)
     if topic is not None:
-        from .connection import connected  # noqa: PLC0415  # loaded only where the broker is asked
+        from .arguments import connected  # noqa: PLC0415  # loaded only where the broker is asked
 
         with connected(admin_url, url, access) as (client, admin):
             whole = client.resolve_message_id(topic, message_id)

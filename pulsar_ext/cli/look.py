@@ -1,21 +1,32 @@
-"""`pulsar-ext look`: a topic as a map, in the terminal or as a page."""
+"""`pulsar-ext look`: a topic as a map, as a page or in the terminal, in characters."""
 
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
+from rich.text import Text
 
+from pulsar_ext.ids.text import counted
+from pulsar_ext.look.markup import age_text, batches_text, bytes_text, rate_text
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import MapLimits, survey
+from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
-from .connection import open_admin
-from .output import check_place, now_text, print_json, write_page
-from .topic_picture import SurveyPicture
-from .watching import check_pause, look_again
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
+from .output import check_pause, check_place, look_again, now_text, print_json, write_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import ConsoleOptions, RenderResult
+
+    from pulsar_ext.doctor.findings import Finding
+    from pulsar_ext.look.survey import Survey
+    from pulsar_ext.look.topic_map import CursorMap, TopicMap
+
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
@@ -73,3 +84,135 @@ def look(
                 console.print(SurveyPicture(seen))
 
         look_again(look_once, watch=watch, every=every)
+
+
+_CURSORS = 20
+_HOLES = 3
+_SEVERITIES = {"warning": "yellow", "error": "red"}
+_LOOKS: dict[str | None, tuple[str, str, str, str]] = {
+    "acknowledged": ("▁", "_", "bright_black", "acknowledged"),
+    "unread": ("▄", "-", "blue", "not read yet"),
+    "delivered": ("▆", "=", "yellow", "read, not acknowledged"),
+    "hole": ("█", "#", "red", "hole"),
+    "message": ("▂", "m", "cyan", "single message"),
+    "batch": ("▅", "b", "green", "batch"),
+    "chunk": ("▓", "c", "magenta", "chunk"),
+    None: ("╌", ".", "bright_black", "not looked at"),
+}
+"""How each is drawn, how where only ASCII can be, in which colour, and what it is."""
+
+
+class SurveyPicture:
+    """Draws maps and findings as wide as the terminal is.
+
+    Args:
+        seen: the maps and the findings.
+    """
+
+    def __init__(self, seen: Survey) -> None:
+        self._seen = seen
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawing = _Drawing(options.max_width, ascii_only=options.ascii_only)
+        for one in self._seen.maps:
+            yield from drawing.topic(one)
+            yield ""
+        yield drawing.legend()
+        for finding in self._seen.diagnosis.findings:
+            yield _finding(finding)
+        for note in self._seen.diagnosis.notes:
+            yield Text(note, style="dim")
+        if self._seen.diagnosis.left_out:
+            left_out = counted(len(self._seen.diagnosis.left_out), "partition")
+            yield Text(f"not looked at, raise --max-requests: {left_out}")
+        if not self._seen.diagnosis.findings:
+            yield Text("the doctor finds nothing wrong", style="green")
+
+
+class _Drawing:
+    """Draws in so many columns.
+
+    Args:
+        width: the columns.
+        ascii_only: whether nothing else can be printed.
+    """
+
+    def __init__(self, width: int, *, ascii_only: bool) -> None:
+        self._width, self._glyph = width, int(ascii_only)
+        self._dot, self._edge = (" | ", "|") if ascii_only else (" · ", "▏")
+
+    def topic(self, topic: TopicMap) -> Iterator[Text]:
+        """Draw a map."""
+        facts = [
+            counted(topic.entries, "entry"),
+            bytes_text(topic.size),
+            counted(len(topic.ledgers), "ledger"),
+            f"{rate_text(topic.rate_in)} come in",
+            counted(len(topic.producers), "producer"),
+            f"deduplication {'on' if topic.deduplication else 'off'}",
+        ]
+        yield Text(topic.name, style="bold")
+        yield Text(self._dot.join(facts), style="dim")
+        cells = cells_of(topic.entries, self._width)
+        if cells:
+            count = len(topic.kinds)
+            seen = "all looked at" if count == topic.entries else f"{count:,} of {topic.entries:,} looked at"
+            yield Text("ledgers")
+            yield self._ledgers(ledger_cells(topic, cells))
+            yield self._head("entries", [seen, *batches_text(topic)])
+            yield self._strip(entry_kinds(topic, cells))
+        for one in topic.cursors[:_CURSORS]:
+            yield from self._cursor(topic, one, cells)
+        if len(topic.cursors) > _CURSORS:
+            yield Text(f"{counted(len(topic.cursors) - _CURSORS, 'more cursor')} with less of a backlog", style="dim")
+
+    def legend(self) -> Text:
+        """Say what is what."""
+        parts = [(look[self._glyph], look[2], look[3]) for look in _LOOKS.values()]
+        return Text("   ").join(Text.assemble((glyph, colour), (f" {said}", "dim")) for glyph, colour, said in parts)
+
+    def _head(self, name: str, said: Iterable[str]) -> Text:
+        return Text.assemble(name, "  ", (self._dot.join(one for one in said if one), "dim"))
+
+    def _each(self, cells: Sequence[object]) -> int:
+        """Tell how many columns a cell has: several, where there is room."""
+        return max(self._width // max(len(cells), 1), 1)
+
+    def _strip(self, cells: Sequence[str | None]) -> Text:
+        each = self._each(cells)
+        looks = [(_LOOKS[what], count * each) for _, count, what in joined(cells)]
+        return Text.assemble(*((look[self._glyph] * count, look[2]) for look, count in looks))
+
+    def _ledgers(self, cells: Sequence[str]) -> Text:
+        """Draw each ledger's width with its id, where that fits."""
+        drawn = Text()
+        for at, (_, count, ledger_id) in enumerate(joined(cells)):
+            width = count * self._each(cells)
+            label = f"{self._edge}{ledger_id}"
+            drawn.append((label if len(label) <= width else self._edge).ljust(width), "reverse" if at % 2 else "")
+        return drawn
+
+    def _cursor(self, topic: TopicMap, cursor: CursorMap, cells: int) -> Iterator[Text]:
+        holes = cursor.holes
+        said = [
+            cursor.type if cursor.durable else "reader",
+            counted(len(cursor.consumers), "consumer"),
+            f"{counted(cursor.backlog_entries, 'entry')} behind",
+            counted(len(holes), "hole") if holes else "",
+            f"lag {age_text(cursor.lag_seconds)}" if cursor.lag_seconds is not None else "",
+            rate_text(cursor.rate_out),
+        ]
+        yield self._head(cursor.name, said)
+        if cells:
+            yield self._strip(cursor_states(topic, cursor, cells))
+        if holes:
+            places = [one.begin if one.entries == 1 else f"{one.begin} to {one.end}" for one in holes[:_HOLES]]
+            more = f", and {len(holes) - _HOLES:,} more" if len(holes) > _HOLES else ""
+            yield Text(f"holes: {', '.join(places)}{more}", style="red")
+
+
+def _finding(one: Finding) -> Text:
+    where = f"{one.topic} {one.subscription}".strip()
+    return Text.assemble(
+        (f"{one.severity}: {one.kind}", _SEVERITIES[one.severity]), "  ", one.what, "  ", (where, "dim")
+    )

@@ -1,4 +1,4 @@
-"""What several commands print."""
+"""What several commands print, once or, with `--watch` and `--every`, repeatedly."""
 
 from __future__ import annotations
 
@@ -6,37 +6,29 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.bar import Bar
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from pulsar_ext.errors import InvalidUse, MissingExtra
+from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnauthorized, InvalidUse, MissingExtra
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned
-from pulsar_ext.look.balance import plan_page
+from pulsar_ext.look.slots import plan_page
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = [
-    "DEFAULT_PICTURE",
-    "Plan",
-    "check_place",
-    "choose_picture",
-    "now_text",
-    "print_json",
-    "print_plan",
-    "print_result",
-    "write_page",
-]
 
 DEFAULT_PICTURE = Path("ranges.png")
 """Where a picture of slots goes if no file is named; without matplotlib nothing is drawn then."""
@@ -170,3 +162,41 @@ def _slots(plan: Plan, console: Console) -> Text:
 
 def _slots_of(width: int) -> list[int]:
     return [(2 * at + 1) * SLOTS // (2 * width) for at in range(width)]
+
+
+T = TypeVar("T")
+
+_LONGEST_PAUSE = 30 * 86_400.0
+_FINAL = (AdminNotFound, AdminUnauthorized, AdminNotAllowed)
+"""What does not pass by itself."""
+
+
+def check_pause(every: float) -> None:
+    """Check the seconds between two looks.
+
+    Raises:
+        InvalidUse: nobody can wait so long.
+    """
+    if not 0 < every <= _LONGEST_PAUSE:
+        raise InvalidUse(f"--every must be more than 0 seconds and at most {_LONGEST_PAUSE:.0f}, not {every!r}")
+
+
+def look_again(look: Callable[[], T], *, watch: bool, every: float) -> T:
+    """Look once and give what was seen; or go on looking, every so many seconds, until Ctrl-C.
+
+    A broker that was seen before and does not answer now is told, and looked for again.
+    """
+    has_seen = False
+    while True:
+        try:
+            seen = look()
+            if not watch:
+                return seen
+            has_seen = True
+        except _FINAL:
+            raise
+        except AdminError as error:
+            if not has_seen:
+                raise
+            print(f"pulsar-ext: {error}", file=sys.stderr, flush=True)  # noqa: T201  # as every command's error
+        time.sleep(every)

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from pulsar_ext.ids.text import counted
 
-from .arguments import Access, AdminUrl, Json, UrlOrNone
-from .connection import connected
+from .arguments import Access, AdminUrl, Json, UrlOrNone, connected
 from .output import print_json
 
 if TYPE_CHECKING:

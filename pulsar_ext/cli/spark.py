@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from pulsar_ext.errors import InvalidUse, PulsarExtError
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.audit import AuditedTopic, audit_page
+from pulsar_ext.look.page import AuditedTopic, audit_page
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
 from .output import DEFAULT_PICTURE, Plan, check_place, choose_picture, now_text, print_plan, print_result, write_page

@@ -13,8 +13,6 @@ from pulsar_ext.spark.packing import pack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["own_cluster"]
-
 _ARCHIVE = "environment.tar.gz"
 _PLACE = "environment"
 _SETTINGS = {

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.doctor.facts import DiagnosisLimits
-    from pulsar_ext.doctor.findings import Diagnosis
+    from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.hashing import KeyFormsMode

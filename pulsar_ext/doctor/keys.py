@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.position import Position
     from pulsar_ext.key_shared.coverage import KeyCover, StickyKey
 
-    from .facts import TopicFacts
-
-__all__ = ["find_blocked_slots", "find_mixed_batches", "find_uncovered_slots", "key_shared", "waits"]
+    from .findings import TopicFacts
 
 _SHOWN = 10
 

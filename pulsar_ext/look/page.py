@@ -1,4 +1,4 @@
-"""The map of a topic, and what is wrong with it, as one HTML page (pure).
+"""The map of a topic with what is wrong with it, and an audit of its partitions, each as one HTML page (pure).
 
 A strip is an SVG that is as wide as there is room; its texts stand beside it, so that they keep their size. Heights
 tell what colours tell.
@@ -6,23 +6,33 @@ tell what colours tell.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.ids.text import counted
 
-from .markup import Markup, document, element, table
-from .strip import cells_of, cursor_states, entry_kinds, joined
-from .words import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
+from .markup import (
+    Markup,
+    age_text,
+    batches_text,
+    bytes_text,
+    document,
+    element,
+    evidence_text,
+    findings_text,
+    rate_text,
+    table,
+)
+from .topic_map import cells_of, cursor_states, entry_kinds, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pulsar_ext.doctor.findings import Finding
 
     from .survey import Survey
     from .topic_map import ChunkedMessage, CursorMap, TopicMap
 
-__all__ = ["survey_page"]
 
 _CELLS = 480
 _CURSORS = 50
@@ -289,3 +299,84 @@ def _finding(one: Finding) -> Markup:
         data_kind=one.kind,
         data_subscription=one.subscription,
     )
+
+
+_AUDIT_TALL = 10
+
+
+@dataclass(frozen=True)
+class AuditedTopic:
+    """What was found on a topic or partition.
+
+    Args:
+        name: its full name.
+        messages: how many it has.
+        is_clean: whether nothing is wrong with it.
+        found: of each kind of finding how many there are, and some of the places.
+    """
+
+    name: str
+    messages: int
+    is_clean: bool
+    found: Mapping[str, tuple[int, Sequence[str]]]
+
+
+def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
+    """Draw how the messages are shared out, and the findings, each with some places.
+
+    Args:
+        topics: one for a topic, one a partition for a partitioned one.
+        title: what was audited.
+        when: it was, as text.
+    """
+    messages = sum(one.messages for one in topics)
+    wrong = sum(not one.is_clean for one in topics)
+    said = f"something is wrong with {wrong} of {len(topics)}" if wrong else "nothing is wrong"
+    kinds = list(dict.fromkeys(kind for one in topics for kind in one.found))
+    totals = {kind: sum(one.found[kind][0] for one in topics if kind in one.found) for kind in kinds}
+    facts = {"messages": messages, **{kind: count for kind, count in totals.items() if count}}
+    return document(
+        f"{title}: {said}",
+        element("h1", title),
+        element(
+            "p", f"audit of {counted(len(topics), 'topic or partition', 'topics or partitions')} · {said} · {when}"
+        ),
+        element(
+            "dl",
+            *(element("div", element("dt", name), element("dd", f"{value:,}")) for name, value in facts.items()),
+            class_="facts",
+        ),
+        element("figure", *_rows(topics), class_="map"),
+        *(part for kind in kinds if totals[kind] for part in _audit_finding(kind, topics)),
+    )
+
+
+def _rows(topics: Sequence[AuditedTopic]) -> Iterator[Markup]:
+    """Draw a bar for each partition: its messages, as wide as the most that one has."""
+    most = max((one.messages for one in topics), default=0) or 1
+    for one in topics:
+        kinds = [f"{count:,} {kind}" for kind, (count, _) in one.found.items() if count]
+        said = f"{one.name}: {counted(one.messages, 'message')}"
+        bar = element("rect", class_="unread" if one.is_clean else "hole", width=one.messages, height=_AUDIT_TALL)
+        box = f"0 0 {most} {_AUDIT_TALL}"
+        strip = element("svg", bar, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+        figures = (counted(one.messages, "message"), *(element("span", kind) for kind in kinds))
+        yield element(
+            "div",
+            element("div", one.name, class_="name"),
+            element("div", strip, class_="strip"),
+            element("div", *figures, class_="figures"),
+            class_="row",
+            data_topic=one.name,
+        )
+
+
+def _audit_finding(kind: str, topics: Sequence[AuditedTopic]) -> Iterator[Markup]:
+    rows: list[list[object]] = [
+        [one.name, count, ", ".join(places)]
+        for one in topics
+        for count, places in [one.found.get(kind, (0, ()))]
+        if count
+    ]
+    yield element("h3", kind)
+    yield table("findings", ["topic", "count", "places"], rows)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext.doctor.examination import judge
-from pulsar_ext.doctor.facts import DiagnosisLimits
-from pulsar_ext.doctor.observation import observe, wanted_entries
+from pulsar_ext.doctor.examination import judge, observe, wanted_entries
+from pulsar_ext.doctor.findings import DiagnosisLimits
 from pulsar_ext.errors import InvalidUse
 
 from .topic_map import map_of
@@ -16,13 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.doctor.facts import TopicFacts
-    from pulsar_ext.doctor.findings import Diagnosis
+    from pulsar_ext.doctor.findings import Diagnosis, TopicFacts
     from pulsar_ext.ids.position import Position
 
     from .topic_map import TopicMap
-
-__all__ = ["MapLimits", "Survey", "mapped_entries", "survey"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from pulsar_ext.doctor.examination import judge
-from pulsar_ext.doctor.observation import Observation
+from pulsar_ext.doctor.examination import Observation, judge
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges, weights_of
-from pulsar_ext.look.audit import AuditedTopic, audit_page
-from pulsar_ext.look.balance import plan_page
-from pulsar_ext.look.cover import cover_page
-from pulsar_ext.look.page import survey_page
+from pulsar_ext.look.page import AuditedTopic, audit_page, survey_page
+from pulsar_ext.look.slots import cover_page, plan_page
 from pulsar_ext.look.survey import Survey
 from pulsar_ext.look.topic_map import map_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsar_ext.admin import EntryMetadata, InternalStats, NamespacePolicies, TopicStats
-from pulsar_ext.doctor.facts import DiagnosisLimits, TopicFacts
+from pulsar_ext.doctor.findings import DiagnosisLimits, TopicFacts
 from pulsar_ext.ids.position import Position
 
 TOPIC = "persistent://public/default/t"

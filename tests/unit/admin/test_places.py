@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.admin._authorization import Authorization
 from pulsar_ext.admin._core import Answer
-from pulsar_ext.admin._places import Places, brokers_of, questions_about_brokers, redirect_target
+from pulsar_ext.admin._session import Authorization, Places, brokers_of, questions_about_brokers, redirect_target
 from pulsar_ext.admin._url import AdminUrl, host_of
 from pulsar_ext.errors import AdminError, AdminRequired, InvalidUse
 

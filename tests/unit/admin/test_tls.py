@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.admin._core import Request
-from pulsar_ext.admin._errors import error_of_connection
-from pulsar_ext.admin._tls import TlsFiles, certificate_end
+from pulsar_ext.admin._session import error_of_connection
+from pulsar_ext.admin._transport import TlsFiles, certificate_end
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.testing.certificates import certificate_files, openssl
 
@@ -102,5 +102,5 @@ def test_an_error_names_the_end_of_the_certificate(files, tmp_path, monkeypatch)
 
     assert "c.pem is valid until 2" in text()
     ended = datetime.now(UTC) - timedelta(seconds=1)
-    monkeypatch.setattr("pulsar_ext.admin._tls.certificate_end", lambda _: ended)
+    monkeypatch.setattr("pulsar_ext.admin._transport.certificate_end", lambda _: ended)
     assert f"c.pem ended at {ended:%Y-%m-%d %H:%M:%S} UTC: renew it" in text()

@@ -7,7 +7,7 @@ pytest.importorskip("cyclopts")
 
 from rich.console import Console
 
-from pulsar_ext.cli import topic_picture
+from pulsar_ext.cli import look as map_of_topic
 from pulsar_ext.cli.skip import picture
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
 from pulsar_ext.skip.backlog import Backlog
@@ -50,7 +50,7 @@ def test_picture():
 def test_each_glyph_of_a_map_has_one_meaning():
     """In the legend of `look`, no two kinds of entries and states share a character, in ASCII either."""
     for ascii_only in (0, 1):
-        glyphs = [look[ascii_only] for look in topic_picture._LOOKS.values()]
+        glyphs = [look[ascii_only] for look in map_of_topic._LOOKS.values()]
         assert len(set(glyphs)) == len(glyphs)
 
 

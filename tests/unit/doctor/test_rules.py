@@ -7,16 +7,12 @@ from dataclasses import replace
 import pytest
 from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
 
-from pulsar_ext.doctor.chunked import find_chunks
-from pulsar_ext.doctor.consumers import find_forsaken, find_stalled, find_storms
-from pulsar_ext.doctor.examination import RULES
-from pulsar_ext.doctor.facts import DiagnosisLimits
-from pulsar_ext.doctor.findings import Diagnosis
-from pulsar_ext.doctor.holes import find_holes
+from pulsar_ext.doctor.chunked import find_chunks, find_holes
+from pulsar_ext.doctor.consumers import find_duplicates, find_forsaken, find_stalled, find_storms
+from pulsar_ext.doctor.examination import RULES, wanted_entries
+from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
 from pulsar_ext.doctor.keys import find_mixed_batches, find_uncovered_slots
-from pulsar_ext.doctor.letters import find_unread_letters
-from pulsar_ext.doctor.observation import wanted_entries
-from pulsar_ext.doctor.producers import find_duplicates
+from pulsar_ext.doctor.readers import find_unread_letters
 from pulsar_ext.doctor.storage import find_expiring, find_kept_ledgers, find_never_compacted, find_quotas
 from pulsar_ext.errors import InvalidUse
 

@@ -6,7 +6,7 @@ from doctor_facts import facts_of, internal_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.doctor.facts import Run, unacknowledged_runs
+from pulsar_ext.doctor.findings import Run, unacknowledged_runs
 from pulsar_ext.ids.position import Ledgers, Position
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.look.audit import AuditedTopic, audit_page
+from pulsar_ext.look.page import AuditedTopic, audit_page
 
 KINDS = ("incomplete chunks", "gaps in sequence ids")
 COUNTED = st.tuples(st.integers(0, 99), st.lists(st.text("0123:<&", min_size=1)))

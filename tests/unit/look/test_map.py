@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.strip import cells_of, cursor_states, entry_kinds, joined, ledger_cells
+from pulsar_ext.look.markup import age_text, bytes_text, evidence_text, rate_text
 from pulsar_ext.look.survey import MapLimits, mapped_entries
-from pulsar_ext.look.topic_map import map_of
-from pulsar_ext.look.words import age_text, bytes_text, evidence_text, rate_text
+from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells, map_of
 
 HOLES = {"s": ("1:1", "[(1:2..1:5],(1:6..2:0]]", "2:3")}
 """Of ten and five entries the third, the seventh and the last four are not acknowledged; the last one was not read."""

@@ -9,8 +9,7 @@ from doctor_facts import TOPIC, facts_of, subscription_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.doctor.examination import judge
-from pulsar_ext.doctor.observation import Observation
+from pulsar_ext.doctor.examination import Observation, judge
 from pulsar_ext.look.markup import Markup, element
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import Survey

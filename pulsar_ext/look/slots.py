@@ -1,4 +1,4 @@
-"""How a plan of key hash ranges shares the slots out, as one HTML page (pure)."""
+"""Key hash slots as one HTML page: a plan of ranges with their weights, and who has which slots (pure)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pulsar_ext.key_shared.plan import binned
 from .markup import Markup, document, element, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pulsar_ext.key_shared.coverage import KeyCover
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = ["plan_page"]
 
 _BINS = 256
-_TALL = 100
+_PLAN_TALL = 100
 
 
 def plan_page(
@@ -78,19 +78,19 @@ def _bars(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> Mar
             class_="unread",
             x=at,
             width=1,
-            y=f"{_TALL * (1 - weight / highest):.2f}",
-            height=f"{_TALL * weight / highest:.2f}",
+            y=f"{_PLAN_TALL * (1 - weight / highest):.2f}",
+            height=f"{_PLAN_TALL * weight / highest:.2f}",
         )
         for at, weight in enumerate(bins)
         if weight
     ]
     starts = sorted(start for start in (one.start for part in parts for one in part) if start)
     cuts = [
-        element("line", class_="cut", x1=f"{at:.3f}", x2=f"{at:.3f}", y1=0, y2=_TALL)
+        element("line", class_="cut", x1=f"{at:.3f}", x2=f"{at:.3f}", y1=0, y2=_PLAN_TALL)
         for at in (start * _BINS / SLOTS for start in starts)
     ]
     said = f"the weight of {SLOTS:,} slots in {_BINS} bins, cut into {counted(len(parts), 'range')}"
-    box = f"0 0 {_BINS} {_TALL}"
+    box = f"0 0 {_BINS} {_PLAN_TALL}"
     return element("svg", *bars, *cuts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
 
 
@@ -112,3 +112,72 @@ def _rows(
             aria_hidden="true",
         )
         yield [at, str(part), round(weight), f"{weight / total:.1%}" if total else "none", bar]
+
+
+_TALL = 10
+_KINDS = {"acknowledged": "one consumer", "delivered": "several consumers", "hole": "no consumer"}
+"""The looks of slots, and what each says."""
+
+
+def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
+    """Draw the slots of each topic or partition: whether they are covered, and what each consumer has.
+
+    Args:
+        covers: one for a topic, one a partition for a partitioned one.
+        title: what was asked for.
+        when: it was asked, as text.
+    """
+    return document(
+        title,
+        element("h1", title),
+        element("p", f"key hash slots and their consumers · {when}", class_="soft"),
+        *(one for cover in covers for one in _section(cover)),
+    )
+
+
+def _section(cover: KeyCover) -> Iterable[Markup]:
+    wrong = {"no consumer": cover.uncovered, "several consumers": cover.overlapping}
+    exact = "every slot has one consumer" if cover.is_exact else "not every slot has one consumer"
+    looks = {
+        "acknowledged": cover.covered - cover.overlapping,
+        "delivered": cover.overlapping,
+        "hole": cover.uncovered,
+    }
+    rows = [_row("all slots", cover.mode.lower().replace("_", " "), exact, looks)]
+    for name, ranges in cover.consumers:
+        said = f"{counted(ranges.slots, 'slot')}, {ranges.slots / SLOTS:.1%}"
+        rows.append(_row(name, counted(len(ranges), "range"), said, {"unread": ranges}))
+    yield element("h2", cover.topic)
+    yield element("figure", *rows, _legend(), class_="map", data_topic=cover.topic)
+    faults = [[what, part.start, part.end, len(part)] for what, ranges in wrong.items() for part in ranges]
+    if faults:
+        yield element("h3", "Slots that do not have one consumer")
+        yield table("faults", ["", "first", "last", "slots"], faults)
+
+
+def _row(name: str, below: str, figures: str, looks: dict[str, KeyHashRanges]) -> Markup:
+    """Draw slots to scale, in a colour for each kind."""
+    parts = [
+        element("rect", class_=kind, x=part.start, y=0, width=len(part), height=_TALL)
+        for kind, ranges in looks.items()
+        for part in ranges
+    ]
+    box = f"0 0 {SLOTS} {_TALL}"
+    said = f"{name}: {figures}"
+    strip = element("svg", *parts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+    return element(
+        "div",
+        element("div", name, element("span", below), class_="name"),
+        element("div", strip, class_="strip"),
+        element("div", figures, class_="figures"),
+        class_="row",
+        data_row=name,
+    )
+
+
+def _legend() -> Markup:
+    samples = (
+        element("li", element("svg", element("rect", class_=kind, width=20, height=20), viewBox="0 0 20 20"), words)
+        for kind, words in _KINDS.items()
+    )
+    return element("ul", *samples, class_="legend")

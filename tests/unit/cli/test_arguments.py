@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("cyclopts")
 
-from pulsar_ext.cli.arguments import Access
-from pulsar_ext.cli.connection import connected, open_client
+from pulsar_ext.cli.arguments import Access, connected, open_client
 
 
 @pytest.mark.parametrize(
