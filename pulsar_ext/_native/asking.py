@@ -68,7 +68,7 @@ class AskingClient:
         inner: the C++ client.
         ask: begins an asynchronous call and gives the value that it is answered with.
         configure: is given the configuration of each C++ producer, consumer or reader before it is opened.
-        versions: where the schema objects of consumers and readers look up versions; see `pulsar_ext.schema.lookup`.
+        versions: where the schema objects of consumers and readers look up versions; see `pulsar_ext.schema.choice`.
     """
 
     __slots__ = ("_ask", "_client", "_configure", "_inner", "_versions")

@@ -17,9 +17,8 @@ from .consumer import AckScope, Consumer
 from .errors import PulsarException
 from .key_shared import ConsumerBuilder, GroupReader, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader
+from .reader import Reader, TableView
 from .requests import Replier, Replies, Requester
-from .table_view import TableView
 
 __all__ = [
     "AckScope",

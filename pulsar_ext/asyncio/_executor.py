@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-__all__ = ["Executor"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

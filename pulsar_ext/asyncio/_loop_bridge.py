@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LoopBridge", "running_loop_bridge"]
+
+def is_own_cancellation(error: BaseException) -> bool:
+    """Whether this error ends the running task; any other one is an error of what it called, as others are."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
 class LoopBridge:

@@ -1,10 +1,12 @@
-"""`process()` of the awaited client: handlers as tasks."""
+"""`process()` of the awaited client: handlers as tasks; each step is awaited if it can be: see `process.driving`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
+from concurrent.futures import CancelledError
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -12,16 +14,38 @@ import pulsar
 from pulsar_ext._native.results import POLL_MILLIS
 from pulsar_ext.process.processing import BegunBatches
 
-from ._driving import drive
-from ._loop_bridge import running_loop_bridge
+from ._loop_bridge import is_own_cancellation, running_loop_bridge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pulsar_ext.message import Message
-    from pulsar_ext.process.processing import Handling
+    from pulsar_ext.process.processing import Handling, Steps
 
-__all__ = ["Run", "finish_batches"]
+
+async def drive(steps: Steps) -> None:
+    """Make each call; what the steps do not catch is raised.
+
+    What cancels something that a call awaits, and not this task, is an error of that call like others: the steps get
+    it as the `CancelledError` of `concurrent.futures`, which is an `Exception`.
+    """
+    result: object = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(result) if error is None else steps.throw(error)
+        except StopIteration:
+            return
+        result, error = None, None
+        try:
+            result = step()
+            if isawaitable(result):
+                result = await result
+        except BaseException as raised:  # noqa: BLE001  # the steps decide
+            error = raised
+            if isinstance(raised, asyncio.CancelledError) and not is_own_cancellation(raised):
+                error = CancelledError("Something that was awaited was cancelled.")
+                error.__cause__ = raised
 
 
 async def finish_batches(batches: BegunBatches, begin_one: Callable[[], Awaitable[object]]) -> None:

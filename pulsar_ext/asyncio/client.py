@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import weakref
-from functools import partial
+from collections import deque
+from functools import cache, partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pulsar
@@ -21,31 +24,156 @@ from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
 from pulsar_ext.schema.choice import with_schema
 
-from ._consumer_events import LoopEvents
 from ._executor import Executor
-from ._intercepted import intercept
-from ._tools import ClientTools
+from ._loop_bridge import is_own_cancellation, running_loop_bridge
+from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader
+from .reader import Reader, TableView
 from .requests import Replier, Requester
-from .table_view import TableView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pulsar_ext._runtime.statistics import ClientStats
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.client.consumer_settings import ConsumerEventListener
+    from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+    from pulsar_ext.look.survey import Survey
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
+    from pulsar_ext.skip.skipper import SkipResult
 
-__all__ = ["Client"]
+
+_log = logging.getLogger("pulsar_ext")
+
+
+class LoopEvents:
+    """Stands where the blocking client expects a listener, and tells the application's in the loop, one by one.
+
+    Args:
+        listener: the application's; its methods may be async.
+    """
+
+    def __init__(self, listener: ConsumerEventListener) -> None:
+        self._listener, self._bridge = listener, running_loop_bridge()
+        self._events: deque[tuple[str, int]] = deque()
+        self._consumer: Any = None
+        self._telling: asyncio.Task[None] | None = None
+
+    def became_active(self, _: Any, partition: int, /) -> None:
+        """Hear it; on a thread of the C++ client."""
+        self._bridge.call_soon(self._hear, "became_active", partition)
+
+    def became_inactive(self, _: Any, partition: int, /) -> None:
+        """Hear it; on a thread of the C++ client."""
+        self._bridge.call_soon(self._hear, "became_inactive", partition)
+
+    def attach(self, consumer: Any) -> None:
+        """Take the awaited consumer that the listener is told of."""
+        self._consumer = consumer
+        self._tell()
+
+    def _hear(self, what: str, partition: int) -> None:
+        self._events.append((what, partition))
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._consumer is not None and self._events and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_all())  # an eager one may be done already
+
+    async def _tell_all(self) -> None:
+        while self._events:
+            what, partition = self._events.popleft()
+            try:
+                told = getattr(self._listener, what)(self._consumer, partition)
+                if isawaitable(told):
+                    await told
+            except (Exception, asyncio.CancelledError) as error:  # the next event has to be told
+                if is_own_cancellation(error):
+                    raise
+                _log.exception("A listener raised; the event was %s of partition %d", what, partition)
+
+
+class _Intercepted(AsyncReceiving):
+    """Has interceptors look at each message as it is handed out, in the loop."""
+
+    chain: ReceiverChain[Any]
+
+    async def _receive(self, timeout_millis: int | None) -> Message:
+        return self.chain.before(self, await super()._receive(timeout_millis))
+
+    async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
+        return self._seen(await super()._receive_many(max_messages, timeout_millis))
+
+    async def batch_receive(self) -> list[Message]:
+        """Receive several messages at once; see `Consumer`."""
+        untyped: Any = super()
+        return self._seen(await untyped.batch_receive())
+
+    def _seen(self, messages: list[Message]) -> list[Message]:
+        return [self.chain.before(self, message) for message in messages]
+
+    def _end_receives_(self) -> None:
+        """Have every receive raise `AlreadyClosed`: it is closed, and so are the interceptors."""
+        super()._end_receives_()
+        self.chain.close()
+
+
+@cache
+def _class_of(kind: Any) -> type[Any]:
+    return type(f"Intercepted{kind.__name__}", (_Intercepted, kind), {"__module__": kind.__module__})
+
+
+def intercept(receiving: Any, chain: ReceiverChain[Any]) -> None:
+    """Have an awaited consumer or reader call interceptors from now on."""
+    receiving.chain = chain
+    chain.show(receiving)
+    kind: Any = type(receiving)
+    receiving.__class__ = _class_of(kind)
+
+
+class ClientTools:
+    """What an awaited `Client` offers on top of the official one."""
+
+    blocking: BlockingClient
+    _executor: Executor
+
+    async def stats(self) -> ClientStats:
+        """Give statistics of everything that is open; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.stats)
+
+    async def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
+        """Find out whether an id is part of a chunked message; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.resolve_message_id, topic, message_id)
+
+    async def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
+        """Find the message that is `count` messages after another; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.message_id_after, topic, message_id, count)
+
+    async def skip_messages(self, topic: str, subscription: str, count: int, **options: Any) -> SkipResult:
+        """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.skip_messages, topic, subscription, count, **options)
+
+    async def diagnose(
+        self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
+    ) -> Diagnosis:
+        """Find out why backlogs do not go away; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.diagnose, target, subscription=subscription, limits=limits)
+
+    async def look(
+        self, topic: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
+    ) -> Survey:
+        """Look at a topic as a map; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.look, topic, subscription=subscription, limits=limits)
+
 
 H = TypeVar("H", Consumer, Reader)
 

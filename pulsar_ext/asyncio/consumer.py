@@ -21,9 +21,8 @@ from pulsar_ext.process.actions import Redeliver
 from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
-from ._blocking_receiver import BlockingReceiver
 from ._processing import Run
-from ._receiving import AsyncSeeking
+from ._receiving import AsyncSeeking, BlockingReceiver
 from .errors import error_of, raise_for, translating
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from pulsar_ext.process.actions import Action
 
     from ._executor import Executor
-
-__all__ = ["AckScope", "Consumer"]
 
 _REDELIVER = Redeliver()
 

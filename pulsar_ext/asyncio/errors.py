@@ -15,8 +15,6 @@ from pulsar_ext.errors import PulsarExtError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PulsarException", "error_of", "raise_for", "translated", "translating"]
-
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
     """An official error, whose `error()` is its `pulsar.Result`.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ._executor import Executor
 
-__all__ = ["ConsumerBuilder", "GroupReader", "RangeReaderGroup", "ReaderBuilder"]
-
 H = TypeVar("H", Consumer, Reader)
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ._executor import Executor
 
-__all__ = ["Producer"]
-
 _OK = pulsar.Result.Ok
 
 

@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from ._driving import drive
 from ._loop_bridge import running_loop_bridge
+from ._processing import drive
 from .errors import translated, translating
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ._executor import Executor
     from .consumer import Consumer
-
-__all__ = ["Replier", "Replies", "Requester"]
 
 
 class Replies:

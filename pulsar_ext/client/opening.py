@@ -13,8 +13,7 @@ from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext.receive.undecryptable import goes_on, unique_name
-from pulsar_ext.schema.choice import schema_of
-from pulsar_ext.schema.lookup import VersionLookup
+from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import TypedSchema
 
 from .authentication import telling_why

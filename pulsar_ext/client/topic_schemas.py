@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext.errors import SchemaMismatch
-from pulsar_ext.schema.comparison import SchemaText, explain
+from pulsar_ext.schema.reading import SchemaText, explain
 from pulsar_ext.schema.typed import TypedSchema
 
 if TYPE_CHECKING:

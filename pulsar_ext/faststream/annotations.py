@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from faststream import Context
-from faststream.annotations import ContextRepo, Logger
-from faststream.params import NoCast
 
 from pulsar_ext.asyncio import Client as AsyncClient
 
 from .broker import PulsarBroker as Broker
 from .message import PulsarMessage as Parsed
-
-__all__ = ["Client", "ContextRepo", "Logger", "NoCast", "PulsarBroker", "PulsarMessage"]
 
 PulsarMessage = Annotated[Parsed, Context("message")]
 """The message that is handled: its headers, its key, and `ack()`, `nack()` and `reject()`."""

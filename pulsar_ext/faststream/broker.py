@@ -1,33 +1,33 @@
-"""The broker: connects, publishes, asks, and stops."""
+"""The broker: connects, publishes, asks, logs and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pulsar
 from fast_depends import dependency_provider
+from faststream import Context
 from faststream._internal.broker import BrokerUsecase
+from faststream._internal.configs import UnderlyingDriverAnnotation
 from faststream._internal.constants import EMPTY
 from faststream._internal.context import ContextRepo
 from faststream._internal.di import FastDependsConfig
+from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
+from faststream._internal.logger.logging import get_broker_logger
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
 
 from pulsar_ext.asyncio import Client
 from pulsar_ext.request.envelope import in_same_namespace
 
-from .config import PulsarBrokerConfig
-from .drivers import driver_annotations
-from .logs import logger_state
-from .message import Raw
-from .options import check_ack_policy, check_client_options, check_producer_options
+from .config import PulsarBrokerConfig, check_ack_policy, check_client_options, check_producer_options
+from .message import PulsarMessage, Raw
 from .publisher import PulsarPublisher
-from .registrator import PulsarRegistrator
+from .registrator import PulsarRegistrator, broker_specification
 from .response import PulsarPublishCommand
 from .sender import PulsarSender
-from .specification import broker_specification
 from .subscriber import PulsarSubscriber
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fast_depends.dependencies import Dependant
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.basic_types import LoggerProto, SendableMessage
+    from faststream._internal.configs import UnderlyingDriverAnnotations
+    from faststream._internal.logger import LoggerState
     from faststream._internal.parser import CodecProto
     from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
     from faststream.middlewares import AckPolicy
@@ -46,9 +48,61 @@ if TYPE_CHECKING:
 
     from pulsar_ext.ids.message_id import MessageId
 
-    from .message import PulsarMessage
 
-__all__ = ["PulsarBroker"]
+def driver_annotations(broker: Any) -> UnderlyingDriverAnnotations:
+    """Return the annotation to use instead of each bare class.
+
+    Args:
+        broker: the class of the broker.
+    """
+    rows = (
+        (Client, "Client", "broker._connection"),
+        (PulsarMessage, "PulsarMessage", "message"),
+        (broker, "PulsarBroker", "broker"),
+    )
+    module = f"{__package__}.annotations"
+    return {
+        kind: UnderlyingDriverAnnotation(type_hint=Annotated[kind, Context(path)], module=module, name=name)
+        for kind, name, path in rows
+    }
+
+
+_ID_WIDTH: Final = 10
+_LONGEST_ID: Final = 200
+"""FastStream cuts ids at a length; this is more than that of two ids, as a chunked message has."""
+
+
+class _Columns(DefaultLoggerStorage):
+    """The columns are as wide as what is known when the broker connects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._widths = {"subscription": 0, "topic": 0}
+
+    def register_subscriber(self, params: dict[str, Any]) -> None:
+        for name, width in self._widths.items():
+            self._widths[name] = max(width, len(params.get(name, "")))
+
+    def get_logger(self, *, context: ContextRepo) -> LoggerProto:
+        logger = self._get_logger_ref()
+        if logger is None:
+            columns = "".join(f"%({name})-{width}s | " for name, width in self._widths.items() if width)
+            logger = get_broker_logger(
+                name="pulsar",
+                default_context=dict.fromkeys(self._widths, ""),
+                message_id_ln=_LONGEST_ID,
+                fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-{_ID_WIDTH}s - %(message)s",
+                context=context,
+                log_level=self.logger_log_level,
+            )
+            self._logger_ref.add(logger)
+        return logger
+
+
+def logger_state(logger: LoggerProto | None, log_level: int) -> LoggerState:
+    """Give what logs: the application's logger, one of FastStream's by default, or None for none."""
+    return make_logger_state(logger=logger, log_level=log_level, default_storage_cls=_Columns)
+
 
 _PING_SECONDS = 5.0
 _NO_TOPIC = "persistent://public/default/faststream-ping-partition-0"

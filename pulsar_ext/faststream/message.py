@@ -1,23 +1,76 @@
-"""The message that a FastStream handler gets: how it is acknowledged, refused and rejected."""
+"""The message that a FastStream handler gets, how it is made of what was received, and its headers as properties.
+
+The names of properties are those of FastStream's other brokers. What a `Requester` of this library writes is read as
+well, so that a handler answers it: see docs/request.md.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pulsar
-from faststream.message import StreamMessage
+from faststream.message import StreamMessage, decode_message
 
+from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import Message
+from pulsar_ext.request.envelope import CORRELATION, REPLY_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from faststream._internal.basic_types import DecodedMessage
 
     from pulsar_ext.asyncio import Consumer
 
-__all__ = ["PulsarMessage", "Raw", "Rejection", "each_of", "have_again"]
+
+_CONTENT_TYPE: Final = "content-type"
+_CORRELATION_ID: Final = "correlation_id"
+_REPLY_TO: Final = "reply_to"
+
+
+def properties_of(
+    headers: Mapping[str, Any], *, content_type: str | None, correlation_id: str | None, reply_to: str
+) -> dict[str, str]:
+    """Give the properties of a message that is sent; the application's headers win.
+
+    Raises:
+        InvalidUse: a header is not text, as properties are.
+    """
+    ours = {_CONTENT_TYPE: content_type, _CORRELATION_ID: correlation_id, _REPLY_TO: reply_to}
+    properties = {name: value for name, value in ours.items() if value}
+    for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise InvalidUse(
+                f"The header {name!r} is of type {type(value).__name__}. Headers are Pulsar's properties, which are "
+                "text: convert it to a str. Nothing was sent."
+            )
+        properties[name] = value
+    return properties
+
+
+def content_type_of(properties: Mapping[str, str]) -> str | None:
+    """Give what the body is, None if the sender did not say."""
+    return properties.get(_CONTENT_TYPE)
+
+
+def correlation_id_of(properties: Mapping[str, str]) -> str | None:
+    """Give the correlation id, of FastStream or of a requester."""
+    return properties.get(_CORRELATION_ID) or properties.get(CORRELATION)
+
+
+def reply_topic_of(properties: Mapping[str, str]) -> str:
+    """Give the topic that a reply goes to, empty if none is wanted."""
+    return properties.get(_REPLY_TO) or properties.get(REPLY_TOPIC, "")
+
+
+def answering(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give the properties by which a requester knows a reply to a request with these properties."""
+    asked = properties.get(CORRELATION)
+    return {} if asked is None else {CORRELATION: asked}
+
 
 _log = logging.getLogger("pulsar_ext")
 Raw: TypeAlias = Message | tuple[Message, ...]
@@ -155,3 +208,63 @@ async def have_again(consumer: Consumer[Any], raw_message: Raw) -> None:
             except Exception:  # noqa: BLE001  # the application's backoff; nobody else would have it come again
                 _log.exception("%r is delivered again as one that came once", message.message_id())
                 await consumer.negative_acknowledge(message.message_id())
+
+
+class PulsarParser:
+    """Reads messages, unless the application has a parser or a decoder of its own.
+
+    Args:
+        consumer: gives what acknowledges them; None for replies.
+        rejection: what becomes of those that are rejected.
+    """
+
+    def __init__(
+        self, consumer: Callable[[], Consumer[Any] | None], rejection: Rejection = Rejection.ACKNOWLEDGE
+    ) -> None:
+        self._consumer, self._rejection = consumer, rejection
+
+    async def parse_message(self, raw: Message) -> PulsarMessage:
+        """Read the properties of a message; its body stays bytes."""
+        properties = raw.properties()
+        return PulsarMessage(
+            raw,
+            consumer=self._consumer(),
+            rejection=self._rejection,
+            body=raw.data(),
+            headers=dict(properties),
+            reply_to=reply_topic_of(properties),
+            content_type=content_type_of(properties),
+            correlation_id=correlation_id_of(properties),
+            message_id=raw.message_id().to_text(),
+        )
+
+    async def parse_batch(self, raws: tuple[Message, ...]) -> PulsarMessage:
+        """Read the properties of several messages; what there is once is that of the first."""
+        parsed = await self.parse_message(raws[0])
+        return PulsarMessage(
+            raws,
+            consumer=self._consumer(),
+            rejection=self._rejection,
+            body=[raw.data() for raw in raws],
+            headers=parsed.headers,
+            batch_headers=[dict(raw.properties()) for raw in raws],
+            reply_to=parsed.reply_to,
+            content_type=parsed.content_type,
+            correlation_id=parsed.correlation_id,
+            message_id=f"{parsed.message_id} to {raws[-1].message_id().to_text()}",
+        )
+
+    async def decode_batch(self, message: StreamMessage[Any]) -> list[DecodedMessage]:
+        """Decode each body, as `decode_message()`."""
+        return [await self.decode_message(await self.parse_message(raw)) for raw in message.raw_message]
+
+    async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
+        """Decode a body by its content type; without one it is JSON, or else bytes.
+
+        Returns:
+            None for a message without a value.
+        """
+        raw = message.raw_message
+        if isinstance(raw, Message) and raw.has_null_value():
+            return None
+        return decode_message(message)

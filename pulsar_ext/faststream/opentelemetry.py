@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.errors import MissingExtra
 
+from .config import full_topic
 from .message import Raw, each_of
 from .response import PulsarPublishCommand
-from .topics import full_topic
 
 with MissingExtra.named("faststream", "pulsar_ext.faststream.opentelemetry"):
     from faststream.opentelemetry import TelemetrySettingsProvider

@@ -8,9 +8,9 @@ from faststream._internal.constants import EMPTY
 
 from pulsar_ext.errors import MissingExtra
 
+from .config import full_topic
 from .message import Raw, each_of
 from .response import PulsarPublishCommand
-from .topics import full_topic
 
 with MissingExtra.named("faststream", "pulsar_ext.faststream.prometheus"):
     from faststream.prometheus import MetricsSettingsProvider

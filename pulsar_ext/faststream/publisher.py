@@ -8,7 +8,7 @@ from faststream._internal.endpoint.publisher import PublisherUsecase
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream.response import PublishType
 
-from .headers import answering
+from .message import answering
 from .response import PulsarPublishCommand
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from .config import PulsarBrokerConfig, PulsarPublisherConfig
     from .message import PulsarMessage
-
-__all__ = ["PulsarBatchPublisher", "PulsarPublisher", "PulsarReplyPublisher"]
 
 
 class PulsarPublisher(PublisherUsecase):

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-__all__ = ["PulsarPublishCommand", "PulsarResponse"]
-
 
 class PulsarResponse(Response):
     """What a handler returns to say more than a body.

@@ -9,9 +9,8 @@ from faststream._internal.broker import BrokerRouter
 from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
 from faststream._internal.constants import EMPTY
 
-from .config import PulsarBrokerConfig
+from .config import PulsarBrokerConfig, check_ack_policy
 from .message import Raw
-from .options import check_ack_policy
 from .registrator import PulsarRegistrator
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from fast_depends.dependencies import Dependant
     from faststream._internal.types import BrokerMiddleware, CustomCallable
     from faststream.middlewares import AckPolicy
-
-__all__ = ["PulsarPublisher", "PulsarRoute", "PulsarRouter"]
 
 
 def _arguments_of(method: Callable[..., Any]) -> list[inspect.Parameter]:

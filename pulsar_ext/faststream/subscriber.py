@@ -1,4 +1,7 @@
-"""A subscriber: a consumer whose messages go to handlers, so many at a time."""
+"""A subscriber: a consumer whose messages go to handlers, so many at a time.
+
+FastStream's exceptions acknowledge or refuse a message here where FastStream itself leaves it unacknowledged.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pulsar
+from faststream import BaseMiddleware
 from faststream._internal.endpoint.subscriber import SubscriberUsecase
 from faststream._internal.endpoint.utils import process_msg
-from faststream.exceptions import IncorrectState
+from faststream.exceptions import AckMessage, HandlerException, IncorrectState, NackMessage, RejectMessage, SkipMessage
 from faststream.middlewares import AckPolicy
 
 from pulsar_ext._native.results import POLL_MILLIS, raise_result
@@ -21,15 +25,16 @@ from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
 from pulsar_ext.process.processing import BegunBatches
 
-from .message import PulsarMessage, Raw, Rejection, each_of, have_again
-from .options import check_consumer_options
-from .parser import PulsarParser
+from .config import check_consumer_options
+from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, have_again
 from .publisher import PulsarReplyPublisher
-from .settling import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from types import TracebackType
 
+    from faststream._internal.basic_types import AsyncFuncAny
+    from faststream._internal.context import ContextRepo
     from faststream._internal.endpoint.publisher import PublisherProto
     from faststream._internal.endpoint.subscriber import SubscriberSpecification
     from faststream._internal.endpoint.subscriber.call_item import CallsCollection
@@ -40,7 +45,58 @@ if TYPE_CHECKING:
 
     from .config import PulsarBrokerConfig, PulsarSubscriberConfig
 
-__all__ = ["PulsarSubscriber"]
+
+class Settling(BaseMiddleware):
+    """Settles one message whose handler raised.
+
+    Without a policy that settles messages, `AckMessage`, `NackMessage` and `RejectMessage` do it. With one, a message
+    that `SkipMessage` is raised for is acknowledged: it would stay unacknowledged for as long as there is the consumer.
+
+    Args:
+        raw_message: what was received.
+        context: FastStream's.
+        is_manual: whether the handler settles its messages.
+        log: logs a line at a level, with an error.
+    """
+
+    def __init__(
+        self, raw_message: Any, /, *, context: ContextRepo, is_manual: bool, log: Callable[..., object]
+    ) -> None:
+        super().__init__(raw_message, context=context)
+        self._is_manual, self._log = is_manual, log
+        self._message: StreamMessage[Any] | None = None
+
+    async def consume_scope(self, call_next: AsyncFuncAny, msg: StreamMessage[Any]) -> Any:
+        """Note the message."""
+        self._message = msg
+        return await call_next(msg)
+
+    async def after_processed(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_val: BaseException | None = None,
+        exc_tb: TracebackType | None = None,
+    ) -> bool:
+        """Settle it as the exception says; return if the exception goes no further."""
+        del exc_type, exc_tb
+        if self._message is None or not isinstance(exc_val, HandlerException):
+            return False
+        try:
+            await self._settle(self._message, exc_val)
+        except Exception as error:  # noqa: BLE001  # as FastStream does
+            self._log(logging.CRITICAL, repr(error), exc_info=error)
+        return self._is_manual
+
+    async def _settle(self, message: StreamMessage[Any], error: HandlerException) -> None:
+        if isinstance(error, SkipMessage) and not self._is_manual:
+            await message.ack()
+        elif isinstance(error, AckMessage) and self._is_manual:
+            await message.ack(**error.extra_options)
+        elif isinstance(error, NackMessage) and self._is_manual:
+            await message.nack(**error.extra_options)
+        elif isinstance(error, RejectMessage) and self._is_manual:
+            await message.reject(**error.extra_options)
+
 
 _AGAIN_SECONDS: Final = 1.0
 _own_task: ContextVar[asyncio.Task[None] | None] = ContextVar("pulsar_ext_faststream_handling", default=None)

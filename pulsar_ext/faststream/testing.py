@@ -23,7 +23,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
-from .parser import PulsarParser
+from .message import PulsarParser
 from .response import PulsarPublishCommand
 from .sender import encoded, encoded_batch
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from .publisher import PulsarPublisher
     from .subscriber import PulsarSubscriber
-
-__all__ = ["TestPulsarBroker"]
 
 _FOREVER_SECONDS = 1e9
 

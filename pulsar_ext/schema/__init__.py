@@ -31,13 +31,12 @@ from pulsar.schema import (
 
 from pulsar_ext._native.records import Record
 
-from .annotations import AvroName, AvroType, Float32, Int32, LocalTimestamp, TimeMillis, TimestampMillis, decimal_type
-from .auto_consume import AutoConsumeSchema
+from .auto_consume import AutoConsumeSchema, GenericRecord
 from .avro_schema import AvroSchema
-from .generic_record import GenericRecord
+from .choice import ProtobufNativeSchema
 from .json_schema import JsonSchema
 from .key_value import KeyValue, KeyValueEncoding, KeyValueSchema
-from .protobuf_schema import ProtobufNativeSchema
+from .models import AvroName, AvroType, Float32, Int32, LocalTimestamp, TimeMillis, TimestampMillis, decimal_type
 from .typed import TypedSchema
 
 __all__ = [

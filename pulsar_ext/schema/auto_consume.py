@@ -1,9 +1,18 @@
-"""Messages of whatever schema; mirrors Java's `Schema.AUTO_CONSUME`."""
+"""Messages of whatever schema, as generic records, primitives and Protobuf; mirrors Java's `Schema.AUTO_CONSUME`.
+
+Primitives mirror `BooleanSchema`, `InstantSchema`, `LocalDateSchema` and so on. Points in time are datetimes in UTC;
+local dates and times have no time zone. Java has nanoseconds: where they are not whole microseconds, the value is a
+`NanoDatetime` or a `NanoTime`.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import TYPE_CHECKING, Any
+import struct
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar.schema
 
@@ -11,24 +20,192 @@ from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of, version_
 from pulsar_ext.errors import SchemaMismatch
 
 from .avro_definition import shape_of_definition
-from .avro_model import AvroReader
-from .comparison import SchemaText
-from .generic_record import GenericRecord
-from .json_reading import parse_json
+from .avro_schema import AvroReader
+from .json_values import parse_json
 from .key_value import inline_pair, separated_pair
-from .primitives import PRIMITIVES
+from .reading import SchemaText
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext.admin import PulsarAdmin
 
+
+class GenericRecord(Mapping[str, Any]):
+    """The fields of a record by name; mirrors Java's `GenericRecord`.
+
+    Args:
+        fields: the values; records within are dicts.
+        schema_type: `AVRO`, `JSON` or `PROTOBUF_NATIVE`.
+        definition: the schema that it was written with, as text.
+        schema_version: the version of that schema on its topic.
+    """
+
+    __slots__ = ("_fields", "definition", "schema_type", "schema_version")
+
+    def __init__(self, fields: dict[str, Any], schema_type: str, definition: str, schema_version: int) -> None:
+        self._fields, self.schema_type = fields, schema_type
+        self.definition, self.schema_version = definition, schema_version
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return f"GenericRecord({self._fields!r})"
+
+
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # of local times; those in UTC are given it
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+_DAY_MILLIS: Final = 24 * 60 * 60 * 1000
+_SECOND_NANOS: Final = 1_000_000_000
+
+
+class NanoDatetime(datetime):
+    """A datetime with nanoseconds beyond its microseconds, in `nanosecond`; it compares as a datetime without them."""
+
+    nanosecond = 0
+
+    @classmethod
+    def of(cls, whole: datetime, nanosecond: int) -> Self:
+        """Return a datetime with 1 to 999 nanoseconds more."""
+        made = cls.combine(whole.date(), whole.timetz())
+        made.nanosecond = nanosecond
+        return made
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        """Return what a copy is made of, in another process too."""
+        return type(self).of, (datetime.combine(self.date(), self.timetz()), self.nanosecond)
+
+
+class NanoTime(time):
+    """A time with nanoseconds beyond its microseconds, in `nanosecond`; it compares as the time without them."""
+
+    nanosecond = 0
+
+    @classmethod
+    def of(cls, whole: time, nanosecond: int) -> Self:
+        """Return a time with 1 to 999 nanoseconds more."""
+        made = cls(whole.hour, whole.minute, whole.second, whole.microsecond)
+        made.nanosecond = nanosecond
+        return made
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        """Return what a copy is made of, in another process too."""
+        return type(self).of, (time(self.hour, self.minute, self.second, self.microsecond), self.nanosecond)
+
+
+def _numbers(form: str) -> Callable[[bytes], Any]:
+    unpack = struct.Struct(form).unpack
+    return lambda data: unpack(data)[0]
+
+
+def _datetime(seconds: int, nanos: int, zone: Any = UTC) -> datetime:
+    micros, rest = divmod(nanos, 1000)
+    found = (_EPOCH + timedelta(seconds=seconds, microseconds=micros)).replace(tzinfo=zone)
+    return NanoDatetime.of(found, rest) if rest else found
+
+
+def _millis(data: bytes) -> datetime:
+    (millis,) = struct.unpack(">q", data)
+    return (_EPOCH + timedelta(milliseconds=millis)).replace(tzinfo=UTC)
+
+
+def _sql_time(data: bytes) -> time:
+    (millis,) = struct.unpack(">q", data)
+    return (_EPOCH + timedelta(milliseconds=millis % _DAY_MILLIS)).time()
+
+
+def _instant(data: bytes) -> datetime:
+    return _datetime(*struct.unpack(">qi", data))
+
+
+def _local_date(data: bytes) -> date:
+    (days,) = struct.unpack(">q", data)
+    return date.fromordinal(_EPOCH_DAY + days)
+
+
+def _local_time(data: bytes) -> time:
+    (nanos,) = struct.unpack(">q", data)
+    found = _local(0, nanos)
+    whole = found.time()
+    return NanoTime.of(whole, found.nanosecond) if isinstance(found, NanoDatetime) else whole
+
+
+def _local_datetime(data: bytes) -> datetime:
+    return _local(*struct.unpack(">qq", data))
+
+
+def _local(days: int, nanos: int) -> datetime:
+    if not 0 <= nanos < _DAY_MILLIS * 1_000_000:
+        raise ValueError(f"a day has no nanosecond {nanos}")
+    return _datetime(days * 86_400 + nanos // _SECOND_NANOS, nanos % _SECOND_NANOS, None)
+
+
+PRIMITIVES: Final[dict[str, Callable[[bytes], Any]]] = {
+    "INT8": _numbers(">b"),
+    "INT16": _numbers(">h"),
+    "INT32": _numbers(">i"),
+    "INT64": _numbers(">q"),
+    "FLOAT": _numbers(">f"),
+    "DOUBLE": _numbers(">d"),
+    "BOOLEAN": _numbers("?"),
+    "DATE": _millis,
+    "TIMESTAMP": _millis,
+    "TIME": _sql_time,
+    "INSTANT": _instant,
+    "LOCAL_DATE": _local_date,
+    "LOCAL_TIME": _local_time,
+    "LOCAL_DATE_TIME": _local_datetime,
+}
+"""What reads a payload, by the schema's type."""
+
+
+def fields_reader(definition: dict[str, Any]) -> Callable[[bytes], dict[str, Any]]:
+    """Make what reads the fields of a message by name.
+
+    Args:
+        definition: as Java's `ProtobufNativeSchemaData` has it: the files, and the name of the message.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    files: Any = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))
+    pool = descriptor_pool.DescriptorPool()
+    for one in files.file:
+        pool.Add(one)
+    kind: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(definition["rootMessageTypeName"]))
+    return lambda data: _fields_of(kind.FromString(data))
+
+
+def _fields_of(message: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            found[field.name] = {key: _plain(one) for key, one in value.items()}
+        elif hasattr(value, "append") or hasattr(value, "add"):
+            found[field.name] = [_plain(one) for one in value]
+        elif field.has_presence and not message.HasField(field.name):
+            found[field.name] = None
+        else:
+            found[field.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return _fields_of(value) if hasattr(value, "DESCRIPTOR") else value
+
+
+if TYPE_CHECKING:
     _Official = object  # the official class has no types, and would go for any
 else:
     _Official = pulsar.schema.Schema
-
-__all__ = ["AutoConsumeSchema"]
 
 
 class AutoConsumeSchema(TypedSchema[Any], _Official):
@@ -129,8 +306,6 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
         case "JSON":
             return lambda data: record(parse_json(data))
         case "PROTOBUF_NATIVE":
-            from .protobuf_reading import fields_reader  # noqa: PLC0415  # protobuf may be missing
-
             protobuf = fields_reader(json.loads(text))
             return _said(lambda data: record(protobuf(data)), schema.type)
         case "STRING":

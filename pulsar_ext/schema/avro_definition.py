@@ -8,22 +8,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
-from .avro_unions import marked_branches
-from .scalars import PYTHON_TYPES
-from .shapes import Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
+from .shapes import PYTHON_TYPES, Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
 from .values import writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "NoDefault",
-    "definition_of",
-    "plain_definition",
-    "read_definition",
-    "shape_of_definition",
-    "written_default",
-]
+
+MARKED: Final = "value"
+"""The field of a record that a scalar is read as."""
+
+
+def marked_branches(union: Union) -> tuple[Shape, ...]:
+    """Give the branches of a union as they are read: fastavro says the name of a record's branch, but of no scalar's.
+
+    So scalars of which Python has one type, as `int` and `long`, are each read as a record of one field: its bytes are
+    the same.
+    """
+    kinds = [PYTHON_TYPES[one.type] if isinstance(one, Scalar) else None for one in union.branches]
+    return tuple(
+        Record(f"pulsar_ext.union_{one.type}", dict, [Field(MARKED, MARKED, Scalar(one.type))])
+        if isinstance(one, Scalar) and kinds.count(PYTHON_TYPES[one.type]) > 1
+        else one
+        for one in union.branches
+    )
+
 
 _JAVA_CLASSES: Final = ("java.math.BigDecimal",)
 

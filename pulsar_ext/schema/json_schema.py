@@ -12,12 +12,10 @@ from pulsar_ext._native.schemas import SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .avro_definition import definition_of
-from .comparison import SchemaText, bytes_on
-from .json_reading import Origin, json_reader, origin_of, parse_json
-from .json_unions import check_json_unions
-from .json_writing import json_writer
+from .json_values import Origin, check_json_unions, json_reader, json_writer, origin_of, parse_json
 from .models import is_model, shape_of_model
-from .scalars import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, NoText, Unfit
+from .reading import SchemaText, bytes_on
+from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, NoText, Unfit
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from pulsar_ext._native.schemas import Encoded
 
     from .shapes import Record, Scalar
-
-__all__ = ["JsonSchema"]
-
 
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _write_lines = json.JSONEncoder(indent=1).encode

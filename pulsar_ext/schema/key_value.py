@@ -15,7 +15,7 @@ from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMi
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
-from .comparison import SchemaText, cannot_read
+from .reading import SchemaText, cannot_read
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     _Official = object  # the official class has no types, and would go for any
 else:
     _Official = pulsar.schema.Schema
-
-__all__ = [
-    "KeyValue",
-    "KeyValueEncoding",
-    "KeyValueSchema",
-    "inline_pair",
-    "key_bytes",
-    "separated_pair",
-    "split_inline",
-    "with_length",
-]
 
 K = TypeVar("K")
 V = TypeVar("V")

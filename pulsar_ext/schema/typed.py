@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from pulsar_ext._native.schemas import without_writers
 
-from .comparison import SchemaText, cannot_read
+from .reading import SchemaText, cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,6 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
-
-__all__ = ["T", "TypedSchema", "of_another_cluster"]
 
 
 class TypedSchema(Generic[T]):

@@ -5,13 +5,24 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from .scalars import Unfit, checked_text, python_type, to_plain
-from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
+from .shapes import (
+    Array,
+    Enumeration,
+    Fixed,
+    Mapped,
+    Record,
+    Scalar,
+    Shape,
+    Unfit,
+    Union,
+    checked_text,
+    name_of,
+    python_type,
+    to_plain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-__all__ = ["branch_of", "each_item", "each_of", "enumeration_writer", "types_of", "writer_of"]
 
 
 def types_of(shape: Shape) -> tuple[type[Any], ...]:

@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pulsar_ext.schema.json_reading import OFFICIAL_BEGINNING
+from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING
 
 from .avro_types import expanded, not_null
 

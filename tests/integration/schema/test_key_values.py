@@ -22,8 +22,7 @@ from pulsar_ext.schema import (
     KeyValueEncoding,
     KeyValueSchema,
 )
-from pulsar_ext.schema.choice import schema_of_class
-from pulsar_ext.schema.lookup import VersionLookup
+from pulsar_ext.schema.choice import VersionLookup, schema_of_class
 
 BOTH_CLIENTS = True
 

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsar_ext.asyncio
-from pulsar_ext.asyncio._blocking_receiver import BlockingReceiver
 from pulsar_ext.asyncio._loop_bridge import LoopBridge
-from pulsar_ext.asyncio._receive_queue import ReceiveQueue
+from pulsar_ext.asyncio._receiving import BlockingReceiver, ReceiveQueue
 from pulsar_ext.asyncio.errors import translating
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.receive.order import Transition

@@ -22,8 +22,8 @@ from pulsar_ext.faststream import (
     TestPulsarBroker,
     annotations,
 )
+from pulsar_ext.faststream.config import Topics
 from pulsar_ext.faststream.message import PulsarMessage as Message
-from pulsar_ext.faststream.topics import Topics
 
 TOKEN = "secret-token"
 EARLIEST = pulsar.InitialPosition.Earliest

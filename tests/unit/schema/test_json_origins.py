@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 
 from pulsar_ext import InvalidUse, SchemaMismatch
 from pulsar_ext.schema import JsonSchema
-from pulsar_ext.schema.comparison import SchemaText, bytes_on
-from pulsar_ext.schema.scalars import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64
+from pulsar_ext.schema.reading import SchemaText, bytes_on
+from pulsar_ext.schema.shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64
 
 
 class Color(enum.Enum):

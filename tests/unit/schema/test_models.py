@@ -20,7 +20,7 @@ from schema_models import Color, Node, Point
 from pulsar_ext import InvalidUse, SchemaMismatch
 from pulsar_ext.schema import AvroName, AvroSchema, AvroType, Float32, Int32, JsonSchema, TimeMillis, decimal_type
 from pulsar_ext.schema.avro_definition import definition_of, shape_of_definition
-from pulsar_ext.schema.avro_model import AvroReader
+from pulsar_ext.schema.avro_schema import AvroReader
 from pulsar_ext.schema.models import shape_of_model
 from pulsar_ext.schema.reading import differences
 

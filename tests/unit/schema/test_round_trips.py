@@ -13,7 +13,7 @@ from schema_models import evolutions, fields, model_of, models
 
 from pulsar_ext.schema import AvroSchema, JsonSchema
 from pulsar_ext.schema.avro_definition import definition_of, plain_definition, shape_of_definition
-from pulsar_ext.schema.avro_model import AvroReader
+from pulsar_ext.schema.avro_schema import AvroReader
 from pulsar_ext.schema.models import shape_of_model
 from pulsar_ext.schema.reading import differences
 

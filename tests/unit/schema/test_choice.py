@@ -11,8 +11,8 @@ import pytest
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType, value_of
 from pulsar_ext.errors import SchemaMismatch
 from pulsar_ext.schema import AutoConsumeSchema, AvroSchema, KeyValueSchema
+from pulsar_ext.schema.choice import VersionLookup
 from pulsar_ext.schema.key_value import with_length
-from pulsar_ext.schema.lookup import VersionLookup
 
 TOPIC = "persistent://public/default/t"
 

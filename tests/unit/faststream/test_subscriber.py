@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SkipMessage
 
-from pulsar_ext.faststream.settling import Settling
+from pulsar_ext.faststream.subscriber import Settling
 
 
 @pytest.mark.parametrize(

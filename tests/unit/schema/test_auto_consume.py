@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time
 
 import pytest
 
-from pulsar_ext.schema.primitives import PRIMITIVES, NanoDatetime, NanoTime
+from pulsar_ext.schema.auto_consume import PRIMITIVES, NanoDatetime, NanoTime
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
-"""JSON to Python values of a shape (pure): what this library writes, and what Java's and the official client do.
+"""Python values of a shape to JSON that Java's client reads, and JSON to values (pure).
 
-Jackson writes an `Instant` as seconds with a fraction, a `Date` as milliseconds, local times as arrays, decimals as
-numbers, and leaves nulls out. The official Python client writes bytes as text, and of an enum the value; pydantic does
-so as well. What is text there may be base64 too, and be the name of another member: `Origin` decides.
+This library writes times in ISO 8601, which Jackson reads, bytes as base64, and decimals as text. It reads that, and
+what Java's and the official client write: Jackson writes an `Instant` as seconds with a fraction, a `Date` as
+milliseconds, local times as arrays, decimals as numbers, and leaves nulls out. The official Python client writes bytes
+as text, and of an enum the value; pydantic does so as well. What is text there may be base64 too, and be the name of
+another member: `Origin` decides. A union does not say in JSON of which branch a value is; `is_wrapping` says how it is
+found.
 """
 
 from __future__ import annotations
@@ -19,18 +22,107 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext._native.records import is_written_as
-from pulsar_ext.errors import SchemaMismatch
+from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
-from .json_unions import family_of, has_tags, json_family, short_name, tags_of
-from .json_unions import wraps as is_wrapping
-from .scalars import Unfit, checked_text, python_type, to_plain
-from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
-from .values import each_item, each_of
+from .shapes import (
+    TEXT_BYTES,
+    TEXT_OR_BASE64,
+    Array,
+    Enumeration,
+    Fixed,
+    Mapped,
+    NoText,
+    Record,
+    Scalar,
+    Shape,
+    Unfit,
+    Union,
+    checked_text,
+    name_of,
+    python_type,
+    to_plain,
+)
+from .values import branch_of, each_item, each_of, enumeration_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["OFFICIAL_BEGINNING", "Origin", "json_reader", "origin_of", "parse_json"]
+
+_FAMILIES: Final[dict[type[Any], str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "number",
+    float: "fraction",
+    list: "array",
+    dict: "object",
+    decimal.Decimal: "fraction",
+}
+"""What a Python type is in JSON; text otherwise."""
+
+
+def json_family(value: Any) -> str:
+    """Give what a value is that `json` has read, with fractions as `Decimal`."""
+    return _FAMILIES.get(type(value), "text")
+
+
+def family_of(shape: Shape) -> str:
+    """Give what the values of a shape are written as."""
+    if isinstance(shape, Record | Mapped):
+        return "object"
+    if isinstance(shape, Array):
+        return "array"
+    kind = python_type(shape) if isinstance(shape, Scalar) else str
+    return "text" if kind is decimal.Decimal else _FAMILIES.get(kind, "text")
+
+
+def is_wrapping(union: Union) -> bool:
+    """Whether an object of a union is written as Avro's JSON has it, `{"Name": {…}}`: there are several."""
+    return sum(isinstance(one, Record | Mapped) for one in union.branches) > 1
+
+
+def short_name(shape: Shape) -> str:
+    """Give the name that such an object has."""
+    return name_of(shape).rpartition(".")[2]
+
+
+def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
+    """Return the fields that are a `Literal`, with the texts that each may have: pydantic's discriminators are."""
+    return {one.name: one.shape.texts for one in record.fields if isinstance(one.shape, Scalar) and one.shape.texts}
+
+
+def has_tags(value: dict[str, Any], tags: dict[str, tuple[str, ...]]) -> bool:
+    """Return whether an object has all of these fields, and there is one, each with one of its texts."""
+    return bool(tags) and all(value.get(name) in texts for name, texts in tags.items())
+
+
+def check_json_unions(shape: Shape) -> None:
+    """Refuse unions whose branches are the same in JSON, such as a time and text.
+
+    Raises:
+        InvalidUse: there is one.
+    """
+    _check(shape, "", set())
+
+
+def _check(shape: Shape, path: str, seen: set[int]) -> None:
+    match shape:
+        case Union():
+            families = [family_of(one) for one in shape.branches]
+            twice = {one for one in families if families.count(one) > 1} - {"object"}
+            if twice:
+                both = [name_of(one) for one in shape.branches if family_of(one) in twice]
+                raise InvalidUse(f"{path} is {' or '.join(both)}, which look alike in JSON. Nothing was opened.")
+            for one in shape.branches:
+                _check(one, path, seen)
+        case Array():
+            _check(shape.items, path, seen)
+        case Mapped():
+            _check(shape.values, path, seen)
+        case Record() if id(shape) not in seen:
+            seen.add(id(shape))
+            for field in shape.fields:
+                _check(field.shape, f"{path or shape.type.__name__}.{field.name}", seen)
+
 
 OFFICIAL_BEGINNING: Final = b"{\n"
 """How the JSON of the official Python client begins, which writes it with lines."""
@@ -298,4 +390,110 @@ _MAKERS: Final[dict[type[Any], Callable[[Any, _Making], Callable[[Any], Any]]]] 
     Array: _array_reader,
     Mapped: _map_reader,
     Enumeration: _enumeration_reader,
+}
+
+
+_SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""As Jackson writes and reads them, which JSON has not."""
+
+
+def json_writer(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
+    """Make what turns a value of a shape into what `json` writes; it raises `Unfit`."""
+    return _WRITERS[type(shape)](shape, {} if known is None else known)
+
+
+def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
+    convert, types = json_writer(array.items, known), array.types
+    return lambda values: each_of(_checked(values, types), convert)
+
+
+def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
+    convert = json_writer(mapped.values, known)
+    return lambda values: each_item(_checked(values, (dict,)), convert)
+
+
+def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
+    if id(record) in known:
+        return lambda value: known[id(record)](value)  # noqa: PLW0108  # made when it is called
+    known[id(record)] = None
+    kind = record.type
+    fields = [(one.name, one.attribute, json_writer(one.shape, known)) for one in record.fields]
+
+    def write(value: Any) -> Any:
+        _checked(value, (kind,))
+        written = {}
+        for name, attribute, convert in fields:
+            try:
+                written[name] = convert(getattr(value, attribute))
+            except Unfit as error:
+                raise error.within(f".{name}") from None
+        return written
+
+    known[id(record)] = write
+    return write
+
+
+def _union_writer(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
+    made = {id(branch): json_writer(branch, known) for branch in union.branches}
+    families = {family_of(branch) for branch in union.branches}
+    wraps = is_wrapping(union)
+
+    def write(value: Any) -> Any:
+        if value is None and union.is_nullable:
+            return None
+        branch = branch_of(union, value)
+        written = made[id(branch)](value)
+        if isinstance(value, float) and isinstance(written, str) and "text" in families:
+            raise Unfit(f"is {value!r}, which is text in JSON, and would be read as another branch of the union")
+        return {short_name(branch): written} if wraps and isinstance(branch, Record | Mapped) else written
+
+    return write
+
+
+def _scalar_writer(scalar: Scalar, _: Any) -> Callable[[Any], Any]:
+    check, kind = to_plain(scalar), python_type(scalar)
+    cut = "milliseconds" if (scalar.logical or "").endswith("-millis") else "auto"
+
+    def text(value: Any) -> Any:
+        check(value)
+        if kind is dt.datetime:
+            if value.tzinfo is None:
+                return value.isoformat(timespec=cut)
+            return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec=cut) + "Z"
+        return value.isoformat(timespec=cut) if kind is dt.time else str(value)
+
+    def number(value: Any) -> Any:
+        value = check(value)
+        return value if math.isfinite(value) else _SPECIAL_TEXTS[str(value)]
+
+    if scalar in (TEXT_BYTES, TEXT_OR_BASE64):
+        return lambda value: _text_of(check(value))
+    if kind is bytes:
+        return lambda value: _base64(check(value))
+    if kind is float:
+        return number
+    return check if kind in (bool, int, str, type(None)) else text
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise NoText(
+            f"is {value[:20]!r}, which is no text, as the official Python client reads bytes in JSON"
+        ) from None
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+_WRITERS: Final[dict[type[Any], Callable[[Any, dict[int, Any]], Callable[[Any], Any]]]] = {
+    Scalar: _scalar_writer,
+    Fixed: lambda *_: _base64,
+    Record: _record_writer,
+    Union: _union_writer,
+    Array: _array_writer,
+    Mapped: _map_writer,
+    Enumeration: enumeration_writer,
 }

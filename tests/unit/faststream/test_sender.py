@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import pulsar_ext as pulsar
-from pulsar_ext.faststream.outlets import Outlets
+from pulsar_ext.faststream.sender import Outlets
 
 
 class Outlet:
