@@ -12,7 +12,7 @@ import pulsar
 from pulsar_ext import errors
 from pulsar_ext.cli import command_line
 from pulsar_ext.spark.options import option_table
-from pulsar_ext.testing import fixtures, fixtures_cluster, plugin
+from pulsar_ext.testing import fixtures, plugin
 
 from .names import PAGES, members_of, names_of_official, names_on
 
@@ -85,7 +85,7 @@ def _before(page: str) -> list[str]:
         intro, _, drawn = tree.partition("::\n\n")
         return [f"{intro}:", "", "~~~~text", inspect.cleandoc(drawn), "~~~~", ""]
     if page == "testing":
-        return ["## Fixtures of the pytest plugin", "", *_fixtures(fixtures), *_fixtures(fixtures_cluster)]
+        return ["## Fixtures of the pytest plugin", "", *_fixtures(fixtures)]
     return []
 
 

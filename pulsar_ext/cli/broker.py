@@ -114,8 +114,8 @@ def fetch(*, version: Version = None) -> None:
         version: Version of Pulsar to fetch. The default is the version that this library is tested with.
     """
     with MissingExtra.named("testing", "pulsar-ext broker"):
-        from pulsar_ext.testing.class_archive_maker import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
         from pulsar_ext.testing.jars import ensure_jars, find_java  # noqa: PLC0415  # likewise
+        from pulsar_ext.testing.process import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
 
     console = Console(highlight=False)
     with console.status("looking at the jars") as status:

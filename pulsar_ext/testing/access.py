@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from .profiles import Authentication
 
-__all__ = ["Access"]
-
 
 @dataclass(frozen=True)
 class Access:

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .versions import choose_version
+from .profiles import choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["BACKENDS", "Choice", "choose_backend", "is_asked_for"]
 
 BACKENDS: Final = ("auto", "docker", "process")
 _ENGINE_SECONDS: Final = 5

@@ -1,27 +1,94 @@
 """The one interface of a test broker, whatever it runs in, and what "ready" means.
 
-A back end says how to launch, end and look at its broker; starting, restarting and the wait for readiness are the same
-for all of them and live here. Ready is meant literally: the default namespace exists, one message went in and came out
-through the official client, and the broker is still running.
+What a test can connect to, own and end may be a whole cluster as well. A back end says how to launch, end and check its
+broker; starting, restarting and the wait for readiness are the same for all of them and live here. Ready is meant
+literally: the default namespace exists, one message went in and came out through the official client, and the broker is
+still running.
 """
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pulsar_ext.errors import BrokerStartError
 
-from .profiles import Profile, get_profile
-from .reachable import Reachable
+from .profiles import Profile, asked_version, choose_version, get_profile
 from .readiness import default_namespace_exists, reported_version, round_trip
-from .versions import asked_version, choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType, TracebackType
 
-__all__ = ["Broker", "start_error", "tail_of"]
+    from .access import Access
+    from .detour import Detour
+
+
+class Startable(ABC):
+    """What runs from the beginning of a `with` block or `start()` on, and is gone after the block or `stop()`."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start all of it and return when it is ready; a second call does nothing.
+
+        Raises:
+            BrokerStartError: it did not become ready; nothing is left running, and the message ends with a log.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all of it and remove what it leaves behind; a second call does nothing."""
+
+
+class Reachable(Startable):
+    """What clients connect to: a broker or a cluster."""
+
+    @property
+    @abstractmethod
+    def service_url(self) -> str:
+        """The URL for clients, `pulsar://host:port`, or `pulsar+ssl://…` where the profile has TLS."""
+
+    @property
+    @abstractmethod
+    def admin_url(self) -> str:
+        """The URL of the admin REST API, `http://host:port`, or `https://…`."""
+
+    @property
+    @abstractmethod
+    def access(self) -> Access:
+        """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
+
+    @property
+    def detours(self) -> Sequence[Detour]:
+        """What a fault proxy needs besides the URL: `FaultProxy.to(broker.service_url, broker.detours)`."""
+        return ()
+
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Return whether all of it is alive now."""
+
+    @property
+    def token(self) -> str | None:
+        """The superuser's token, or None where none is taken."""
+        return self.access.token
+
+    def client_options(self, module: ModuleType) -> dict[str, Any]:
+        """Give what a client needs: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.
+
+        Args:
+            module: `pulsar` or `pulsar_ext`, whose authentication is used.
+        """
+        return self.access.client_options(module)
+
 
 _POLL_SECONDS = 0.2
 _LOG_TAIL_LINES = 40

@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
     from .profiles import Profile
 
-__all__ = [
-    "CLUSTER",
-    "HOST",
-    "LOCAL",
-    "NETWORK_LISTENER",
-    "SETUP",
-    "ZOOKEEPER",
-    "Addresses",
-    "BrokerPorts",
-    "Layout",
-    "bookie_conf",
-    "broker_conf",
-    "zookeeper_conf",
-]
-
 CLUSTER: Final = "cluster"
 HOST: Final = "127.0.0.1"
 ZOOKEEPER: Final = "zookeeper"

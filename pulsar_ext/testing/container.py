@@ -2,45 +2,149 @@
 
 The ports are chosen here and bound to the loopback only, so that URLs outlive a restart and nothing is open to the
 network. The container is known by a name of its own, and a guard removes it when the process that started it is gone.
+
+On a Docker network a look-up answers with an address to connect to. Containers of the network need a name of the
+network in it, the machine that runs the tests needs `localhost` and a port of its own: so the broker has two listeners,
+and the one that a client came in by decides which address it is given.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, cast
 
-from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
+from docker.errors import (  # type: ignore[import-not-found]  # mypy sees docker/
+    APIError,
+    DockerException,
+    NotFound,
+)
 from requests.exceptions import RequestException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from . import guard
 from .access import Access
 from .broker import Broker
-from .container_guarding import start_guard
-from .container_network import HOST_PORT, check_alias, check_settings, listener_settings
-from .container_state import log_of, runs
 from .identity import Identity
 from .image import choose_image, start_command
 from .ports import check_ports, free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from testcontainers.core.network import Network
 
-    from .container_network import DockerNetwork
 
-__all__ = ["PulsarContainer"]
+def runs(container: Any) -> bool:
+    """Return whether a container runs now; False for None, and for one that is gone."""
+    with contextlib.suppress(NotFound):
+        if container is not None:
+            container.reload()
+            return bool(container.status == "running")
+    return False
+
+
+def log_of(container: Any, since: int) -> str:
+    """Return what a container has printed; nothing for None, and for one that is gone.
+
+    Args:
+        container: the engine's.
+        since: from when on, in nanoseconds since the epoch; 0 for all of it.
+    """
+    with contextlib.suppress(NotFound):
+        if container is not None:
+            return bytes(container.logs(since=since / 1e9 if since else None)).decode(errors="replace")
+    return ""
+
+
+HOST_PORT: Final = 6651
+"""The port in the container for clients that come through the host's port; those of the network use the usual one."""
+
+# What Java takes for a host name; it finds none in a URL with an underscore.
+_ALIAS: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+_NAMES: Final = ("advertisedListeners", "internalListenerName", "bindAddresses")
+
+
+class DockerNetwork(Protocol):
+    """A Docker network that exists: testcontainers' `Network`, or the engine's own."""
+
+    @property
+    def name(self) -> str | None:
+        """What the engine knows it by."""
+        ...
+
+
+def check_alias(alias: str) -> str:
+    """Return the alias as it is.
+
+    Raises:
+        InvalidUse: it cannot be a host name in a URL.
+    """
+    if _ALIAS.fullmatch(alias) is None:
+        raise InvalidUse(
+            f"the network alias {alias!r} cannot be a host name: letters, digits, hyphens and dots, no underscore"
+        )
+    return alias
+
+
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Refuse settings by which the broker's two listeners are described.
+
+    Raises:
+        InvalidUse: one of them is among the caller's own.
+    """
+    if clash := [name for name in _NAMES if name in settings]:
+        raise InvalidUse(f"a broker on a network sets {', '.join(clash)} itself: leave it out, or the network")
+
+
+def listener_settings(alias: str, broker_port: int, outside_port: int, *, tls: bool) -> dict[str, str]:
+    """Return the settings of both listeners.
+
+    Args:
+        alias: what the broker is called on the network.
+        broker_port: where containers of the network connect.
+        outside_port: the host's port, which is published as `HOST_PORT` of the container.
+        tls: whether the broker speaks TLS.
+    """
+    scheme = "pulsar+ssl" if tls else "pulsar"
+    listeners = {"network": f"{scheme}://{alias}:{broker_port}", "host": f"{scheme}://localhost:{outside_port}"}
+    return {
+        "advertisedListeners": ",".join(f"{name}:{url}" for name, url in listeners.items()),
+        # The broker's own clients are in its container, where the host's port leads nowhere.
+        "internalListenerName": "network",
+        "bindAddresses": f"host:{scheme}://0.0.0.0:{HOST_PORT}",
+    }
+
+
+def start_guard(containers: Sequence[str], secrets: Path, network: str | None = None) -> subprocess.Popen[bytes]:
+    """Start the guard of this process's containers; before they exist, so that they can never be left behind.
+
+    Args:
+        containers: their names.
+        secrets: the directory on this machine of what they are given.
+        network: the name of their own Docker network, if they have one.
+    """
+    names = [*containers, *([f"network:{network}"] if network is not None else []), f"directory:{secrets}"]
+    return subprocess.Popen(
+        [sys.executable, "-P", guard.__file__, str(os.getpid()), "containers", *names],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
 
 _BROKER_PORT: Final = 6650
 _ADMIN_PORT: Final = 8080

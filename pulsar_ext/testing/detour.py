@@ -16,8 +16,6 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Detour", "Route", "lease", "way_to"]
-
 
 class Route(NamedTuple):
     """From a port where a proxy listens to a broker."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import pulsar_ext
     from pulsar_ext.admin import PulsarAdmin
 
-    from .broker import Broker
+    from .broker import Broker, Reachable
+    from .cluster import PulsarCluster
     from .profiles import Profile
     from .proxy import FaultProxy
-    from .reachable import Reachable
     from .shared import SharedBroker
     from .tenancy import Tenancy
 
@@ -28,6 +28,7 @@ __all__ = [
     "ClientFactory",
     "NamespaceFactory",
     "TopicFactory",
+    "_pulsar_clusters",
     "_pulsar_tenants",
     "pulsar_admin",
     "pulsar_async_client_factory",
@@ -35,6 +36,7 @@ __all__ = [
     "pulsar_broker_factory",
     "pulsar_client",
     "pulsar_client_factory",
+    "pulsar_cluster",
     "pulsar_fault_proxy",
     "pulsar_namespace",
     "pulsar_namespace_factory",
@@ -320,3 +322,42 @@ def pulsar_fault_proxy(pulsar_broker_factory: BrokerFactory) -> Iterator[Callabl
                 return proxies.enter_context(FaultProxy.to(where.service_url, where.detours))
 
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Profile], PulsarCluster]]:
+    """Give this process's cluster of a profile; it has one at a time, for the sake of memory."""
+    run = pytestconfig.stash[RUN]
+    backend, version = run.option("backend"), run.option("pulsar_version")
+    with contextlib.ExitStack() as running:
+        made: dict[str, PulsarCluster] = {}
+
+        def cluster_of(profile: str | Profile) -> PulsarCluster:
+            key = repr(profile)
+            if key not in made:
+                running.close()
+                made.clear()
+                with told_plainly():
+                    from .cluster import PulsarCluster  # noqa: PLC0415  # only for those who use it
+
+                    made[key] = running.enter_context(PulsarCluster(profile, backend=backend, version=version))
+            return made[key]
+
+        yield cluster_of
+
+
+@pytest.fixture
+def pulsar_cluster(
+    request: pytest.FixtureRequest, _pulsar_clusters: Callable[[str | Profile], PulsarCluster]
+) -> Iterator[PulsarCluster]:
+    """Give a cluster of two brokers and two bookies, to kill, restart, roll and cut by name; whole again afterwards.
+
+    It runs in what `--pulsar-backend` says. Its profile is that of the run, or
+    `@pytest.mark.parametrize("pulsar_cluster", ["dedup"], indirect=True)`. Under xdist give the tests that use it one
+    group, or each worker starts one: `@pytest.mark.xdist_group("cluster")`.
+    """
+    run = request.config.stash[RUN]
+    cluster = _pulsar_clusters(getattr(request, "param", None) or run.option("profile") or "plain")
+    yield cluster
+    with told_plainly():
+        cluster.heal()

@@ -1,37 +1,379 @@
-"""Which image a broker's container runs from, and the Docker engine that it runs on.
+"""The image that a broker's container runs from: the official one, or a small one that is built here.
 
 An image that was asked for by name is taken as it is. Else it is the official one where that is present or a registry
 answers, and where none does, the small one that `docker/` describes, built on this machine the first time. The same is
 there for people: `python -m pulsar_ext.testing.image {show,build,context DIRECTORY}`.
+
+Everything that takes long (the jars from Maven, the root file system from debootstrap) is kept in the cache outside any
+checkout, so that a second build takes seconds. The image's tag holds a hash of all that goes into it, so that a change
+in `docker/` or in this file is a new image, and an unchanged one is found again.
+
+A standalone broker for tests runs neither functions nor connectors, has its TLS from Java alone, and keeps its metadata
+in RocksDB; half of the jars serve what is not there. The lists were found by logging every class that a broker loads
+while all profiles and the admin REST API are exercised, and are proven by the integration tests that run on the image.
+The process back end keeps every jar: its class path is also the Java client's, for tests that compare with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
+import re
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docker.errors import DockerException, ImageNotFound, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
+from docker.errors import (  # type: ignore[import-not-found]  # mypy sees docker/
+    BuildError,
+    DockerException,
+    ImageNotFound,
+    NotFound,
+)
+from filelock import FileLock
 from requests.exceptions import RequestException
 from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .image_build import IMAGE_LABEL, build_image, build_problem, local_tag, machine_of, write_context
-from .jars import cache_root
-from .profiles import PULSAR_VERSION
-from .versions import VARIABLE, choose_version
+from .jars import cache_root, ensure_jars
+from .profiles import PULSAR_VERSION, VARIABLE, broker_settings, choose_version, standalone_conf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
-__all__ = ["choose_image", "connect_engine", "image_problem", "main", "official_image", "start_command"]
+UNNEEDED_JARS: Final[dict[str, tuple[str, ...]]] = {
+    "etcd, Oxia and the state storage, which talk gRPC; the metadata is in RocksDB and -nss turns the storage off": (
+        "grpc-.*",
+        "jetcd-.*",
+        "oxia-.*",
+        "perfmark-api",
+        "proto-google-common-protos",
+        "protobuf-java-util",
+        "stream-storage-(api|common|java-client.*|proto|server)",
+        "statelib",
+        "zero-allocation-hashing",
+        "vertx-.*",
+        "failsafe",
+    ),
+    "functions on Kubernetes; -nfw turns functions off": (
+        "client-java.*",
+        "gson-fire",
+        "rxjava",
+        "google-(auth|http).*",
+        "opencensus-.*",
+        "jose4j",
+        "okhttp.*",
+        "okio.*",
+        "kotlin-stdlib",
+        "logging-interceptor",
+        "commons-compress",
+        "byte-buddy",
+        "zt-zip",
+        "typetools",
+    ),
+    "native TLS, instead of Java's own, and end-to-end encryption; of Bouncy Castle the provider stays": (
+        "bc(pkix|util)-.*",
+        "bouncy-castle-.*",
+        "conscrypt-.*",
+        "netty-tcnative-boringssl-static",
+        "pulsar-client-messagecrypto-bc",
+        "jetty-alpn-.*",
+    ),
+    "ZooKeeper clients of a real cluster; its servers need snappy, and its set-up the state storage's own": (
+        "curator-.*",
+        "jcommander",
+    ),
+    "other operating systems": ("netty-resolver-dns-(native|classes)-macos",),
+    "host metrics and exporters that are off by default": (
+        "oshi-core.*",
+        "jna-.*",
+        "opentelemetry-exporter-.*",
+        "prometheus-metrics-.*",
+    ),
+    "annotations that only a compiler reads, and test jars": (
+        "checker-qual",
+        "error_prone_annotations",
+        "j2objc-annotations",
+        "animal-sniffer-annotations",
+        "listenablefuture",
+    ),
+}
+"""Why, and the artifacts (regular expressions, without version) that a standalone broker for tests never loads."""
+
+_UNNEEDED: Final = re.compile("|".join(f"(?:{name})" for names in UNNEEDED_JARS.values() for name in names))
+_ARTIFACT: Final = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
+_NATIVE: Final = re.compile(r"\.(so|dll|dylib|jnilib)$")
+# How the jars spell the two machines that Docker engines run on, and what marks a foreign file of the same machine.
+_MACHINE_SPELLINGS: Final = {
+    "x86_64": re.compile(r"x86[-_]64|amd64|linux64"),
+    "aarch64": re.compile(r"aarch_?64"),
+}
+MACHINES: Final = tuple(_MACHINE_SPELLINGS)
+_FOREIGN: Final = re.compile(r"musl|android|osx|darwin|mac|win|bsd|sunos|ppc", re.IGNORECASE)
+_FASTUTIL: Final = re.compile(rb"it/unimi/dsi/fastutil/[\w$/]+")
+
+
+def is_unneeded(jar_name: str) -> bool:
+    """Return whether the image leaves out the jar of that file name."""
+    artifact = _ARTIFACT.fullmatch(jar_name)
+    needless = artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
+    return needless or jar_name.endswith("-tests.jar")
+
+
+def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, leave_out: bool = True) -> None:
+    """Copy what the image needs of the jars into the empty directory `target`.
+
+    Native libraries of other machines go, and so do the 94 % of fastutil that no other jar refers to.
+
+    Args:
+        jars: all jars of the broker.
+        target: where the copies go.
+        machine: the engine's machine, `x86_64` or `aarch64`.
+        leave_out: whether those of `UNNEEDED_JARS` go.
+    """
+    needed = [jar for jar in jars if not (leave_out and is_unneeded(jar.name))]
+    kept = [jar for jar in needed if not _is_of_other_machine(jar.name, machine)]
+    fastutil = [jar for jar in kept if jar.name.startswith("fastutil-")]
+    others = [jar for jar in kept if jar not in fastutil]
+    for jar in others:
+        _copy_jar(jar, target / jar.name, lambda entry: not _is_of_other_machine(entry, machine))
+    for jar in fastutil:
+        used = _reachable(jar, _references(others))
+        _copy_jar(jar, target / jar.name, lambda entry, used=used: not entry.endswith(".class") or entry[:-6] in used)  # type: ignore[misc]
+
+
+def _is_of_other_machine(name: str, machine: str) -> bool:
+    native_jar = re.search(r"-(linux|osx|windows)-\w+\.jar$", name)
+    if not native_jar and not _NATIVE.search(name):
+        return False
+    return _FOREIGN.search(name) is not None or _MACHINE_SPELLINGS[machine].search(name) is None
+
+
+def _copy_jar(source: Path, target: Path, wanted: Callable[[str], bool]) -> None:
+    with zipfile.ZipFile(source) as jar:
+        entries = jar.infolist()
+        if all(wanted(entry.filename) for entry in entries):
+            shutil.copy2(source, target)
+            return
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as smaller:
+            for entry in entries:
+                if wanted(entry.filename):
+                    smaller.writestr(entry, jar.read(entry), zipfile.ZIP_DEFLATED)
+
+
+def _references(jars: Iterable[Path]) -> set[str]:
+    """Return the fastutil classes that the classes in these jars name; nothing loads fastutil by reflection."""
+    return {name for jar in jars for _, code in _classes(jar) for name in _named_in(code)}
+
+
+def _reachable(fastutil: Path, start: set[str]) -> set[str]:
+    code = dict(_classes(fastutil))
+    found: set[str] = set()
+    todo = start & code.keys()
+    while todo:
+        found |= todo
+        todo = {name for known in todo for name in _named_in(code[known]) if name in code} - found
+    return found
+
+
+def _classes(jar: Path) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(jar) as archive:
+        for entry in archive.namelist():
+            if entry.endswith(".class"):
+                yield entry.removesuffix(".class"), archive.read(entry)
+
+
+def _named_in(code: bytes) -> Iterator[str]:
+    return (name.decode() for name in _FASTUTIL.findall(code))
+
+
+IMAGE_LABEL: Final = "pulsar-ext.image"
+"""The label by which an image made from `docker/` is known."""
+
+_REPOSITORY: Final = "pulsar-ext-standalone"
+_BASE_REPOSITORY: Final = "pulsar-ext-base"
+_DIGITS: Final = 12
+
+
+def docker_directory() -> Path:
+    """Return the directory with the Dockerfile: the one inside an installed package, else that of the checkout."""
+    packaged = Path(__file__).parent / "_docker"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "docker"
+
+
+def local_tag(machine: str, version: str = PULSAR_VERSION, base_image: str | None = None) -> str:
+    """Return the name of the image that `build_image` makes of that version for that machine."""
+    digest = hashlib.sha256()
+    for part in _inputs(machine, base_image):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return f"{_REPOSITORY}:{version}-{digest.hexdigest()[:_DIGITS]}"
+
+
+def machine_of(engine: DockerClient) -> str:
+    """Return what kind of machine the engine runs on, `x86_64` or another name as `uname -m` gives it."""
+    return str(engine.client.info()["Architecture"])
+
+
+def build_image(
+    engine: DockerClient,
+    version: str = PULSAR_VERSION,
+    *,
+    base_image: str | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Return the name of the image that `docker/` describes, after building it if the engine does not have it.
+
+    Several processes may call this at once: one builds, the others wait for it.
+
+    Args:
+        engine: the Docker engine.
+        version: of the broker.
+        base_image: any Linux with bash and Java 17 or newer on the path; by default one is made with debootstrap.
+        report: called with short lines of progress.
+
+    Raises:
+        BrokerStartError: something to build with is missing, or the build failed; the message says what to do.
+    """
+    machine = machine_of(engine)
+    tag = local_tag(machine, version, base_image)
+    root = cache_root()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / "image.lock"):
+            if not _has(engine, tag):
+                _build(engine, tag, version, base_image or _make_base(engine, report), machine, report)
+    except OSError as error:
+        raise BrokerStartError(f"cannot build {tag} ({error}); PULSAR_EXT_CACHE moves the cache {root}") from error
+    return tag
+
+
+def build_problem() -> str | None:
+    """Say why no base image can be made here and what to do about it, or return None if one can."""
+    if _base_archive().is_file():
+        return None
+    if shutil.which("debootstrap") is None:
+        problem = "debootstrap is not installed (on Debian: apt-get install debootstrap)"
+    elif os.geteuid() != 0:
+        problem = "debootstrap has to run as root"
+    else:
+        return None
+    return (
+        f"no registry answers for the official image, and none can be built here: {problem}; or name an image in "
+        "PULSAR_EXT_IMAGE, or use a broker process"
+    )
+
+
+def write_context(
+    directory: Path,
+    machine: str,
+    version: str = PULSAR_VERSION,
+    *,
+    report: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Lay out in a new or empty directory what `docker build` needs.
+
+    Raises:
+        BrokerStartError: the directory is not empty, the machine is unknown, or the jars cannot be had.
+    """
+    if machine not in MACHINES:
+        raise BrokerStartError(f"no image for the machine {machine!r}: it must be one of {', '.join(MACHINES)}")
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise BrokerStartError(f"{directory} is not empty; name a new directory for the context")
+    jars = sorted(ensure_jars(report, version).glob("*.jar"))
+    report("leaving out what a standalone broker does not need of its jars")
+    source, image = docker_directory(), directory / "pulsar"
+    for name in ("lib", "conf", "bin"):
+        (image / name).mkdir(parents=True)
+    (directory / "data").mkdir()
+    # Which jars a broker never loads was found out, and is tested, with the default version.
+    slim_jars(jars, image / "lib", machine, leave_out=version == PULSAR_VERSION)
+    (image / "conf" / "standalone.conf").write_text(_image_conf(), encoding="utf-8")
+    for script in sorted((source / "bin").iterdir()):
+        # An installed package may have lost the mode.
+        Path(shutil.copy(script, image / "bin")).chmod(0o755)
+    shutil.copy(source / "Dockerfile", directory)
+
+
+def _inputs(machine: str, base_image: str | None) -> Iterator[bytes]:
+    source = docker_directory()
+    yield from (machine.encode(), (base_image or "").encode(), _image_conf().encode(), Path(__file__).read_bytes())
+    for path in [source / "Dockerfile", source / "rootfs", *sorted((source / "bin").iterdir())]:
+        yield path.name.encode()
+        yield path.read_bytes()
+
+
+def _image_conf() -> str:
+    return standalone_conf(broker_settings(bind_address="0.0.0.0"))  # noqa: S104  # inside a container
+
+
+def _has(engine: DockerClient, image: str) -> bool:
+    try:
+        engine.client.images.get(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _build(
+    engine: DockerClient, tag: str, version: str, base: str, machine: str, report: Callable[[str], None]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
+        context = Path(scratch, "context")
+        write_context(context, machine, version, report=report)
+        report(f"building {tag}")
+        arguments = {"BASE_IMAGE": base, "PULSAR_VERSION": version}
+        try:
+            engine.client.images.build(path=str(context), tag=tag, buildargs=arguments, rm=True, forcerm=True)
+        except (BuildError, DockerException) as error:
+            raise BrokerStartError(f"the engine could not build {tag} on {base}: {error}") from error
+
+
+def _make_base(engine: DockerClient, report: Callable[[str], None]) -> str:
+    archive = _base_archive()
+    digest = archive.stem.removeprefix("rootfs-")
+    base = f"{_BASE_REPOSITORY}:{digest}"
+    if not _has(engine, base):
+        if not archive.is_file():
+            _run_debootstrap(docker_directory() / "rootfs", archive, report)
+        report(f"importing {base}")
+        engine.client.api.import_image_from_file(str(archive), repository=_BASE_REPOSITORY, tag=digest)
+    return base
+
+
+def _base_archive() -> Path:
+    script = docker_directory() / "rootfs"
+    digest = hashlib.sha256(script.read_bytes() + os.uname().machine.encode()).hexdigest()[:_DIGITS]
+    return cache_root() / f"rootfs-{digest}.tar"
+
+
+def _run_debootstrap(script: Path, archive: Path, report: Callable[[str], None]) -> None:
+    if problem := build_problem():
+        raise BrokerStartError(problem)
+    report("making a base image with debootstrap, about a minute")
+    log = archive.with_suffix(".log")
+    with log.open("w+") as said:
+        status = subprocess.run(
+            ["bash", str(script), str(archive)], stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False
+        )
+        said.seek(0)
+        last = said.read().splitlines()[-10:]
+    if status.returncode != 0:
+        raise BrokerStartError("\n".join([f"debootstrap could not make a base image; the end of {log}:", *last]))
+    # Of earlier states of the script nothing else is left to find.
+    for old in archive.parent.glob("rootfs-*"):
+        if old not in (archive, log):
+            old.unlink()
+
 
 _IMAGE_VARIABLE: Final = "PULSAR_EXT_IMAGE"
 

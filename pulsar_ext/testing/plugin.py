@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .fixtures import *  # noqa: F403  # pytest finds fixtures by their names in the plugin's module
-from .fixtures_cluster import *  # noqa: F403  # likewise
 from .run import BROKER_LOGS, RUN, TICKET, Run, shown_of
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if profile is not None or version is not None:
         from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # only for those who use it
 
-        from .profiles import get_profile  # noqa: PLC0415  # likewise
-        from .versions import choose_version  # noqa: PLC0415  # likewise
+        from .profiles import choose_version, get_profile  # noqa: PLC0415  # likewise
 
         try:
             get_profile(profile or "plain")

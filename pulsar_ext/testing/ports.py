@@ -15,8 +15,6 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["check_ports", "free_port", "is_free"]
-
 # Below the range that systems take for outgoing connections: there, a client that reconnects to a broker that is down
 # can connect to itself, and then holds the port for ever.
 _PORTS: Final = range(15_000, 32_000)

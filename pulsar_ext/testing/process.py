@@ -1,14 +1,16 @@
 """The broker as a child process, for machines with Java and without a Docker engine.
 
 It has free ports, a data directory, a process group and a log file of its own, and a guard that ends it when the
-process that started it is gone, however that ended.
+process that started it is gone, however that ended. Running one makes the class archive of the broker, once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -19,16 +21,44 @@ from pulsar_ext.errors import BrokerStartError
 from .access import Access
 from .broker import Broker
 from .identity import Identity
-from .java_program import LOOPBACK, Java, JavaProgram
+from .jars import cached_jars, find_java
+from .java_program import LOOPBACK, Java, JavaProgram, archive_path
 from .ports import check_ports, free_port, is_free
 from .profiles import Profile, broker_settings, standalone_conf
 from .scratch import ScratchDirectory
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["PulsarProcess"]
+
+def make_archive(version: str | None = None) -> Path | None:
+    """Return the archive for the Java that would be used, made now if it is missing; None if this Java cannot make one.
+
+    Args:
+        version: of the broker; by default that of `choose_version()`.
+
+    Raises:
+        InvalidUse: the version does not look like one.
+        BrokerStartError: no Java is found, or the broker that it is made with did not start.
+    """
+    path = archive_path(find_java(), cached_jars(version))
+    if path.is_file():
+        return path
+    with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
+        fresh = Path(scratch, "classes.jsa")
+        # A data directory of its own, because only such a broker is ended in good order, and Java writes at its end.
+        broker = PulsarProcess(
+            data_dir=Path(scratch, "data"), version=version, java_options=[f"-XX:ArchiveClassesAtExit={fresh}"]
+        )
+        broker.start().stop()
+        if not fresh.is_file():
+            return None
+        # Copied beside its place and renamed: the scratch may be on another file system.
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(fresh.read_bytes())
+        part.replace(path)
+    return path
+
 
 _LAUNCHES: Final = 4
 _STATE_FILE: Final = "pulsar-ext.json"

@@ -1,4 +1,4 @@
-"""What a test broker is configured with: named profiles and the full `standalone.conf`.
+"""What a test broker is configured with: the version of Pulsar, named profiles and the full `standalone.conf`.
 
 Both back ends (a child process and a container) take their settings from here, so that a test sees the same broker on
 either. A profile is a handful of settings on top of the base; each profile that a test asks for is a broker of its own.
@@ -6,6 +6,8 @@ either. A profile is a handful of settings on top of the base; each profile that
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,17 +17,6 @@ from pulsar_ext.errors import InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "PROFILES",
-    "PULSAR_VERSION",
-    "SUPERUSER",
-    "THROUGH",
-    "Authentication",
-    "Profile",
-    "broker_settings",
-    "get_profile",
-    "standalone_conf",
-]
 
 PULSAR_VERSION: Final = "4.2.4"
 SUPERUSER: Final = "admin"
@@ -290,3 +281,48 @@ def _as_bytes(settings: Mapping[str, str], name: str, default: int) -> int:
         return int(settings.get(name, default))
     except ValueError:
         raise InvalidUse(f"the broker setting {name} is a number of bytes, not {settings[name]!r}") from None
+
+
+VARIABLE: Final = "PULSAR_EXT_PULSAR_VERSION"
+# It becomes part of paths, of an image's tag and of a project file.
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)*(?:[.-][A-Za-z0-9]+)*")
+
+
+def check_version(version: str) -> str:
+    """Return the version as it is.
+
+    Raises:
+        InvalidUse: it does not look like one.
+    """
+    if _VERSION.fullmatch(version) is None:
+        raise InvalidUse(f"{version!r} is not a version of Pulsar; give one like {PULSAR_VERSION}")
+    return version
+
+
+def asked_version(version: str | None = None) -> str | None:
+    """Return the version that is given, else that of `PULSAR_EXT_PULSAR_VERSION`, else None.
+
+    Raises:
+        InvalidUse: it does not look like one.
+    """
+    asked = os.environ.get(VARIABLE) if version is None else version
+    return check_version(asked or "") if asked or version is not None else None
+
+
+def choose_version(version: str | None = None) -> str:
+    """Return the version that is asked for, else the one that this harness is tested with.
+
+    Raises:
+        InvalidUse: it does not look like one.
+    """
+    return asked_version(version) or PULSAR_VERSION
+
+
+def newest_first(versions: Iterable[str]) -> list[str]:
+    """Return the versions in their order, the newest first; candidates come behind their release."""
+    return sorted(set(versions), key=_order, reverse=True)
+
+
+def _order(version: str) -> list[tuple[int, int, str]]:
+    parts = [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"[.-]", version)]
+    return [*parts, (1, -1, "")]

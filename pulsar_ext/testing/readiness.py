@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .access import Access
 
-__all__ = ["default_namespace_exists", "reported_version", "round_trip"]
-
 _REQUEST_SECONDS = 5.0
 
 

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
-from .cluster_admin import insist
+from .broker import Startable
 from .process import PulsarProcess
 from .profiles import get_profile
-from .reachable import Startable
-from .tenancy import Tenancy
+from .tenancy import Tenancy, insist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from .profiles import Profile
-
-__all__ = ["ReplicatedClusters"]
 
 _WEST: Final = "west"
 _EAST: Final = "east"

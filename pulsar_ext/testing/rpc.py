@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .profiles import Profile
     from .shared import Address, Source
 
-__all__ = ["PoolClient", "PoolServer"]
-
 _BACKLOG = 64
 
 

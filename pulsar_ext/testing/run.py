@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .rpc import PoolServer
     from .shared import SharedBroker, Source
 
-__all__ = ["BROKER_LOGS", "RUN", "TICKET", "Run", "shown_of", "told_plainly"]
-
 BROKER_LOGS = ("warn", "all", "none")
 
 TICKET = "pulsar_ext_ticket"

@@ -12,9 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import scratch_guard
-
-__all__ = ["ScratchDirectory"]
+from . import guard
 
 
 class ScratchDirectory:
@@ -28,7 +26,7 @@ class ScratchDirectory:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         try:
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", scratch_guard.__file__, str(os.getpid()), str(self.path)],
+                [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), "directory", str(self.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .detour import Detour
 
-__all__ = ["Address", "Existing", "Pool", "SharedBroker", "Source"]
-
 
 @dataclass(frozen=True)
 class Address:

@@ -19,15 +19,13 @@ import psutil
 
 from pulsar_ext.errors import BrokerStartError
 
-from .guarded_program import GuardedProgram
 from .jars import find_java
+from .java_program import GuardedProgram
 from .scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-
-__all__ = ["SparkCluster", "SparkWorker"]
 
 _HOST: Final = "127.0.0.1"
 # Spark runs the copy of a slow task on another host only; Linux answers at every address of 127.0.0.0/8.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pulsar_ext.errors import InvalidUse
 
 from .backend import Choice, choose_backend, is_asked_for
-from .cluster_broker import ClusterBroker
+from .cluster import ClusterBroker
 from .process import PulsarProcess
 from .profiles import get_profile
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from .broker import Broker
     from .profiles import Profile
-
-__all__ = ["start_broker"]
 
 
 def start_broker(

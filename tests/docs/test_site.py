@@ -17,7 +17,7 @@ if str(ROOT) not in sys.path:  # the builder is no part of the package
     sys.path.insert(0, str(ROOT))
 
 from pulsar_ext.cli import command_line  # noqa: E402  # behind the checks
-from pulsar_ext.testing import fixtures, fixtures_cluster  # noqa: E402  # likewise
+from pulsar_ext.testing import fixtures  # noqa: E402  # likewise
 
 main = importlib.import_module("docs.builder.__main__").main
 drawings, links, names, reference = (
@@ -54,7 +54,7 @@ def test_methods_of_the_official_client_are_there_too():
 def test_every_fixture_command_and_variable_has_an_entry():
     """The fixtures by their names, the commands with their options, and what is read from the environment."""
     testing, commands, options = text_of("testing"), text_of("commands"), text_of("options")
-    for module in (fixtures, fixtures_cluster):
+    for module in (fixtures,):
         assert [name for name in module.__all__ if name.startswith("pulsar_") and f'id="{name}"' not in testing] == []
     known = [name for name in command_line() if not name.startswith("-")]
     assert len(known) >= 7

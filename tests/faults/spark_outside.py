@@ -33,7 +33,7 @@ from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.spark import jobs, spark_session
 from pulsar_ext.spark.packing import pack
 from pulsar_ext.testing import PulsarProcess, SparkCluster
-from pulsar_ext.testing.certificates import encryption_key_files
+from pulsar_ext.testing.identity import encryption_key_files
 from pulsar_ext.testing.jars import ensure_jars, find_java
 
 Counts = dict[str, tuple[int, str]]

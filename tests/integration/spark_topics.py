@@ -9,7 +9,7 @@ import pulsar
 from reach import Reach
 
 from pulsar_ext.admin import Retention
-from pulsar_ext.testing.certificates import encryption_key_files
+from pulsar_ext.testing.identity import encryption_key_files
 
 CHUNKED_BYTES = 230_000
 KINDS = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx2
 
 from pulsar_ext.testing import Profile, PulsarProcess
-from pulsar_ext.testing.tokens import TokenSecret
+from pulsar_ext.testing.identity import TokenSecret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,12 +37,12 @@ def test_an_error_class_loads_no_client():
 
 
 def test_the_plugin_loads_nothing_before_a_fixture(tmp_path):
-    """A pytest run with the plugin installed, which uses no fixture of it, loads four small modules of it."""
+    """A pytest run with the plugin installed, which uses no fixture of it, loads three small modules of it."""
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
     run = "import sys, pytest; assert pytest.main(sys.argv[1:]) == 0"
     arguments = ["-q", "-p", "no:cacheprovider", str(tmp_path), "--rootdir", str(tmp_path)]
     more = modules_after(run, *arguments) - modules_after(run, *arguments, "-p", "no:pulsar_ext")
-    plugin = {"plugin", "run", "fixtures", "fixtures_cluster"}
+    plugin = {"plugin", "run", "fixtures"}
     assert more - {"uuid", "_uuid", "platform"} <= {
         "pulsar_ext",
         "pulsar_ext.testing",

@@ -7,7 +7,7 @@ import pytest
 
 from pulsar_ext.admin import AsyncPulsarAdmin, PulsarAdmin
 from pulsar_ext.errors import AdminUnavailable
-from pulsar_ext.testing.certificates import certificate_files
+from pulsar_ext.testing.identity import certificate_files
 
 BOTH_CLIENTS = True
 pytestmark = pytest.mark.standalone_only("is about the files of mutual TLS")
@@ -18,7 +18,7 @@ def files(pulsar_broker_factory, tmp_path):
     """Return the broker, the options of an admin API whose files no broker knows, and what writes the right ones."""
     broker = pulsar_broker_factory("mtls")
     right = broker.access.admin_options()
-    unknown = certificate_files("DNS:localhost,IP:127.0.0.1", {"client": "stranger"})
+    unknown = certificate_files(["localhost", "127.0.0.1"], {"client": "stranger"})
     names = {
         "tls_trust_certs_file_path": "ca.pem",
         "tls_certificate_file_path": "client.pem",

@@ -11,7 +11,7 @@ from chunked import eventually
 
 import pulsar_ext as pulsar
 from pulsar_ext import ConsumerCryptoFailureAction as Action
-from pulsar_ext.testing.certificates import encryption_key_files
+from pulsar_ext.testing.identity import encryption_key_files
 
 BOTH_CLIENTS = True
 ROUNDS, SIZE, QUEUE = 6, 20, 10

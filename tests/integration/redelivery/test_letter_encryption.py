@@ -10,7 +10,7 @@ from chunked import THREE_CHUNKS
 from stored import entries
 
 import pulsar_ext as pulsar
-from pulsar_ext.testing.certificates import encryption_key_files
+from pulsar_ext.testing.identity import encryption_key_files
 
 BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared

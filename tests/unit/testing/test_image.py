@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_ext.errors import BrokerStartError
-from pulsar_ext.testing import image, image_build, slim
+from pulsar_ext.testing import image
 
 _NO_ENGINE = "unix:///nonexistent/engine.sock"
 
@@ -43,7 +43,7 @@ def _entries(path: Path) -> set[str]:
 )
 def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
     """Jars of etcd, Kubernetes, native TLS and the state storage count as unneeded, with any version and classifier."""
-    assert slim.is_unneeded(name)
+    assert image.is_unneeded(name)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
 )
 def test_jars_that_the_profiles_use_are_kept(name):
     """Jars of the broker, its storage, tokens, TLS and schemas are not caught by the patterns of the others."""
-    assert not slim.is_unneeded(name)
+    assert not image.is_unneeded(name)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_native_libraries_of_other_machines_are_left_out(tmp_path, machine, nati
     jar = _make_jar(tmp_path / "rocksdbjni-7.9.2.jar", dict.fromkeys([*natives, "org/rocksdb/RocksDB.class"], b"x"))
     (tmp_path / "out").mkdir()
 
-    slim.slim_jars([jar], tmp_path / "out", machine)
+    image.slim_jars([jar], tmp_path / "out", machine)
 
     assert _entries(tmp_path / "out" / jar.name) == {native, "org/rocksdb/RocksDB.class"}
 
@@ -105,7 +105,7 @@ def test_of_fastutil_only_what_others_refer_to_stays(tmp_path):
     unneeded = _make_jar(tmp_path / "grpc-core-1.75.0.jar", {"B.class": f"{root}doubles/DoubleSet".encode()})
     (tmp_path / "out").mkdir()
 
-    slim.slim_jars([fastutil, broker, unneeded], tmp_path / "out", "x86_64")
+    image.slim_jars([fastutil, broker, unneeded], tmp_path / "out", "x86_64")
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [fastutil.name, broker.name]
     assert _entries(tmp_path / "out" / fastutil.name) == {
@@ -144,21 +144,21 @@ def test_a_registry_that_did_not_answer_is_not_asked_again_soon(tmp_path, monkey
 def test_the_tag_names_what_is_in_the_image(tmp_path, monkeypatch):
     """Any change to a file of docker/, to the machine or to the base is another tag; no change is the same tag."""
     copy = tmp_path / "docker"
-    shutil.copytree(image_build.docker_directory(), copy)
-    monkeypatch.setattr(image_build, "docker_directory", lambda: copy)
-    before = image_build.local_tag("x86_64")
+    shutil.copytree(image.docker_directory(), copy)
+    monkeypatch.setattr(image, "docker_directory", lambda: copy)
+    before = image.local_tag("x86_64")
 
-    assert image_build.local_tag("x86_64") == before
-    others = {image_build.local_tag("aarch64"), image_build.local_tag("x86_64", base_image="eclipse-temurin:17-jre")}
+    assert image.local_tag("x86_64") == before
+    others = {image.local_tag("aarch64"), image.local_tag("x86_64", base_image="eclipse-temurin:17-jre")}
     for path in (copy / "Dockerfile", copy / "rootfs", copy / "bin" / "standalone", copy / "bin" / "healthcheck"):
         path.write_text(path.read_text() + "\n# changed\n")
-        others.add(image_build.local_tag("x86_64"))
+        others.add(image.local_tag("x86_64"))
     assert len(others | {before}) == 7
 
 
 def test_the_tag_names_the_version():
     """Another version of Pulsar is another image, and its tag begins with it."""
-    assert image_build.local_tag("x86_64", "4.0.7").startswith("pulsar-ext-standalone:4.0.7-")
+    assert image.local_tag("x86_64", "4.0.7").startswith("pulsar-ext-standalone:4.0.7-")
     assert image.official_image("4.0.7") == "apachepulsar/pulsar:4.0.7"
 
 
@@ -168,7 +168,7 @@ def test_only_what_was_found_out_with_the_default_version_is_left_out(tmp_path):
     jars = [_make_jar(tmp_path / name, {"A.class": b""}) for name in names]
     (tmp_path / "out").mkdir()
 
-    slim.slim_jars(jars, tmp_path / "out", "x86_64", leave_out=False)
+    image.slim_jars(jars, tmp_path / "out", "x86_64", leave_out=False)
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grpc-core-1.jar", "pulsar-broker-4.0.7.jar"]
 
@@ -177,7 +177,7 @@ def test_a_base_that_cannot_be_made_is_told_with_the_remedy(monkeypatch, tmp_pat
     """Without debootstrap the problem names it, how to install it, and the ways around it."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    problem = image_build.build_problem()
+    problem = image.build_problem()
 
     assert problem is not None
     for remedy in ("apt-get install debootstrap", "PULSAR_EXT_IMAGE", "process"):

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
-from pulsar_ext.testing import jar_sums
+from pulsar_ext.testing import jars as harness_jars
 from pulsar_ext.testing.backend import choose_backend, process_problem
-from pulsar_ext.testing.jar_sums import committed_sums, sum_of
-from pulsar_ext.testing.jars import cached_jars, ensure_jars, find_damage, find_java
-from pulsar_ext.testing.maven import follow
+from pulsar_ext.testing.jars import cached_jars, committed_sums, ensure_jars, find_damage, find_java, follow, sum_of
 from pulsar_ext.testing.profiles import PULSAR_VERSION
 
 UNLISTED = "9.8.7"
@@ -255,7 +253,7 @@ def listed(maven, monkeypatch, tmp_path):
     lists.mkdir()
     text = "".join(f"{sum_of(path)}  {path.name}\n" for path in sorted(jars.glob("*.jar")))
     (lists / f"pulsar-{UNLISTED}.sha256").write_text(text)
-    monkeypatch.setattr(jar_sums, "_lists", lambda: lists)
+    monkeypatch.setattr(harness_jars, "_lists", lambda: lists)
     return jars
 
 

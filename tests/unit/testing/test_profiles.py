@@ -9,9 +9,8 @@ import pytest
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.testing import PulsarProcess
-from pulsar_ext.testing.identity import Identity
+from pulsar_ext.testing.identity import Identity, TokenSecret
 from pulsar_ext.testing.profiles import PROFILES, Profile, broker_settings, get_profile, standalone_conf
-from pulsar_ext.testing.tokens import TokenSecret
 
 
 def test_names():
@@ -83,7 +82,7 @@ def test_token_is_a_signed_web_token():
     secret, other = TokenSecret(b"k" * 32), TokenSecret()
     header, claims, signature = secret.token("bob").split(".")
     decode = lambda part: json.loads(base64.urlsafe_b64decode(part + "=="))  # noqa: E731
-    assert (decode(header), decode(claims)) == ({"alg": "HS256"}, {"sub": "bob"})
+    assert (decode(header), decode(claims)) == ({"alg": "HS256", "typ": "JWT"}, {"sub": "bob"})
     assert signature == TokenSecret(b"k" * 32).token("bob").split(".")[2]
     assert signature != other.token("bob").split(".")[2]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.testing.proxy_lane import Conditions, Frames, FrameTrap, Lane, Way
+from pulsar_ext.testing.proxy import Conditions, Frames, FrameTrap, Lane, Way
 
 FRAMES = st.lists(st.binary(max_size=40), max_size=12)
 CUTS = st.lists(st.integers(0, 600), max_size=12)

@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.testing import PULSAR_VERSION
-from pulsar_ext.testing.versions import asked_version, choose_version, newest_first
+from pulsar_ext.testing.profiles import asked_version, choose_version, newest_first
 
 
 def test_the_argument_wins_over_the_environment(monkeypatch):

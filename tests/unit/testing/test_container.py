@@ -3,7 +3,7 @@
 import pytest
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.testing.container_network import check_alias, check_settings, listener_settings
+from pulsar_ext.testing.container import check_alias, check_settings, listener_settings
 
 
 def test_each_side_is_told_its_own_address():
