@@ -97,8 +97,7 @@ class Bench:
 
     def task(self, topic: str, **options: str) -> Cost:
         """Read the same as a task would, in this process and without Spark."""
-        from pulsar_ext.spark.option_table import READ  # noqa: PLC0415  # only for this run
-        from pulsar_ext.spark.options import parse_options  # noqa: PLC0415
+        from pulsar_ext.spark.options import READ, parse_options  # noqa: PLC0415  # only for this run
         from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
         from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
 

@@ -280,7 +280,7 @@ def pipeline(
             master, config = stack.enter_context(own_cluster(directory))
             notes.print(f"cluster: {master} with two workers", style="dim", markup=False)
         spark = stack.enter_context(_session(master, config))
-        from pulsar_ext.spark.jobs.pipeline import run_pipeline  # noqa: PLC0415  # needs Spark
+        from pulsar_ext.spark.jobs.archive import run_pipeline  # noqa: PLC0415  # needs Spark
 
         notes.print(f"broker: {broker.describe()}", style="dim", markup=False)
         counts = run_pipeline(spark, broker.service_url, broker.admin_url, directory, messages)
@@ -329,7 +329,7 @@ def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSes
     from pulsar_ext.spark import spark_session  # noqa: PLC0415  # an extra
     from pulsar_ext.spark.errors import reason  # noqa: PLC0415  # likewise
     from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # likewise
-    from pulsar_ext.spark.session import SPARK_ERRORS  # noqa: PLC0415  # likewise
+    from pulsar_ext.spark.source import SPARK_ERRORS  # noqa: PLC0415  # likewise
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from .session import spark_session
-    from .source import PulsarDataSource
+    from .source import PulsarDataSource, spark_session
 
 __all__ = ["PulsarDataSource", "spark_session"]
 
 
-_HOMES = {"PulsarDataSource": "source", "spark_session": "session"}
+_HOMES = {"PulsarDataSource": "source", "spark_session": "source"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,16 @@
 
 Spark's Python workers are forked and reused. A client is created when it is first needed, never before a fork, and is
 kept for the next task of the same worker.
+
+The keys of end-to-end encryption are in files that each executor has, and only tasks read them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -16,11 +20,11 @@ from pulsar_ext._native.locks import Lock
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationToken
 from pulsar_ext.client.client import Client
+from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from .options import Settings
 
-__all__ = ["admin_of", "client_of"]
 
 _ADMIN_SECONDS = 60.0
 """How long a request is retried while the broker is down."""
@@ -86,3 +90,43 @@ def client_of(settings: Settings) -> Client:
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
         return _clients[key]
+
+
+def reader_keys(settings: Settings) -> dict[str, Any]:
+    """Give the arguments by which a reader decrypts; none without option `cryptoPrivateKeyFile`.
+
+    Raises:
+        InvalidUse: the file is not here, or has no private key that can be used.
+    """
+    file = settings["cryptoPrivateKeyFile"]
+    if file is None:
+        return {}
+    _check("cryptoPrivateKeyFile", file, "PRIVATE KEY")
+    return {"crypto_key_reader": pulsar.CryptoKeyReader("", file)}
+
+
+def producer_keys(settings: Settings) -> dict[str, Any]:
+    """Give the arguments by which a producer encrypts; none without option `cryptoPublicKeyFile`.
+
+    Raises:
+        InvalidUse: the file is not here, or has no public key.
+    """
+    file = settings["cryptoPublicKeyFile"]
+    if file is None:
+        return {}
+    _check("cryptoPublicKeyFile", file, "PUBLIC KEY")
+    return {"encryption_key": settings["encryptionKey"], "crypto_key_reader": pulsar.CryptoKeyReader(file, "")}
+
+
+def _check(option: str, file: str, kind: str) -> None:
+    """Check a file that the C++ client would only log about, and then deliver nothing, or ask for a password."""
+    try:
+        heads = [line for line in Path(file).read_text("latin-1").splitlines() if line.startswith("-----BEGIN ")]
+    except OSError as error:
+        raise InvalidUse(
+            f"Option {option}: {file} cannot be read on {socket.gethostname()} ({error.strerror}). Send it to the "
+            "executors with --files, and give its bare name."
+        ) from None
+    if not any(kind in head and "ENCRYPTED" not in head for head in heads):
+        found = ", ".join(head.strip("- ") for head in heads) or "no PEM"
+        raise InvalidUse(f"Option {option}: {file} has to have a {kind} in PEM without a password, and has {found}.")

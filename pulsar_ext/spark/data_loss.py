@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["Loss", "report_data_loss"]
-
 _log = logging.getLogger("pulsar_ext.spark")
 
 

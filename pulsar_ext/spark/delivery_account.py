@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .splits import Segment
 
-__all__ = ["DeliveryAccount"]
-
 _Key = tuple[int, int, int]
 """Ledger, entry and batch index of a message."""
 

@@ -12,8 +12,6 @@ import re
 
 from pulsar_ext.errors import PulsarExtError
 
-__all__ = ["DataLoss", "NotDelivered", "NotWritten", "reason"]
-
 _OURS = re.compile(r"^(?:pulsar_ext|_pulsar)\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
 _CALL = re.compile(r"^An error occurred while calling \S+\n: ")
 _SQL_STATE = re.compile(r" SQLSTATE: \w+$")

@@ -2,38 +2,413 @@
 
 Each field is fetched for the whole block by one `map` over the C++ messages, so that no line of Python runs for each
 message. Sequence ids are only in what `str(message)` shows; if they are wanted, everything that is shown is read from
-there (`message_repr`), and not fetched. If they are not, two ids of a large batch tell all positions of it
-(`batch_columns`). What messages rarely have (chunks, null values, bytes in an ordering key) costs nothing in a block
-without it.
+there, and not fetched. If they are not, two ids of a large batch tell all positions of it. What messages rarely have
+(chunks, null values, bytes in an ordering key) costs nothing in a block without it.
+
+Ids are read and written serialized, many at once: a call into the C++ client for each number of each id would be a
+third of the cost of reading a message. The bytes are at hand anyway, with the fields in order: 1 ledger, 2 entry, 3
+partition, 4 batch index, 6 batch size, 7 first chunk.
+
+`str()` of a C++ message is the only place where it shows its own sequence id, and it has the id, publish time and size
+as well: reading them there saves three calls and their objects for each message. It is written as
+
+    Message(prod=NAME, seq=7, publish_time=1700000000000, payload_size=100, msg_id=(5,7,-1,3), props={})
+
+and what is written in any other way is not read.
+
+Messages come in order. If the id of one and the id of another are of the same batch, and as far apart in it as the two
+messages are, then the messages between are those of the batch between. So two ids of a batch tell all of its positions.
+
+The C++ client shows a key that was sent as bytes in base64, and a text that looks like base64 the same way.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from operator import contains
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId, sequence_id_of
+from pulsar_ext._wire.batch_payload import bytes_of_base64
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.ids.position import Position
-from pulsar_ext.key_shared.hashing import key_slot, key_slots
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, SlotFilter
+from pulsar_ext.key_shared.hashing import KeyForm, KeyForms, key_slot, key_slots
 
-from .batch_columns import BatchColumns, batch_columns
-from .id_columns import id_columns
-from .message_repr import ReprColumns, read_reprs
+from .connection import admin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._wire.message_id_data import MessageIdData
 
-    from .key_decoder import KeyDecoder
+    from .options import Settings
 
-__all__ = ["MessageBlock"]
+
+_LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _BATCH_SIZE = 0x08, 0x10, 0x18, 0x20, 0x30
+_LIMITS = np.array([1 << (7 * width) for width in range(1, 9)], np.int64)
+"""The numbers from which a varint needs one more byte."""
+_LONGEST = 10
+_MORE = 0x80
+
+
+def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
+    """Read the numbers of ids that the C++ client wrote.
+
+    Args:
+        serialized: the ids.
+
+    Returns:
+        Arrays of ledgers (64 bits), entries (64 bits) and batch indexes (32 bits; -1 for a message in no batch).
+
+    Raises:
+        ValueError: an id does not begin with a ledger and an entry.
+    """
+    count = len(serialized)
+    sizes = np.fromiter(map(len, serialized), np.int64, count)
+    # Zeros after the last id, so that reading what follows it never leaves the buffer.
+    data = np.frombuffer(b"".join((*serialized, b"\0" * (_LONGEST + 1))), np.uint8)
+    ends = np.cumsum(sizes)
+    at = ends - sizes
+    every = np.ones(count, bool)
+    if (data[at] != _LEDGER).any():
+        raise ValueError("a message id does not begin with its ledger")
+    ledger, at = _varints(data, at + 1, every)
+    if (data[at] != _ENTRY).any():
+        raise ValueError("a message id has no entry after its ledger")
+    entry, at = _varints(data, at + 1, every)
+    has_partition = (data[at] == _PARTITION) & (at < ends)
+    _, at = _varints(data, at + has_partition, has_partition)
+    has_batch = (data[at] == _BATCH_INDEX) & (at < ends)
+    batch, _ = _varints(data, at + has_batch, has_batch)
+    return ledger.view(np.int64), entry.view(np.int64), np.where(has_batch, batch.view(np.int64), -1).astype(np.int32)
+
+
+def _varints(data: Any, at: Any, where: Any) -> tuple[Any, Any]:
+    """Read a varint at each place where there is one; give the numbers and the places after them."""
+    numbers = np.zeros(len(at), np.uint64)
+    at = at.copy()
+    going = where
+    for shift in range(0, 7 * _LONGEST, 7):
+        octets = data[at]
+        numbers |= np.where(going, (octets & 0x7F).astype(np.uint64) << np.uint64(shift), np.uint64(0))
+        at += going
+        going = going & ((octets & _MORE) != 0)
+        if not going.any():
+            break
+    return numbers, at
+
+
+def id_bytes(ledger: Any, entry: Any, partition: int, batch: Any, sizes: Any) -> tuple[Any, Any]:
+    """Write ids as the C++ client serializes them, except those of chunked messages.
+
+    Args:
+        ledger: their ledgers.
+        entry: their entries.
+        partition: the index of the partition; -1 on a topic without partitions.
+        batch: their batch indexes; -1 for a message in no batch.
+        sizes: how many messages their batches have; 0 for a message in no batch.
+
+    Returns:
+        The offsets where each begins and where the last one ends (32 bits), and the bytes of all.
+    """
+    fields = [(_LEDGER, ledger, None), (_ENTRY, entry, None)]
+    if partition != -1:
+        fields.append((_PARTITION, np.full(len(ledger), partition), None))
+    fields += [(_BATCH_INDEX, batch, batch >= 0), (_BATCH_SIZE, sizes, sizes > 0)]
+    written = []
+    total = np.zeros(len(ledger), np.int64)
+    for tag, numbers, where in fields:
+        if where is not None and not where.any():
+            continue
+        widths = 1 + np.searchsorted(_LIMITS, numbers, side="right")
+        size = 1 + widths if where is None or where.all() else np.where(where, 1 + widths, 0)
+        written.append((tag, numbers.astype(np.int64), widths, size))
+        total += size
+    ends = np.cumsum(total)
+    offsets = np.zeros(len(ledger) + 1, np.int32)
+    offsets[1:] = ends
+    data = np.empty(int(ends[-1]), np.uint8)
+    at = ends - total
+    for tag, numbers, widths, size in written:
+        _write(data, at, tag, numbers, widths, size)
+        at = at + size
+    return offsets, data
+
+
+def _write(data: Any, at: Any, tag: int, numbers: Any, widths: Any, size: Any) -> None:
+    """Write one field of each id that has it."""
+    if not size.all():
+        has = np.flatnonzero(size)
+        at, numbers, widths = at[has], numbers[has], widths[has]
+    data[at] = tag
+    for index in range(int(widths.max())):
+        octets = (numbers >> (7 * index)) & 0x7F
+        data_at = at + 1 + index
+        more = widths > index + 1
+        octets |= more * _MORE
+        if index and not (widths > index).all():
+            there = widths > index
+            data[data_at[there]] = octets[there]
+        else:
+            data[data_at] = octets
+
+
+_PRODUCER, _SEQUENCE_ID = "Message(prod=", ", seq="
+_TIME, _SIZE, _ID = b", publish_time=", b", payload_size=", b", msg_id=("
+_NO_PROPERTIES = b", props={})"
+_WORD = 8
+_PADDING = " " * 64
+"""Behind the last text, so that reading what follows a number never leaves the buffer."""
+_MOST_DIGITS = 20
+_COMMA, _MINUS, _CLOSE, _SEMICOLON = b",-);"
+
+
+@dataclass
+class ReprColumns:
+    """What `str()` of messages shows, as arrays of one number for each message.
+
+    For `chunked` messages, `ledger` and `entry` are those of the *first* chunk; `bare` messages have no properties.
+    """
+
+    sequence_id: Any
+    publish_time: Any
+    payload_size: Any
+    ledger: Any
+    entry: Any
+    batch: Any
+    chunked: Any
+    bare: Any
+
+    def take(self, indexes: Any) -> ReprColumns:
+        """Give the numbers of some of the messages."""
+        return ReprColumns(**{name: column[indexes] for name, column in vars(self).items()})
+
+
+class _UnexpectedTextError(Exception):
+    """A text is not written as expected."""
+
+
+def read_reprs(texts: Sequence[str], producers: str | Sequence[str], partition: int) -> ReprColumns | None:
+    """Read what `str()` of messages shows.
+
+    Args:
+        texts: `str()` of C++ messages; not empty.
+        producers: the names of their producers: one for all, or one for each.
+        partition: the index of the partition that they are from, -1 on a topic without partitions.
+
+    Returns:
+        None if any text is not written as expected, or is of another producer.
+    """
+    column = pa.array([*texts, _PADDING], pa.large_string())
+    offsets = np.frombuffer(column.buffers()[1], np.int64, len(texts) + 2)
+    data = np.frombuffer(column.buffers()[2], np.uint8)
+    scan = _Scan(data, offsets[:-2].copy(), offsets[1:-1])
+    try:
+        if isinstance(producers, str):
+            scan.literal(f"{_PRODUCER}{producers}{_SEQUENCE_ID}".encode())
+        else:
+            scan.literal(_PRODUCER.encode())
+            names = {name: len(name.encode()) for name in set(producers)}
+            scan.at += np.fromiter(map(names.__getitem__, producers), np.int64, len(texts))
+            scan.literal(_SEQUENCE_ID.encode())
+        sequence_id = scan.number()
+        scan.literal(_TIME)
+        publish_time = scan.number()
+        scan.literal(_SIZE)
+        payload_size = scan.number()
+        scan.literal(_ID)
+        ledger = scan.number()
+        scan.literal(b",")
+        entry = scan.number()
+        scan.literal(b",%d," % partition)
+        batch = scan.number_or_minus_one()
+        scan.literal(b")")
+    except _UnexpectedTextError:
+        return None
+    follows = data[scan.at]
+    if ((follows != _COMMA) & (follows != _SEMICOLON)).any():
+        return None
+    return ReprColumns(
+        sequence_id,
+        publish_time,
+        payload_size,
+        ledger,
+        entry,
+        batch.astype(np.int32),
+        chunked=follows == _SEMICOLON,
+        bare=scan.at + len(_NO_PROPERTIES) == offsets[1:-1],
+    )
+
+
+class _Scan:
+    """A place in each of many texts, which moves on as they are read."""
+
+    def __init__(self, data: Any, at: Any, ends: Any) -> None:
+        self._data = data
+        # Eight bytes from each place on, as one number.
+        self._words = np.ndarray((len(data) - _WORD + 1,), np.uint64, data, strides=(1,))
+        self.at = at
+        self._ends = ends
+
+    def literal(self, wanted: bytes) -> None:
+        """Pass over these bytes.
+
+        Raises:
+            _UnexpectedTextError: other bytes are there.
+        """
+        if (self.at + len(wanted) > self._ends).any():
+            raise _UnexpectedTextError
+        if len(wanted) < _WORD:
+            for index, octet in enumerate(wanted):
+                self._expect(self._data, index, octet)
+        else:
+            # The last word reaches back to the end of the one before.
+            for index in (*range(0, len(wanted) - _WORD, _WORD), len(wanted) - _WORD):
+                self._expect(self._words, index, np.frombuffer(wanted, np.uint64, 1, index)[0])
+        self.at += len(wanted)
+
+    def _expect(self, data: Any, offset: int, wanted: Any) -> None:
+        if (data[self.at + offset] != wanted).any():
+            raise _UnexpectedTextError
+
+    def number(self) -> Any:
+        """Read decimal numbers.
+
+        Returns:
+            The numbers; those of more than 63 bits are negative, as in Java.
+
+        Raises:
+            _UnexpectedTextError: no digit is there, or more digits than a number of 64 bits has.
+        """
+        numbers = np.zeros(len(self.at), np.int64)
+        going: Any = None
+        for index in range(_MOST_DIGITS + 1):
+            digits = self._data[self.at] - np.uint8(ord("0"))
+            here = digits <= 9  # noqa: PLR2004  # a digit
+            if going is not None:
+                here &= going
+            if here.all():
+                numbers *= 10
+                numbers += digits
+                self.at += 1
+                continue
+            if not index:
+                raise _UnexpectedTextError
+            if not here.any():
+                return numbers
+            going = here
+            numbers = np.where(here, numbers * 10 + digits, numbers)
+            self.at += here
+        raise _UnexpectedTextError
+
+    def number_or_minus_one(self) -> Any:
+        """Read decimal numbers or -1.
+
+        Raises:
+            _UnexpectedTextError: neither is there.
+        """
+        negative = self._data[self.at] == _MINUS
+        self.at += negative
+        numbers = self.number()
+        return np.where(negative, -numbers, numbers)
+
+
+_WORTH = 16
+"""How many messages a batch must have for two ids of it to cost less than a look at each message."""
+
+
+class BatchColumns(NamedTuple):
+    """Arrays with a number for each message.
+
+    Args:
+        ledger, entry: where its batch is (64 bits).
+        batch: its index there (32 bits).
+        size: how many messages the batch has (64 bits).
+    """
+
+    ledger: Any
+    entry: Any
+    batch: Any
+    size: Any
+
+    def take(self, at: Any) -> BatchColumns:
+        """Give the numbers of some of the messages."""
+        return BatchColumns(*(column[at] for column in self))
+
+
+def batch_columns(count: int, id_of: Callable[[int], MessageIdData]) -> BatchColumns | None:
+    """Find where messages are, all of which are in large batches.
+
+    Args:
+        count: how many messages there are; at least one.
+        id_of: gives the id of a message by its index.
+
+    Returns:
+        None if a message is in no batch, or in a small one, or if a part of a batch is missing.
+    """
+    starts: list[tuple[int, int, int, int]] = []
+    lengths: list[int] = []
+    at = 0
+    while at < count:
+        first = id_of(at)
+        if first.batch_size < _WORTH or not 0 <= first.batch_index < first.batch_size:
+            return None
+        length = min(first.batch_size - first.batch_index, count - at)
+        last = id_of(at + length - 1)
+        expected = first.ledger_id, first.entry_id, first.batch_index + length - 1
+        if (last.ledger_id, last.entry_id, last.batch_index) != expected:
+            return None
+        starts.append((first.ledger_id, first.entry_id, first.batch_index, first.batch_size))
+        lengths.append(length)
+        at += length
+    ledger, entry, begins, size = np.repeat(np.array(starts, np.int64).T, lengths, axis=1)
+    batch = begins + np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return BatchColumns(ledger, entry, batch.astype(np.int32), size)
+
+
+class KeyDecoder:
+    """Gives the bytes and the slot of a key, by option `keyForms`.
+
+    Args:
+        settings: the options.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        exact = settings["keyForms"] == "exact"
+        self._forms = KeyForms(lambda: admin_of(settings), "exact") if exact else None
+        self._slots = None if self._forms is None else SlotFilter(KeyHashRanges.full(), self._forms)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the admin API is asked about each key that may have been sent as bytes."""
+        return self._forms is not None
+
+    def decode(self, inner: Any, text: str) -> bytes | None:
+        """Give the key of one message: the bytes of its text, or those that it was sent as.
+
+        Args:
+            inner: the C++ message.
+            text: its key as the C++ client shows it.
+        """
+        decoded = bytes_of_base64(text) if text else b""
+        if self._forms is None or decoded is None:
+            return text.encode() if text else None
+        form = self._forms.form_of(inner, text)
+        if form is KeyForm.BASE64:
+            return decoded
+        return None if form is KeyForm.NONE else text.encode()
+
+    def slot(self, inner: Any) -> int:
+        """Give the slot that the broker computes for one message; only if `exact`."""
+        assert self._slots is not None  # noqa: S101  # only if `exact`
+        return self._slots.slot(inner)
+
 
 _FIRST_CHUNK_TAG = 0x3A
 

@@ -19,8 +19,6 @@ from pulsar_ext.ids.position import Position
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BEGINNING", "Offset", "StreamOffset", "lost_before"]
-
 _WHOLE = 1 << 31
 """Stands for "the whole entry" where batch indexes are compared."""
 

@@ -1,4 +1,4 @@
-"""Parses, checks and documents the options of `format("pulsar")`, by their table (pure).
+"""The options of `format("pulsar")` in one table, and what parses, checks and documents them (pure).
 
 Spark passes every option as text, with its key in lower case. An option that is unknown, contradicts another one or
 cannot be parsed raises when the data source is created, before anything is connected, and the error says what is
@@ -8,18 +8,486 @@ allowed.
 from __future__ import annotations
 
 import difflib
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
 
-from .option_table import ALL, OPTIONS, PASSED_ON, READ, READS, SINK, STREAM, WRITE, WRITES
-from .option_values import a_flag, a_number
+from .offsets import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["Settings", "check_options", "option_table", "parse_options", "with_environment"]
+
+def a_text(value: str) -> str:
+    """Read text that is not empty."""
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value.strip()
+
+
+def a_url(*schemes: str) -> Callable[[str], str]:
+    """Make the parser of a URL."""
+
+    def parse(value: str) -> str:
+        text = a_text(value)
+        if not re.fullmatch(rf"(?:{'|'.join(map(re.escape, schemes))})://[^\s/]+/?.*", text):
+            raise ValueError(f"allowed: a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+        return text
+
+    parse.__doc__ = "URL"
+    return parse
+
+
+def a_topic(value: str) -> str:
+    """Read a topic name."""
+    text = a_text(value)
+    TopicName.parse(text)
+    return text
+
+
+def some_topics(value: str) -> tuple[str, ...]:
+    """Read topic names, separated by commas."""
+    return tuple(map(a_topic, some_names(value)))
+
+
+def an_avro_schema(value: str) -> str:
+    """Check an Avro schema in JSON, and give it unchanged."""
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"allowed: an Avro schema in JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise TypeError("allowed: an Avro schema in JSON, which is an object with type and fields")
+    return value
+
+
+def a_flag(value: str) -> bool:
+    """Read true or false."""
+    try:
+        return {"true": True, "false": False}[value.strip().lower()]
+    except KeyError:
+        raise ValueError("allowed: true, false") from None
+
+
+def a_choice(*allowed: str) -> Callable[[str], str]:
+    """Make the parser of one of several words."""
+
+    def parse(value: str) -> str:
+        known = {one.lower(): one for one in allowed}
+        if value.strip().lower() not in known:
+            raise ValueError(f"allowed: {', '.join(allowed)}")
+        return known[value.strip().lower()]
+
+    parse.__doc__ = " \\| ".join(allowed)
+    return parse
+
+
+def a_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Make the parser of a whole number within limits."""
+
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"\d{1,19}", value.strip(), re.ASCII) or not least <= int(value) <= most:
+            raise ValueError(f"allowed: a whole number from {least}" + (f" to {most}" if most < 2**63 - 1 else ""))
+        return int(value)
+
+    parse.__doc__ = f"a number, {least} or more"
+    return parse
+
+
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+def a_duration(value: str) -> int:
+    """Read a duration such as `90s`, `15m` or `500ms`; give milliseconds."""
+    match = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|min|h)?", value.strip().lower(), re.ASCII)
+    if match is None:
+        raise ValueError("allowed: a duration such as 500ms, 90s, 15m or 1h; a bare number is milliseconds")
+    return int(match[1]) * _UNITS[match[2] or "ms"]
+
+
+def some_names(value: str) -> tuple[str, ...]:
+    """Read names, separated by commas."""
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not names:
+        raise ValueError("allowed: names separated by commas")
+    return names
+
+
+def a_pattern(value: str) -> str:
+    """Read a regular expression."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"allowed: a regular expression of topic names ({error})") from None
+    return a_text(value)
+
+
+def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
+    """Make the parser of one value for all topics, or a JSON object of values by topic; an offset may be one, too."""
+
+    def parse(value: str) -> Any:
+        text = value.strip()
+        if not text.startswith("{"):
+            return one(a_text(value))
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"allowed: {what}, or a JSON object of them by topic ({error})") from None
+        if not found:
+            raise ValueError("the JSON object is empty")
+        if one is an_offset and isinstance(found.get("ledger"), int):
+            return one(found)
+        return MappingProxyType({topic: one(item) for topic, item in found.items()})
+
+    parse.__doc__ = f"{what}, or JSON `{{topic: …}}`"
+    return parse
+
+
+def a_moment(value: Any) -> int:
+    """Read a time in milliseconds since the epoch or in ISO 8601 (without an offset, UTC); give milliseconds."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    text = str(value).strip()
+    if re.fullmatch(r"\d{1,15}", text, re.ASCII):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("allowed: milliseconds since the epoch, or a time such as 2026-01-31T12:00:00Z") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def an_offset(value: Any) -> Any:
+    """Read earliest, latest or a message id."""
+    if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
+        return value.strip().lower()
+    return Offset.of_message(value)
+
+
+def some_ranges(value: str) -> KeyHashRanges:
+    """Read ranges of key slots."""
+    return KeyHashRanges.parse(value)
+
+
+def some_keys(value: str) -> KeyHashRanges:
+    """Read keys, as a JSON list or separated by commas; give their slots."""
+    keys = json.loads(value) if value.strip().startswith("[") else some_names(value)
+    if not keys or not all(isinstance(key, str) for key in keys):
+        raise ValueError("allowed: keys separated by commas, or a JSON list of strings")
+    slots = sorted({key_slot(key) for key in keys})
+    return KeyHashRanges(KeyHashRange(slot, slot) for slot in slots)
+
+
+READ, STREAM, WRITE, SINK = "batch read", "streaming read", "batch write", "streaming write"
+READS = (READ, STREAM)
+WRITES = (WRITE, SINK)
+ALL = (*READS, *WRITES)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name as documented, what it applies to, its parser, its default and its meaning."""
+
+    name: str
+    where: tuple[str, ...]
+    parse: Callable[[str], Any]
+    default: Any
+    meaning: str
+
+    @property
+    def values(self) -> str:
+        """The values it takes, for the documented table."""
+        kinds: dict[Any, str] = {
+            a_text: "text",
+            a_topic: "name",
+            an_avro_schema: "JSON",
+            some_topics: "names, comma-separated",
+            a_flag: "true \\| false",
+            a_duration: "duration",
+            some_names: "names, comma-separated",
+            a_pattern: "regular expression",
+            some_ranges: "`0-10000,20001-30000`",
+            some_keys: "keys, comma-separated or a JSON list",
+        }
+        return kinds.get(self.parse) or self.parse.__doc__ or ""
+
+
+_ID = "`earliest`, `latest`, a message id"
+_TIME = "milliseconds or ISO 8601"
+
+OPTIONS: Final = (
+    Option(
+        "service.url",
+        ALL,
+        a_url("pulsar", "pulsar+ssl"),
+        None,
+        "The broker, such as `pulsar://host:6650`. Required, unless `PULSAR_URL` is set.",
+    ),
+    Option(
+        "admin.url",
+        ALL,
+        a_url("http", "https"),
+        None,
+        "Its admin API. Default: the usual port on the same host. Required with a token, unless behind `pulsar+ssl://`.",
+    ),
+    Option("token", ALL, a_text, None, "The token to authenticate with. It is never shown, not even in query plans."),
+    Option("topic", ALL, a_topic, None, "The topic to read, or to write all rows to."),
+    Option("topics", READS, some_topics, None, "Several topics to read."),
+    Option(
+        "topicsPattern",
+        READS,
+        a_pattern,
+        None,
+        "All topics that match `tenant/namespace/expression`, where `expression` is a regular expression. New topics "
+        "join a streaming query.",
+    ),
+    Option(
+        "startingOffsets",
+        READS,
+        by_topic(an_offset, _ID),
+        None,
+        "Where to begin, inclusive. Default: `earliest`, for a stream `latest`.",
+    ),
+    Option(
+        "startingTime",
+        READS,
+        by_topic(a_moment, _TIME),
+        None,
+        "Begin at the first entry published at this time or later.",
+    ),
+    Option("endingOffsets", (READ,), by_topic(an_offset, _ID), None, "Where to end, inclusive."),
+    Option(
+        "endingTime",
+        (READ,),
+        by_topic(a_moment, _TIME),
+        None,
+        "End before the first entry published at this time or later.",
+    ),
+    Option(
+        "splitBy",
+        READS,
+        a_choice("partition", "entries", "keyHash"),
+        None,
+        "`partition`: one task for each topic partition. `entries`: several tasks share a partition, and each entry is "
+        "read by one of them. `keyHash`: each key is read by one task, but every task reads everything to find its "
+        "keys. Default: `entries` with `minPartitions`, else `partition`.",
+    ),
+    Option(
+        "minPartitions", READS, a_number(1, 100_000), None, "The minimum number of tasks, if there are as many entries."
+    ),
+    Option("keyHashRanges", READS, some_ranges, None, "Read only messages whose key slot is in these ranges."),
+    Option("keys", READS, some_keys, None, "Read only messages in the key slots of these keys."),
+    Option(
+        "keyForms",
+        READS,
+        a_choice("text", "exact"),
+        "text",
+        "`text` treats every key as text. `exact` asks the admin API about each key that may have been sent as bytes.",
+    ),
+    Option(
+        "filterPushdown",
+        (READ,),
+        a_flag,
+        default=False,
+        meaning="Let Spark push down filters on `__keySlot`; needs `spark.sql.python.filterPushdown.enabled`.",
+    ),
+    Option(
+        "readCompacted", READS, a_flag, default=False, meaning="Read the compacted topic: the last message of each key."
+    ),
+    Option(
+        "valueFormat",
+        READS,
+        a_choice("bytes", "string", "json", "avro"),
+        "bytes",
+        "`json` and `avro` turn the value's fields into columns, by `valueSchema` or the topic's own schema.",
+    ),
+    Option(
+        "valueSchema",
+        READS,
+        an_avro_schema,
+        None,
+        "An Avro schema in JSON that gives the columns, instead of the topic's own.",
+    ),
+    Option(
+        "keyFormat",
+        READS,
+        a_choice("bytes", "string", "json", "avro"),
+        None,
+        "The column `__keyPart` has the keys of a KEY_VALUE topic: their bytes, text, or fields.",
+    ),
+    Option(
+        "keySchema",
+        READS,
+        an_avro_schema,
+        None,
+        "An Avro schema in JSON that gives the fields of `__keyPart`, instead of the topic's own.",
+    ),
+    Option(
+        "allowDifferentTopicSchemas",
+        READS,
+        a_flag,
+        default=False,
+        meaning="Use the first topic's schema for all topics.",
+    ),
+    Option("columns", READS, some_names, None, "The columns to read; a schema given to `.schema()` does the same."),
+    Option(
+        "failOnDataLoss",
+        READS,
+        a_flag,
+        default=True,
+        meaning="Fail, at each start, if messages to be read were trimmed. `false` warns and continues without them.",
+    ),
+    Option(
+        "acceptDataLoss",
+        READS,
+        some_names,
+        None,
+        "Continue without the losses of these names, which the error of `failOnDataLoss` gives; others still fail.",
+    ),
+    Option(
+        "incompleteChunks",
+        READS,
+        a_choice("fail", "skip"),
+        "fail",
+        "What to do about a chunked message that is not complete within `pollTimeoutMs`: fail, or leave it out.",
+    ),
+    Option(
+        "cryptoPrivateKeyFile",
+        READS,
+        a_text,
+        None,
+        "A file on each executor with the private key, in PEM, that decrypts messages. Without it an encrypted message "
+        "fails the read.",
+    ),
+    Option("pollTimeoutMs", READS, a_number(1000), 60_000, "How many milliseconds a task waits for the next message."),
+    Option(
+        "waitingForNonExistedTopic",
+        (STREAM,),
+        a_flag,
+        default=False,
+        meaning="Wait for a topic that does not exist yet, instead of failing.",
+    ),
+    Option("maxBatchRows", READS, a_number(1, 1_000_000), 4096, "The maximum number of rows in an Arrow batch."),
+    Option(
+        "maxBatchBytes",
+        READS,
+        a_number(1024),
+        16 << 20,
+        "The maximum payload of an Arrow batch in bytes, estimated from the messages before it.",
+    ),
+    Option(
+        "predefinedSubscription",
+        (STREAM,),
+        a_text,
+        None,
+        "The query's durable subscription. If it exists, the query starts at its cursor.",
+    ),
+    Option(
+        "subscriptionPrefix",
+        (STREAM,),
+        a_text,
+        "spark-pulsar",
+        "Without `predefinedSubscription`: the beginning of the subscription's name, which is kept in the checkpoint.",
+    ),
+    Option(
+        "maxEntriesPerTrigger",
+        (STREAM,),
+        a_number(1),
+        None,
+        "The maximum number of entries in a batch, over all partitions.",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        (STREAM,),
+        a_number(1),
+        None,
+        "The maximum stored bytes of a batch, estimated from the topics' average entries.",
+    ),
+    Option(
+        "minEntriesPerTrigger",
+        (STREAM,),
+        a_number(1),
+        None,
+        "Wait for at least this many entries, up to `maxTriggerDelay`.",
+    ),
+    Option(
+        "maxTriggerDelay", (STREAM,), a_duration, 900_000, "The longest wait for `minEntriesPerTrigger`. Default: 15m."
+    ),
+    Option(
+        "guarantee",
+        WRITES,
+        a_choice("at-least-once", "exactly-once"),
+        "at-least-once",
+        "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
+    ),
+    Option(
+        "keyValueEncoding",
+        WRITES,
+        a_choice("INLINE", "SEPARATED"),
+        None,
+        "Write keys and values, as Java's `KeyValueSchema` has them: `__key` and `value` are the bytes of each.",
+    ),
+    Option("producerName", WRITES, a_text, None, "The beginning of the producers' names. Each lane has a producer."),
+    Option(
+        "unknownProducers",
+        WRITES,
+        a_choice("fail", "new"),
+        "fail",
+        "`exactly-once`: fail, or take a producer's name for new, if neither the broker nor the last 10,000 entries of "
+        "a longer topic know it.",
+    ),
+    Option(
+        "cryptoPublicKeyFile",
+        WRITES,
+        a_text,
+        None,
+        "A file on each executor with the public key, in PEM, that all messages are encrypted with; needs "
+        "`encryptionKey`.",
+    ),
+    Option("encryptionKey", WRITES, a_text, None, "The name of that key, by which consumers know it."),
+    Option("laneBy", WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
+)
+
+PASSED_ON: Final = MappingProxyType(
+    {
+        "pulsar.client.": (
+            "operation_timeout_seconds",
+            "io_threads",
+            "message_listener_threads",
+            "concurrent_lookup_requests",
+            "connection_timeout_ms",
+            "stats_interval_in_seconds",
+            "tls_trust_certs_file_path",
+            "tls_allow_insecure_connection",
+            "tls_validate_hostname",
+            "tls_certificate_file_path",
+            "tls_private_key_file_path",
+            "listener_name",
+        ),
+        "pulsar.reader.": ("receiver_queue_size", "reader_name", "subscription_role_prefix"),
+        "pulsar.producer.": (
+            "compression_type",
+            "chunking_enabled",
+            "batching_enabled",
+            "batching_type",
+            "batching_max_messages",
+            "batching_max_allowed_size_in_bytes",
+            "batching_max_publish_delay_ms",
+            "max_pending_messages",
+            "send_timeout_millis",
+        ),
+    }
+)
+"""Arguments of the client, the reader and the producer that options with these prefixes set, in camelCase or not."""
+
 
 _HIDDEN = frozenset({"token"})
 _ENVIRONMENT = {"service.url": "PULSAR_URL", "admin.url": "PULSAR_ADMIN_URL", "token": "PULSAR_TOKEN"}

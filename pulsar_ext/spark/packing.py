@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-__all__ = ["ROOTS", "pack"]
-
 ROOTS: Final = ("pulsar-client", "httpcore2", "httpx2", "tenacity", "mmh3", "pyarrow", "pandas", "numpy", "fastavro")
 """The distributions that the library needs in executors, besides Spark's own."""
 

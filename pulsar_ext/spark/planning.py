@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = [
-    "batch_segments",
-    "begin_of",
-    "find_loss",
-    "planned_segment",
-    "refuse_unknown_topics",
-    "state_of",
-    "stats_of",
-    "topics_of",
-]
-
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
 _known_readable: dict[str, Position] = {}

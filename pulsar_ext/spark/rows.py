@@ -1,25 +1,82 @@
-"""Rows to be written: Arrow batches, divided by lane, with a column for each argument of a send."""
+"""Rows to be written: Arrow batches, divided by lane, with a column for each argument of a send; sent as whole batches.
+
+One send for each row would be most of the cost of a write. So batches are written column by column, as the bytes that a
+loop over rows would write: what each row has in its batch is joined of Arrow's columns, and the joined column's bytes
+are the batch.
+
+A `BatchingSender` takes a whole batch as readily as a message. Rows come in columns anyway, so a batch of them is
+written from columns, and room, order and sequence ids are settled once for each batch. Rows that cannot be sent in this
+way (the topic has some already, or a row is larger than a batch) are sent one by one, in the same order. On a
+partitioned topic, the rows of each partition are collected until they are a whole batch.
+"""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from pulsar_ext._wire.batch_payload import Base64Key
+from pulsar_ext._wire.batch_payload import (
+    IS_BASE64,
+    NULL_VALUE,
+    ORDERING_KEY,
+    PARTITION_KEY,
+    Base64Key,
+    option_fields,
+    size_field,
+    whole_batch,
+)
+from pulsar_ext._wire.protobuf import bytes_head, number_field, varint
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
-
-from .pair_columns import BASE64_KEYS, pair_columns
+from pulsar_ext.produce.batch import Batch
+from pulsar_ext.produce.batching import BatchingSender
+from pulsar_ext.produce.outcome import BulkOutcome
+from pulsar_ext.produce.partitioned import PartitionedSender
+from pulsar_ext.schema.key_value import with_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pulsar_ext.producer import Producer
 
     from .options import Settings
 
-__all__ = ["BatchSplitter", "Rows", "arguments_of", "arrow_compute"]
+
+BASE64_KEYS: Final = "keys_are_base64"
+"""The column of a send whose keys are bytes in base64."""
+
+
+def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
+    """Return the columns of a send that are made of keys and values.
+
+    Args:
+        batch: an Arrow record batch with the columns `__key` and `value`.
+        encoding: "INLINE" or "SEPARATED".
+
+    Raises:
+        InvalidUse: there are no keys, or a separated one is null.
+    """
+    if "__key" not in batch.schema.names:
+        raise InvalidUse("Option keyValueEncoding needs the column __key, which is missing. Nothing was sent.")
+    keys, values = batch.column("__key").cast(pa.binary()), batch.column("value").cast(pa.binary())
+    if encoding == "INLINE":
+        pairs: Iterable[tuple[bytes | None, bytes | None]] = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        contents = [with_length(key) + with_length(value) for key, value in pairs]
+        return {"content": pa.array(contents, pa.binary()), "partition_key": None}
+    if keys.null_count:
+        raise InvalidUse(
+            f"Column __key is null in {keys.null_count} rows, and a separated key cannot be. Nothing was sent."
+        )
+    coded = keys.dictionary_encode()
+    texts = pa.array([b64encode(one).decode() for one in coded.dictionary.to_pylist()], pa.string())
+    return {"partition_key": texts.take(coded.indices), BASE64_KEYS: pa.repeat(pa.scalar(value=True), len(keys))}
+
 
 arrow_compute: Any = compute
 """Its functions are defined as it is imported, so that type checkers do not see them."""
@@ -148,3 +205,349 @@ def _times(batch: Any) -> Any:
             f"Column __eventTime is before 1970 in {early} rows, which a message cannot have. Make it null there."
         )
     return millis
+
+
+_MORE = 0x80
+"""Set in each byte of a varint but the last."""
+_LOW_BYTES = pa.array([bytes((number,)) for number in range(256)], pa.binary())
+
+
+class EncodedRows:
+    """Rows that are ready for a batch.
+
+    Args:
+        contents: the payloads; empty bytes of a message without a value, whose fields say that it has none.
+        fields: what each message has besides, as `option_fields` writes it.
+        keys: each message's keys, as `key_fields` writes them.
+    """
+
+    __slots__ = ("contents", "fields", "keys")
+
+    def __init__(self, contents: pa.Array, fields: pa.Array, keys: pa.Array) -> None:
+        self.contents, self.fields, self.keys = contents, fields, keys
+
+    @classmethod
+    def of(cls, columns: pa.RecordBatch) -> Self:
+        """Encode rows, given in columns that have the names of a send's arguments."""
+        contents = columns.column("content")
+        keys = _joined(_written(columns, _KEYS), len(contents))
+        fields = [keys, *_written(columns, _OTHERS)]
+        if contents.null_count:
+            fields.insert(0, arrow_compute.if_else(contents.is_null(), NULL_VALUE, b""))
+            contents = contents.fill_null(b"")
+        return cls(contents, _joined(fields, len(contents)), keys)
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def part(self, rows: slice) -> EncodedRows:
+        """Give some of the rows, without copying them."""
+        return EncodedRows(self.contents[rows], self.fields[rows], self.keys[rows])
+
+    def sizes(self) -> Any:
+        """Give the bytes of each row's payload and fields."""
+        return lengths_of(self.contents) + lengths_of(self.fields)
+
+    def written(self, ids: Sequence[int]) -> memoryview:
+        """Write the rows as `batch_parts` does, with their sequence ids."""
+        numbers = _as_array(ids)
+        upper = numbers >> 7
+        low = _LOW_BYTES.take(pa.array(numbers & 0x7F | np.where(upper > 0, _MORE, 0)))
+        high = _each(pa.array(upper), lambda number: varint(number) if number else b"")
+        sizes = _each(arrow_compute.binary_length(self.contents), size_field)
+        lengths = lengths_of(self.fields) + lengths_of(sizes) + 1 + lengths_of(high)  # `low` has one byte
+        heads = _each(pa.array(lengths), lambda length: length.to_bytes(4, "big"))
+        return _bytes_of(_join(heads, self.fields, sizes, low, high, self.contents))
+
+
+class RowBatch(Batch):
+    """A batch of rows, which stay encoded for when it has to be parted.
+
+    Args:
+        rows: at least one.
+        outcome: counts what became of them.
+        ids: their sequence ids, going up.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: EncodedRows, outcome: BulkOutcome, ids: Sequence[int]) -> None:
+        super().__init__()
+        self._rows = rows
+        self.ids, self.outcome, self.count, self.keys = ids, outcome, len(rows), rows.keys[0].as_py()
+
+    def payload(self) -> bytes:
+        """Write what becomes one C++ message; see `whole_batch`."""
+        carried = self.ids[-1] if self.carried is None else self.carried
+        return whole_batch((self._rows.written(self.ids),), self.count, carried, self.keys + self.note)
+
+    def halves(self) -> list[Batch]:
+        """Give the first and the second half of it, which has two messages or more."""
+        assert self.outcome is not None  # noqa: S101  # as it was made
+        middle = self.count // 2
+        return [
+            RowBatch(self._rows.part(part), self.outcome, self.ids[part])
+            for part in (slice(None, middle), slice(middle, None))
+        ]
+
+
+def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
+    """Divide rows into batches.
+
+    Args:
+        sizes: the bytes of each row.
+        most: how many rows a batch may have.
+        most_bytes: how many bytes; a row above it is a batch of its own.
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    found, begin, before = [], 0, 0
+    while begin < len(sizes):
+        fitting = int(np.searchsorted(ends, before + most_bytes, side="right"))
+        end = max(begin + 1, min(begin + most, fitting))
+        found.append(slice(begin, end))
+        begin, before = end, int(ends[end - 1])
+    return found
+
+
+def lengths_of(column: pa.Array) -> Any:
+    """Return the number of bytes of each value; a null has none."""
+    return np.asarray(arrow_compute.binary_length(column).fill_null(0))
+
+
+def _as_array(ids: Sequence[int]) -> Any:
+    """Give sequence ids as NumPy's."""
+    return np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids, np.int64)
+
+
+def _each(numbers: pa.Array, write: Callable[[int], bytes]) -> pa.Array:
+    """Write each number; each distinct one once."""
+    coded = numbers.dictionary_encode()
+    return pa.array([write(number) for number in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)
+
+
+def _join(*columns: pa.Array) -> pa.Array:
+    return arrow_compute.binary_join_element_wise(*columns, b"")
+
+
+def _joined(columns: list[pa.Array], rows: int) -> pa.Array:
+    """Join columns row by row; empty bytes where there are none."""
+    if not columns:
+        return pa.repeat(pa.scalar(b"", pa.binary()), rows)
+    return columns[0] if len(columns) == 1 else _join(*columns)
+
+
+def _written(columns: pa.RecordBatch, writers: Mapping[str, Callable[[pa.Array], pa.Array]]) -> list[pa.Array]:
+    """Write those of some columns that there are."""
+    return [write(columns.column(name)) for name, write in writers.items() if name in columns.schema.names]
+
+
+def _batch_texts(number: int, column: pa.Array) -> pa.Array:
+    octets = column.cast(pa.binary())
+    heads = _each(arrow_compute.binary_length(octets), lambda length: bytes_head(number, length))
+    return _join(heads, octets).fill_null(b"")
+
+
+def _batch_properties(column: pa.Array) -> pa.Array:
+    return pa.array([option_fields({"properties": dict(pairs or ())}) for pairs in column.to_pylist()], pa.binary())
+
+
+def _batch_times(column: pa.Array) -> pa.Array:
+    return _each(column, lambda time: option_fields({"event_timestamp": time})).fill_null(b"")
+
+
+def _base64_flags(column: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(column))
+
+
+_KEYS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "partition_key": partial(_batch_texts, PARTITION_KEY),
+    BASE64_KEYS: _base64_flags,
+    "ordering_key": partial(_batch_texts, ORDERING_KEY),
+}
+_OTHERS = {"properties": _batch_properties, "event_timestamp": _batch_times}
+"""What writes a column, in the order of `option_fields`."""
+
+
+def _bytes_of(column: pa.Array) -> memoryview:
+    """Give all bytes of a column of bytes, one value behind the other."""
+    _, offsets, data = column.buffers()
+    begin, end = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
+    return memoryview(data)[begin:end]
+
+
+_KEY, _ORDERING_KEY = "partition_key", "ordering_key"
+
+
+def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None:
+    """Make what sends rows with a producer; None for one without batches, or with a batch for each key."""
+    sender = producer.sender
+    parts = sender.parts if isinstance(sender, PartitionedSender) else [sender]
+    if not all(isinstance(one, BatchingSender) and one.config.batched and not one.config.by_key for one in parts):
+        return None
+    if isinstance(sender, PartitionedSender):
+        return PartitionedRowSender(sender)
+    return RowSender(sender) if isinstance(sender, BatchingSender) else None
+
+
+class RowSender:
+    """Sends the rows of one lane to one topic.
+
+    Args:
+        sender: of a producer that nothing else uses.
+    """
+
+    def __init__(self, sender: BatchingSender) -> None:
+        self._sender = sender
+        self._outcome = BulkOutcome()
+        self._sent = 0
+
+    @property
+    def duplicates(self) -> int:
+        """How many of the rows with a known outcome the topic had already."""
+        return self._outcome.duplicates
+
+    def send(self, columns: pa.RecordBatch, ids: Any, *, whole: bool = False) -> int:
+        """Send rows; wait only for room in the producer's queue.
+
+        Args:
+            columns: the rows, in columns that have the names of a send's arguments.
+            ids: an array of ascending sequence ids; None for the producer's own.
+            whole: whether to leave out the last rows if they are not a whole batch.
+
+        Returns:
+            How many rows were sent.
+
+        Raises:
+            pulsar.PulsarException: a row that was sent before has failed.
+        """
+        sender, outcome = self._sender, self._outcome
+        for name in (_KEY, _ORDERING_KEY):
+            if name in columns.schema.names:
+                sender.look_at_keys({name: _first(columns.column(name))})
+        rows = EncodedRows.of(columns)
+        sizes, most_bytes = rows.sizes(), sender.config.bounds.size
+        for part in divide(sizes, sender.most_at_once, most_bytes):
+            count = part.stop - part.start
+            if whole and part.stop == len(rows) and count < sender.most_at_once:
+                return int(part.start)
+            outcome.raise_failure()
+            numbers = None if ids is None else ids[part].tolist()
+            if sizes[part.start] <= most_bytes and sender.push_at_once(
+                count, numbers, partial(RowBatch, rows.part(part), outcome)
+            ):
+                self._sent += count
+                continue
+            arguments = arguments_of(columns[part])
+            if numbers is not None:
+                arguments["sequence_id"] = numbers
+            for row in zip(*arguments.values(), strict=True):
+                options = dict(zip(arguments, row, strict=True))
+                self._sent += 1
+                sender.post(options.pop("content"), outcome.one, options, patient=True)
+        return len(rows)
+
+    def finish(self) -> None:
+        """Wait until all rows are persisted.
+
+        Raises:
+            pulsar.PulsarException: the error of the first row that failed.
+        """
+        self._sender.complete(self._outcome, self._sent)
+
+
+class PartitionedRowSender:
+    """Sends the rows of one lane to a partitioned topic, to the partitions that a send of each row would choose.
+
+    Args:
+        sender: of a producer that nothing else uses; partitions that are added later are left to the next task.
+    """
+
+    def __init__(self, sender: PartitionedSender) -> None:
+        self._sender = sender
+        self._parts = [_Part(one) for one in sender.parts]
+
+    @property
+    def duplicates(self) -> int:
+        """How many of the rows with a known outcome the topic had already."""
+        return sum(part.rows.duplicates for part in self._parts)
+
+    def send(self, columns: pa.RecordBatch, ids: Any) -> None:
+        """Send rows, or keep them until they are a batch; the arguments are those of `RowSender.send`.
+
+        Raises:
+            pulsar.PulsarException: a row that was sent before has failed.
+        """
+        chosen = self._choose(columns, ids)
+        for number, part in enumerate(self._parts):
+            indexes = np.flatnonzero(chosen == number)
+            if len(indexes):
+                part.add(columns.take(pa.array(indexes)), None if ids is None else ids[indexes])
+
+    def _choose(self, columns: pa.RecordBatch, ids: Any) -> Any:
+        """Choose the partition of each row; that of each distinct key once."""
+        count, partitions = columns.num_rows, len(self._parts)
+        chosen = np.zeros(count, np.int64)
+        keyless = np.arange(count)
+        if _KEY in columns.schema.names:
+            keys = columns.column(_KEY)
+            self._sender.look_at_keys({_KEY: _first(keys)})
+            keyless = np.flatnonzero(np.asarray(keys.is_null()))
+            coded = keys.dictionary_encode()
+            names = coded.dictionary.to_pylist()
+            by_key = np.array(self._sender.route(names, [0] * len(names), None, partitions), np.int64)
+            chosen = np.append(by_key, -1)[np.asarray(coded.indices.fill_null(len(names)))]
+        if len(keyless):
+            sizes = lengths_of(columns.column("content"))[keyless].tolist()
+            numbers = None if ids is None else ids[keyless].tolist()
+            chosen[keyless] = self._sender.route([None] * len(keyless), sizes, numbers, partitions)
+        return chosen
+
+    def finish(self) -> None:
+        """Send what was kept, and wait until all rows are persisted.
+
+        Raises:
+            pulsar.PulsarException: the error of the first row that failed.
+        """
+        for part in self._parts:
+            part.send()
+        for part in self._parts:
+            part.rows.finish()
+
+
+class _Part:
+    """The rows of one partition: those that are kept, and what sends them."""
+
+    def __init__(self, sender: BatchingSender) -> None:
+        self.rows = RowSender(sender)
+        self._most, self._size = sender.most_at_once, sender.config.bounds.size
+        self._kept: list[tuple[pa.RecordBatch, Any]] = []
+        self._count = self._bytes = 0
+
+    def add(self, columns: pa.RecordBatch, ids: Any) -> None:
+        """Keep rows, and send all whole batches of what is kept; rows have ids always or never."""
+        if self._kept and columns.schema != self._kept[0][0].schema:
+            self.send()
+        self._keep(columns, ids)
+        if self._count >= self._most or self._bytes >= self._size:
+            self.send(whole=True)
+
+    def send(self, *, whole: bool = False) -> None:
+        """Send the rows that are kept; those behind the last whole batch may stay."""
+        if not self._kept:
+            return
+        kept, self._kept, self._count, self._bytes = self._kept, [], 0, 0
+        (rows,) = pa.Table.from_batches([columns for columns, _ in kept]).combine_chunks().to_batches()
+        ids = None if kept[0][1] is None else np.concatenate([numbers for _, numbers in kept])
+        sent = self.rows.send(rows, ids, whole=whole)
+        if sent < rows.num_rows:
+            self._keep(rows[sent:], ids if ids is None else ids[sent:])
+
+    def _keep(self, columns: pa.RecordBatch, ids: Any) -> None:
+        self._kept.append((columns, ids))
+        self._count += columns.num_rows
+        self._bytes += int(lengths_of(columns.column("content")).sum())
+
+
+def _first(column: pa.Array) -> Any:
+    """Give the first value that is not null."""
+    return arrow_compute.first(column).as_py()

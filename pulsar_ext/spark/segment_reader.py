@@ -4,6 +4,12 @@ The reader delivers whole messages and does not mention the entries that it pass
 track of them, and an `EntryLookup` finds out what each holds: chunks of other messages and markers can be ignored,
 an unfinished chunked message is waited for, a message that the client lost on a reconnect is read again, and trimmed
 entries are reported. Of a compacted view, only the broker knows which entries are left: it says when all have come.
+
+Compaction has gone over the entries up to the position of its own cursor. An entry up to there that no message came
+from may have been removed; one behind it has to come, as in any other read.
+
+The view outlives the ledgers that it was made of. The broker finds what is older than the oldest ledger only for a
+reader that begins at the beginning, and not for one that reconnects. So what comes of it is counted, and has to be all.
 """
 
 from __future__ import annotations
@@ -11,38 +17,310 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from enum import Enum, auto
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pulsar
+from pyspark.sql.datasource import InputPartition
 
-from pulsar_ext._native.results import UNREACHABLE
-from pulsar_ext.errors import IncompleteChunkedMessage
+from pulsar_ext._native.results import UNREACHABLE, Timeout
+from pulsar_ext.chunks.search import resolve_chunks
+from pulsar_ext.dedup.stored import is_shown_exactly
+from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .block_taker import BlockTaker
-from .compacted_view import CompactedView
-from .connection import client_of
+from .connection import admin_of, client_of, reader_keys
+from .data_loss import Loss, report_data_loss
 from .delivery_account import DeliveryAccount
-from .encryption import reader_keys
-from .entry_lookup import EntryContent, EntryLookup
 from .errors import NotDelivered
-from .key_decoder import KeyDecoder
-from .message_block import MessageBlock
+from .message_block import KeyDecoder, MessageBlock
 from .offsets import BEGINNING
+from .schema import BatchMaker
+from .shipping import Shipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pulsar_ext.ids.position import Position
+    from pyspark.sql.types import StructType
+
+    from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
     from .options import Settings
-    from .splits import Segment
+    from .splits import Segment, Split
 
-__all__ = ["SegmentReader", "read_segments"]
+
+class CompactedView:
+    """The compacted view of one segment.
+
+    Args:
+        segment: what is to be read.
+        settings: the options.
+    """
+
+    def __init__(self, segment: Segment, settings: Settings) -> None:
+        self._segment = segment
+        self._settings = settings
+        self._horizon = Position(-1, -1)
+        self.outlives = segment.only_compacted > 0
+        """Whether entries may come whose ledgers are gone."""
+        self._ledger: LedgerInfo | None = None
+        if self.outlives:
+            self._ledger = self._ask().compacted
+        self._seen: set[tuple[int, int]] = set()
+
+    def horizon(self, position: Position) -> Position:
+        """Give the position up to which compaction has gone; ask again if `position` lies behind what is known."""
+        if position > self._horizon:
+            self._ask()
+        return self._horizon
+
+    def count(self, block: MessageBlock) -> None:
+        """Take note of messages that came, if it matters whether all of the view did."""
+        if self.outlives:
+            ledger, entry, _ = block.positions
+            self._seen.update(map(tuple, np.unique(np.stack((ledger, entry), 1), axis=0).tolist()))
+
+    def check_whole(self) -> None:
+        """Check that all of the view came, if a part of it cannot be found missing otherwise.
+
+        Raises:
+            NotDelivered: it did not.
+        """
+        before, stats = self._ledger, self._ask() if self.outlives else None
+        if stats is None or before is None or stats.compacted is None or stats.compacted.ledger_id != before.ledger_id:
+            return
+        horizon = self._horizon
+        came = sum(Position(*one) <= horizon for one in self._seen)
+        if self._segment.until.last_entry >= horizon and came < before.entries:
+            raise NotDelivered(
+                f"Of the {before.entries} entries of the compacted view of {self._segment.topic}, {came} came: the "
+                "connection was lost among entries whose own ledgers are gone, where the broker does not find its "
+                "place again, or messages in chunks were compacted, of which it keeps one chunk. Run the job again; "
+                "if it fails again, it is the latter.",
+                topic=self._segment.topic,
+                position=max((Position(*one) for one in self._seen), default=None),
+            )
+
+    def _ask(self) -> InternalStats:
+        stats = admin_of(self._settings).internal_stats(self._segment.topic)
+        self._horizon = max(self._horizon, stats.compaction_horizon)
+        return stats
+
+    def without_removed(self, block: MessageBlock) -> MessageBlock | None:
+        """Leave out the messages of batches that were compacted away: the C++ client delivers empty ones for them.
+
+        Compaction removes every message without a key.
+        """
+        ledger, entry, batch = (column.tolist() for column in block.positions)
+        empty = [
+            index
+            for index, key in enumerate(block.key_texts)
+            if not key and not block.payloads[index] and batch[index] >= 0 and not block.ordering_keys[index]
+        ]
+        if not empty:
+            return block
+        horizon = self.horizon(Position(ledger[empty[-1]], entry[empty[-1]]))
+        gone = {index for index in empty if Position(ledger[index], entry[index]) <= horizon}
+        kept = [index for index in range(len(block)) if index not in gone]
+        return block.take(kept) if kept else None
+
+
+_FOLLOWED_ENTRIES = 1000
+"""How many entries after an unfinished chunked message are searched for another one of its producer."""
+
+_log = logging.getLogger("pulsar_ext.spark")
+
+
+class EntryContent(Enum):
+    """What an entry that no message came from holds."""
+
+    NO_MESSAGE = auto()
+    """Nothing from which a message of the segment will ever come."""
+    WHOLE_MESSAGE = auto()
+    """The beginning of a message, all of which is on the topic."""
+    UNFINISHED_MESSAGE = auto()
+    """The first chunk of a message of which more chunks may still be published."""
+    LAST_CHUNK = auto()
+    """The last chunk of a message of the segment whose first chunk was looked up before."""
+
+
+class EntryLookup:
+    """Looks up entries of one segment.
+
+    Args:
+        segment: what is to be read.
+        settings: the options.
+        account: of the segment's messages.
+    """
+
+    def __init__(self, segment: Segment, settings: Settings, account: DeliveryAccount) -> None:
+        self._segment = segment
+        self._settings = settings
+        self._account = account
+        self._deleted_ledgers: set[int] = set()
+        self._abandoned: set[Position] = set()
+        self._begun: dict[tuple[Any, ...], Position] = {}
+
+    def find(self, position: Position) -> tuple[EntryContent, Position]:
+        """Look up an entry.
+
+        Returns:
+            What it holds; and the last entry of the message that begins there, if one does, or the first one of the
+            message whose last chunk it is, else the entry itself.
+
+        Raises:
+            DataLoss: the entry is gone, unless a person has accepted it, or `failOnDataLoss` is false.
+            InvalidUse: the entry is encrypted, and there is no option with a key.
+        """
+        if position.ledger_id in self._deleted_ledgers:
+            return EntryContent.NO_MESSAGE, position
+        admin = admin_of(self._settings)
+        topic = self._segment.topic
+        try:
+            entry = admin.entry(topic, position.ledger_id, position.entry_id)
+        except AdminNotFound:
+            listed = {ledger.ledger_id for ledger in admin.internal_stats(topic).ledgers}
+            self._deleted_ledgers.update({ledger for ledger, _ in self._segment.sizes} - listed)
+            what = (
+                f"Entry {position} of {topic} was to be read and is gone: trimmed by retention, by expiry (TTL) or by "
+                "hand"
+            )
+            # It is named by its ledger, which goes as a whole.
+            whole_ledger = Position(position.ledger_id, -1)
+            report_data_loss(self._settings, [Loss(topic, whole_ledger, None, what)])
+            return EntryContent.NO_MESSAGE, position
+        if entry.encrypted and self._settings["cryptoPrivateKeyFile"] is None:
+            raise InvalidUse(
+                f"The entry {position} of {topic} is encrypted: option cryptoPrivateKeyFile names a file, on each "
+                "executor, with the private key that decrypts it."
+            )
+        if not entry.is_chunk:
+            other = entry.marker_type is not None or entry.txn_aborted
+            return EntryContent.NO_MESSAGE if other else EntryContent.WHOLE_MESSAGE, position
+        return self._find_chunked(position, entry)
+
+    def why_not(self, position: Position | None) -> str:
+        """Say what may keep a message from being delivered, if the entry at which it begins shows that."""
+        if position is None:
+            return ""
+        try:
+            entry = admin_of(self._settings).entry(self._segment.topic, position.ledger_id, position.entry_id)
+        except PulsarExtError:
+            return ""
+        if entry.encrypted:
+            return f"It is encrypted: is the key in {self._settings['cryptoPrivateKeyFile']} the one that decrypts it? "
+        if entry.is_chunk:
+            return "It is chunked: a reader drops it if ten others begin among its chunks. "
+        return ""
+
+    def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
+        # Later chunks belong to the message of the first one, and that may be another segment's.
+        if entry.chunk_id:
+            is_last = entry.chunk_id + 1 == entry.num_chunks
+            first = self._begun.get(_message_of(entry)) if is_last else None
+            return (EntryContent.NO_MESSAGE, position) if first is None else (EntryContent.LAST_CHUNK, first)
+        if entry.txn_aborted or not self._account.owns(position):
+            return EntryContent.NO_MESSAGE, position
+        if is_shown_exactly(entry.producer_name):  # or its chunks may be another's
+            self._begun[_message_of(entry)] = position
+        try:
+            chunks = resolve_chunks(admin_of(self._settings), self._segment.topic, position)
+        except (IncompleteChunkedMessage, MessageIdUnresolved):
+            abandoned = self._is_abandoned(position, entry)
+            return EntryContent.NO_MESSAGE if abandoned else EntryContent.UNFINISHED_MESSAGE, position
+        return EntryContent.WHOLE_MESSAGE, chunks.positions[-1]
+
+    def _is_abandoned(self, position: Position, first_chunk: EntryMetadata) -> bool:
+        """Whether the producer of an unfinished message went on without it, so that it will never be finished.
+
+        Threads that share a producer interleave their chunks, so that another message of it proves that only if it was
+        published long after the last chunk; by the producer's own clock, and "long" is what a chunk is waited for.
+        """
+        name = first_chunk.producer_name
+        if not is_shown_exactly(name):
+            return False  # it may be another producer's
+        admin = admin_of(self._settings)
+        ledgers = Ledgers(admin.internal_stats(self._segment.topic).ledger_sizes())
+        latest = first_chunk.publish_time
+        at = ledgers.next(position)
+        for _ in range(_FOLLOWED_ENTRIES):
+            if at is None:
+                return False
+            try:
+                entry = admin.entry(self._segment.topic, at.ledger_id, at.entry_id)
+            except AdminNotFound:
+                return False
+            if entry.producer_name == name and entry.uuid == first_chunk.uuid:
+                latest = max(latest, entry.publish_time)
+            elif entry.producer_name == name and entry.publish_time - latest > self._settings["pollTimeoutMs"]:
+                self._note_abandoned(position, first_chunk, at)
+                return True
+            at = ledgers.next(at)
+        return False
+
+    def _note_abandoned(self, position: Position, first_chunk: EntryMetadata, following: Position) -> None:
+        if position not in self._abandoned:
+            self._abandoned.add(position)
+            _log.warning(
+                "The message at %s on %s was never finished: its producer %s went on at %s. Of its %s chunks a part "
+                "is there, and is left out",
+                position,
+                self._segment.topic,
+                first_chunk.producer_name,
+                following,
+                first_chunk.num_chunks,
+            )
+
+
+def _message_of(chunk: EntryMetadata) -> tuple[Any, ...]:
+    """Give what all chunks of a message have in common."""
+    return chunk.uuid, chunk.producer_name, chunk.sequence_id
+
+
+_FIRST_MILLIS = 200
+_NEXT_MILLIS = 10
+"""How long to wait for the first message of a block, and for each further one, which delays those before it."""
+_FIRST_BLOCK = 64
+_GROWTH = 4
+
+
+class BlockTaker:
+    """Takes messages from a reader, as many at once as a block may have.
+
+    Args:
+        max_rows: the most messages of a block.
+        max_bytes: the most bytes of payload, by what the messages before it had.
+        bytes_per_message: an estimate for the first block.
+    """
+
+    def __init__(self, max_rows: int, max_bytes: int, bytes_per_message: int) -> None:
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._rows = min(max_rows, _FIRST_BLOCK, max(max_bytes // bytes_per_message, 1))
+
+    def take(self, read_next: Callable[[int], Any]) -> list[Any]:
+        """Give the messages of a block, at least one; an empty list if no message came within 200 ms."""
+        inners: list[Any] = []
+        try:
+            inners.append(read_next(_FIRST_MILLIS))
+            # `extend` keeps what came before a timeout.
+            inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._rows - 1))
+        except Timeout:
+            pass
+        return inners
+
+    def adapt(self, block: MessageBlock) -> None:
+        """Size the next block by the payloads of this one."""
+        bytes_per_message = block.payload_bytes // len(block) or 1
+        fits = max(self._max_bytes // bytes_per_message, 1)
+        # Growth is limited, because one block of small messages says little about the next one.
+        self._rows = min(self._max_rows, fits, self._rows * _GROWTH)
+
 
 _QUIET_SECONDS = 0.5
 """After how long without a message the broker is asked whether it has more."""
@@ -53,8 +331,6 @@ _OVERDUE_SECONDS = 5.0
 _MOST_REOPENS = 5
 _LARGEST_QUEUE = 5000
 _QUEUE_BYTES = 32 << 20
-
-_log = logging.getLogger("pulsar_ext.spark")
 
 
 def read_segments(
@@ -341,3 +617,38 @@ class SegmentReader:
             **options,
             **reader_keys(self._settings),
         )
+
+
+_SEQUENCE_IDS: Final = frozenset({"__sequenceId", "__keySlot"})
+"""The columns that sequence ids are needed for: a message without a key has its slot by its sequence id."""
+
+
+class PulsarPartition(InputPartition, metaclass=Shipped):
+    """What one task reads."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+    def __repr__(self) -> str:
+        segments = ", ".join(f"{one.topic} ({one.after}..{one.until}]" for one in self.split.segments)
+        return f"PulsarPartition({segments})"
+
+
+def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
+    """Give the slots that the options select; None means all."""
+    ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
+    return ranges
+
+
+def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
+    """Read what one task reads, as Arrow record batches of the schema."""
+    maker = BatchMaker(schema, settings)
+
+    def to_batch(block: MessageBlock) -> Any:
+        batch = maker.make(block)
+        block.release()  # before the next block is read
+        return batch
+
+    wants = not _SEQUENCE_IDS.isdisjoint(schema.fieldNames())
+    return map(to_batch, read_segments(split.segments, split.ranges, settings, wants_sequence_ids=wants))

@@ -17,8 +17,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-__all__ = ["Shipped"]
-
 _IMPORT = """\
 import importlib, sys
 try:

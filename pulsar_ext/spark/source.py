@@ -1,13 +1,19 @@
 """`PulsarDataSource`, which Spark creates for `format("pulsar")`, and the batch read.
 
 Constructors only check their arguments, because Spark pickles these objects and creates them in other processes.
+
+`spark_session` makes a session with the data source registered: local by default, on a cluster with `master`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -27,25 +33,22 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 
 from .connection import admin_of
-from .option_table import READ, SINK, STREAM, WRITE
-from .options import check_options, parse_options, with_environment
-from .partition import PulsarPartition, read_split, wanted_ranges
+from .options import READ, SINK, STREAM, WRITE, check_options, parse_options, with_environment
 from .planning import batch_segments
 from .schema import check_schema, full_schema
+from .segment_reader import PulsarPartition, read_split, wanted_ranges
 from .shipping import Shipped
 from .splits import plan_splits
 from .values import with_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableMapping
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
     from pyspark.sql.types import StructType
 
     from .options import Settings
     from .sink import PulsarStreamWriter, PulsarWriter
     from .stream import PulsarStreamReader
-
-__all__ = ["PulsarBatchReader", "PulsarDataSource"]
 
 
 class PulsarDataSource(DataSource, metaclass=Shipped):
@@ -178,3 +181,53 @@ def _slots_compared(one: Filter, value: int) -> KeyHashRanges | None:
 def _slots_among(slots: Iterable[int]) -> KeyHashRanges:
     kept = sorted(slot for slot in set(slots) if 0 <= slot < SLOTS)
     return KeyHashRanges([KeyHashRange(slot, slot) for slot in kept]) if kept else KeyHashRanges.empty()
+
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What a job raises: the error as Spark has it in Python, or Java's where Spark has none for it."""
+
+_DEFAULTS = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # By default Spark divides files by the number of cores that there are at the moment: a batch that is repeated after
+    # an executor was lost would have other lanes, and so other sequence ids.
+    "spark.sql.files.minPartitionNum": "64",
+    # Jobs count their rows by the progress reports of a query.
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def spark_session(
+    app_name: str = "pulsar_ext", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Get or create a session that knows `format("pulsar")`.
+
+    Args:
+        app_name: the name that a cluster shows.
+        master: the URL of a cluster; by default that of `spark-submit`, else `local[*]`.
+        config: more settings of Spark. They override the defaults of this function, which are filter push-down, the
+            time zone UTC, files that are divided in the same way whatever cores there are, and locally no UI, 1 GiB of
+            driver memory and only the loop-back interface.
+    """
+    builder = SparkSession.builder.appName(app_name)
+    chosen = master or (None if "SPARK_ENV_LOADED" in os.environ else "local[*]")
+    settings = dict(_DEFAULTS)
+    if chosen is not None:
+        builder = builder.master(chosen)
+        if chosen.startswith("local"):
+            settings |= _LOCAL
+            # The workers of a local session run this Python.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in (settings | dict(config or {})).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(PulsarDataSource)
+    return session

@@ -18,8 +18,6 @@ from .offsets import BEGINNING, Offset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Segment", "Split", "TopicState", "limit_entries", "plan_splits"]
-
 
 @dataclass(frozen=True)
 class TopicState:

@@ -1,27 +1,310 @@
 """Values and keys with a schema: JSON or Avro, decoded into columns by an Avro schema of the user or of the topic.
 
 The values of a topic of keys and values are a part of its schema, and of each payload if the keys are INLINE.
+
+JSON values are read as Java's client and this library's schemas write them: bytes in base64, and as text in what the
+official Python client writes, whose JSON has lines; points in time and dates as numbers of the schema's unit or in ISO
+8601; and what Jackson makes of an `Instant`, which is seconds with a fraction, and of a `LocalDate`, an array. What
+would be something else in the column is refused.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
+from pyspark.sql import types
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from pulsar_ext._native.schemas import version_of
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING
 from pulsar_ext.schema.key_value import key_bytes, split_inline
 
-from .avro_types import field_types, plain
 from .connection import admin_of
-from .json_values import json_reader
 from .planning import topics_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_AVRO_SIMPLE = {
+    "boolean": types.BooleanType,
+    "int": types.IntegerType,
+    "long": types.LongType,
+    "float": types.FloatType,
+    "double": types.DoubleType,
+    "bytes": types.BinaryType,
+    "string": types.StringType,
+    "enum": types.StringType,
+    "fixed": types.BinaryType,
+}
+_AVRO_LOGICAL: dict[str, Callable[[], types.DataType]] = {
+    "timestamp-millis": types.TimestampType,
+    "timestamp-micros": types.TimestampType,
+    "date": types.DateType,
+}
+_DECIMAL = "decimal"
+
+
+def field_types(schema: Any) -> list[types.StructField]:
+    """Give the fields of a record as Spark's.
+
+    Raises:
+        InvalidUse: the schema is not a record, or a field has a type that Spark does not have.
+    """
+    if not isinstance(schema, dict) or schema.get("type") != "record" or "fields" not in schema:
+        raise InvalidUse(
+            "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
+        )
+    return [_field(one) for one in expanded(schema)["fields"]]
+
+
+def plain(schema: Any) -> Any:
+    """Give a schema without the logical types that no column has, such as uuid: their values are then as written."""
+    if isinstance(schema, list):
+        return [plain(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: plain(one)
+        for name, one in schema.items()
+        if name != "logicalType" or one == _DECIMAL or one in _AVRO_LOGICAL
+    }
+
+
+def expanded(schema: Any) -> Any:
+    """Give a schema with what they name in the place of names; a type is written once, and then named.
+
+    Raises:
+        InvalidUse: a name names nothing, or the type that it is in.
+    """
+    return _Expansion().of(schema, "")
+
+
+class _Expansion:
+    """Replaces names by the types that came before."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def of(self, kind: Any, namespace: str) -> Any:
+        """Give a type without names.
+
+        Raises:
+            InvalidUse: a name names nothing, or the type that it is in.
+        """
+        if isinstance(kind, list):
+            return [self.of(one, namespace) for one in kind]
+        if isinstance(kind, str):
+            return kind if kind in _AVRO_SIMPLE or kind == "null" else self._named_by(kind, namespace)
+        if "name" in kind:
+            return self._defined(kind, namespace)
+        inner = {"array": "items", "map": "values"}.get(kind["type"] if isinstance(kind["type"], str) else "", "type")
+        return {**kind, inner: self.of(kind[inner], namespace)}
+
+    def _named_by(self, name: str, namespace: str) -> Any:
+        found = self._named.get(_full_name(name, namespace), self._named.get(name))
+        if found is None:
+            raise InvalidUse(f"The Avro type {name!r} cannot be a column: it is not known, or contains itself.")
+        return found
+
+    def _defined(self, kind: dict[str, Any], namespace: str) -> Any:
+        name = _full_name(kind["name"], kind.get("namespace", namespace))
+        inside = name.rpartition(".")[0]
+        if "fields" in kind:
+            kind = {**kind, "fields": [{**one, "type": self.of(one["type"], inside)} for one in kind["fields"]]}
+        self._named[name] = kind  # behind its fields, so that it is not known within itself
+        return kind
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _field(field: Any) -> types.StructField:
+    if field["name"].startswith("__"):
+        raise InvalidUse(
+            f"The schema's field {field['name']} begins with __, which is reserved for the columns of this source."
+        )
+    return types.StructField(field["name"], _spark(field["type"]), nullable=True)
+
+
+def _spark(kind: Any) -> types.DataType:
+    kind = not_null(kind)
+    if isinstance(kind, list):
+        raise InvalidUse(f"A union of several types cannot be a column: {kind}.")
+    if isinstance(kind, str):
+        if kind not in _AVRO_SIMPLE:
+            raise InvalidUse(f"The Avro type {kind!r} cannot be a column.")
+        return _AVRO_SIMPLE[kind]()
+    return _logical(kind) or _composed(kind)
+
+
+def _logical(kind: dict[str, Any]) -> types.DataType | None:
+    name = kind.get("logicalType", "")
+    if name == _DECIMAL:
+        return types.DecimalType(kind["precision"], kind.get("scale", 0))
+    return _AVRO_LOGICAL[name]() if name in _AVRO_LOGICAL else None
+
+
+def _composed(kind: dict[str, Any]) -> types.DataType:
+    name = kind.get("type")
+    if name == "record":
+        return types.StructType([_field(one) for one in kind["fields"]])
+    if name == "array":
+        return types.ArrayType(_spark(kind["items"]))
+    if name == "map":
+        return types.MapType(types.StringType(), _spark(kind["values"]))
+    return _spark(name)
+
+
+def not_null(kind: Any) -> Any:
+    """Give the type of a value that is not null: Avro writes one that may be null as a union with null."""
+    if not isinstance(kind, list):
+        return kind
+    rest = [one for one in kind if one != "null"]
+    return rest[0] if len(rest) == 1 else rest
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Simple = dict[str, Callable[[Any], Any]]
+    """What converts the values of each type that has no logical type."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_ONE: Final = date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MILLION: Final = 1_000_000
+_MOST_DIGITS: Final = 20
+
+_parse = json.JSONDecoder(parse_float=Decimal).decode
+
+
+def json_reader(schema: Any) -> Callable[[bytes], dict[str, Any]]:
+    """Make what reads the JSON of a record; it raises ValueError or TypeError where that does not fit the schema."""
+    whole = expanded(schema)
+    compact, with_lines = _record(whole, _SIMPLE), _record(whole, _SIMPLE | {"bytes": str.encode})
+
+    def read(data: bytes) -> dict[str, Any]:
+        row = _parse(data.decode())
+        if not isinstance(row, dict):
+            raise TypeError("it is not a JSON object")
+        return (with_lines if data.startswith(OFFICIAL_BEGINNING) else compact)(row)
+
+    return read
+
+
+def _converter(kind: Any, simple: _Simple) -> Callable[[Any], Any] | None:
+    """Make what converts values of a type that are not null; None if they stay as they are."""
+    kind = not_null(kind)
+    if isinstance(kind, str):
+        return simple.get(kind)
+    name = kind["type"]
+    if kind.get("logicalType") in _LOGICAL:
+        return _LOGICAL[kind["logicalType"]]
+    if name == "record":
+        return _record(kind, simple)
+    if name in ("array", "map"):
+        return _each(name, _converter(kind["items" if name == "array" else "values"], simple))
+    return _converter(name, simple)
+
+
+def _record(schema: Any, simple: _Simple) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    converters = {field["name"]: _converter(field["type"], simple) for field in schema["fields"]}
+    needed = {name: converter for name, converter in converters.items() if converter is not None}
+    if not needed:
+        return lambda row: row
+
+    def convert(row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: needed[name](value) if name in needed and value is not None else value for name, value in row.items()
+        }
+
+    return convert
+
+
+def _each(name: str, one: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if one is None:
+        return None
+    if name == "array":
+        return lambda items: [None if item is None else one(item) for item in items]
+    return lambda items: {key: None if item is None else one(item) for key, item in items.items()}
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not bytes in base64") from None
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        if value != (whole := _integer(value)):
+            raise ValueError(f"{value} is not a whole number")  # Arrow would leave out the fraction
+        return whole
+    return value
+
+
+def _integer(value: Decimal) -> int:
+    """Give a number without its fraction; not one that would fill the memory with its zeros."""
+    if value.adjusted() > _MOST_DIGITS:
+        raise ValueError(f"{value} is too large")
+    return int(value)
+
+
+def _fraction(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _micros(unit: int, value: Any) -> Any:
+    if isinstance(value, str):
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            raise ValueError(f"{value} is a time without a zone")
+        return (moment - _EPOCH) // _MICROSECOND
+    if isinstance(value, Decimal):
+        return _integer(value * _MILLION)  # an `Instant`
+    return value * unit
+
+
+def _days(value: Any) -> Any:
+    if isinstance(value, str):
+        return date.fromisoformat(value).toordinal() - _DAY_ONE
+    return date(*value).toordinal() - _DAY_ONE if isinstance(value, list) else _whole(value)
+
+
+def _decimal(value: Any) -> Decimal:
+    try:
+        return Decimal(value)
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not a decimal number") from None
+
+
+_SIMPLE: Final[_Simple] = {
+    "bytes": _bytes_of,
+    "fixed": _bytes_of,
+    "int": _whole,
+    "long": _whole,
+    "float": _fraction,
+    "double": _fraction,
+}
+_LOGICAL: Final[dict[str, Callable[[Any], Any]]] = {
+    "timestamp-millis": partial(_micros, 1000),
+    "timestamp-micros": partial(_micros, 1),
+    "date": _days,
+    "decimal": _decimal,
+}
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,8 +317,6 @@ if TYPE_CHECKING:
     from .options import Settings
 
     Part = Literal["value", "key"]
-
-__all__ = ["KeyPartDecoder", "ValueDecoder", "key_part_decoder", "value_decoder", "with_schemas"]
 
 _PARTS: Final[tuple[Part, ...]] = ("value", "key")
 _PLAIN: Final = {"bytes": BinaryType(), "string": StringType()}

@@ -8,11 +8,9 @@ from __future__ import annotations
 from pulsar_ext.errors import MissingExtra
 
 with MissingExtra.named("spark", "pulsar_ext.spark.jobs"):
-    from .archive import ARCHIVED, Archived, archive
+    from .archive import ARCHIVED, Archived, Replayed, archive, replay, replay_topic
     from .audit import Finding, TopicAudit, audit
-    from .plan_ranges import RangePlan, plan_ranges
-    from .progress import ProgressLines
-    from .replay import Replayed, replay, replay_topic
+    from .plan_ranges import ProgressLines, RangePlan, plan_ranges
 
 __all__ = [
     "ARCHIVED",

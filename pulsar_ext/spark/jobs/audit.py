@@ -14,8 +14,7 @@ from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.option_table import READ
-from pulsar_ext.spark.options import parse_options
+from pulsar_ext.spark.options import READ, parse_options
 from pulsar_ext.spark.planning import stats_of, topics_of
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pulsar_ext.admin import PulsarAdmin
-
-__all__ = ["Finding", "TopicAudit", "audit"]
 
 _COLUMNS = (
     "__topic,__key,__orderingKey,__keySlot,__producerName,__sequenceId,__ledgerId,__entryId,__batchIndex,"

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping  # noqa: TC003  # a dataclass is read at run time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, weights_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-
-__all__ = ["RangePlan", "plan_ranges"]
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,43 @@ def plan_ranges(
     if png is not None:
         draw_histogram(histogram, ranges, options.get("topic", "topics"), by, png)
     return RangePlan(tuple(ranges), tuple(weights_of(histogram, ranges)), histogram)
+
+
+def line_of(report: Any) -> str:
+    """Format the progress report of one batch as a line."""
+    source = report.sources[0] if report.sources else None
+    behind = None
+    if source is not None and source.latestOffset:
+        try:
+            behind = json.loads(source.latestOffset).get("entriesBehind")
+        except (ValueError, AttributeError):
+            behind = None  # of another source
+    seconds = report.batchDuration / 1000
+    rate = f", {report.numInputRows / seconds:,.0f} rows/s" if seconds else ""
+    lag = "" if behind is None else f", was {counted(behind, 'entry')} behind"
+    return f"batch {report.batchId}: {counted(report.numInputRows, 'row')} in {seconds:.1f} s{rate}{lag}"
+
+
+class ProgressLines(StreamingQueryListener):
+    """Reports each batch that read something as a line; `spark.streams.addListener(ProgressLines(print))`.
+
+    Args:
+        tell: called with each line.
+    """
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name, here and below
+        """Do nothing: the first batch is reported."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Report one batch."""
+        if event.progress.numInputRows:
+            self._tell(line_of(event.progress))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Do nothing: the query's caller learns how it ended."""

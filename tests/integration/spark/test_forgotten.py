@@ -19,10 +19,9 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from pulsar_ext.dedup.opening import MOST_ENTRIES
-from pulsar_ext.spark.option_table import SINK
-from pulsar_ext.spark.options import parse_options
+from pulsar_ext.spark.options import SINK, parse_options
 from pulsar_ext.spark.rows import Rows
-from pulsar_ext.spark.task_producers import TaskProducers
+from pulsar_ext.spark.sink import TaskProducers
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
 

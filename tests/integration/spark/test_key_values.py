@@ -21,7 +21,7 @@ from pulsar_ext.schema import KeyValue, KeyValueEncoding, KeyValueSchema
 from pulsar_ext.spark import PulsarDataSource
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import BatchSplitter
-from pulsar_ext.spark.task_producers import TaskProducers
+from pulsar_ext.spark.sink import TaskProducers
 from pulsar_ext.testing.backend import process_problem
 
 PROBLEM = process_problem()

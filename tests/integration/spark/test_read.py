@@ -19,7 +19,7 @@ import pulsar_ext.spark
 from pulsar_ext import MessageId, key_slot
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.spark.columns import COLUMNS
+from pulsar_ext.spark.schema import COLUMNS
 
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 

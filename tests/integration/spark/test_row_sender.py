@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.produce.router import key_hash
-from pulsar_ext.spark.option_table import WRITE
-from pulsar_ext.spark.options import parse_options
+from pulsar_ext.spark.options import WRITE, parse_options
 from pulsar_ext.spark.rows import BatchSplitter
-from pulsar_ext.spark.task_producers import TaskProducers
+from pulsar_ext.spark.sink import TaskProducers
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
 

@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.avro_types import field_types, plain
-from pulsar_ext.spark.json_values import json_reader
+from pulsar_ext.spark.values import field_types, json_reader, plain
 
 INNER = {
     "type": "record",

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext._wire.message_id_data import MessageIdData
-from pulsar_ext.spark.batch_columns import batch_columns
+from pulsar_ext.spark.message_block import batch_columns
 
 SIZES = st.lists(st.integers(16, 60), min_size=1, max_size=6)
 

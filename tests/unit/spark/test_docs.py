@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_ext.spark.columns import column_table
 from pulsar_ext.spark.options import option_table
+from pulsar_ext.spark.schema import column_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 

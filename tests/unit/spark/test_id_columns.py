@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext import ChunkMessageId, MessageId
 from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
-from pulsar_ext.spark.id_columns import id_bytes, id_columns
+from pulsar_ext.spark.message_block import id_bytes, id_columns
 
 LONGS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 INTS = st.integers(-1, 2**31 - 1) | st.integers(-1, 200)

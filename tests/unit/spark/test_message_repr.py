@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from pulsar_ext._native.messages import sequence_id_of
-from pulsar_ext.spark.message_repr import read_reprs
+from pulsar_ext.spark.message_block import read_reprs
 
 NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

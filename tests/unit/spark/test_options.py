@@ -8,8 +8,17 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark.offsets import Offset
-from pulsar_ext.spark.option_table import OPTIONS, READ, SINK, STREAM, WRITE
-from pulsar_ext.spark.options import check_options, option_table, parse_options, with_environment
+from pulsar_ext.spark.options import (
+    OPTIONS,
+    READ,
+    SINK,
+    STREAM,
+    WRITE,
+    check_options,
+    option_table,
+    parse_options,
+    with_environment,
+)
 
 URL = {"service.url": "pulsar://localhost:6650"}
 TOPIC = {**URL, "topic": "t"}

@@ -14,8 +14,7 @@ from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import BulkOutcome
-from pulsar_ext.spark.row_batch import EncodedRows, RowBatch, divide
-from pulsar_ext.spark.rows import BatchSplitter, arguments_of
+from pulsar_ext.spark.rows import BatchSplitter, EncodedRows, RowBatch, arguments_of, divide
 
 TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["k" * 127, "k" * 128, "é" * 64, "k" * 300])
 ROW = st.fixed_dictionaries(
