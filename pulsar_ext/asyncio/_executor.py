@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import contextvars
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pulsar
 
@@ -16,7 +16,7 @@ from pulsar_ext._runtime.cancellation import CancellableCall
 from .errors import raise_for, translating
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from concurrent.futures import Future
 
 P = ParamSpec("P")
@@ -93,3 +93,18 @@ class Executor:
         if not opening.cancelled() and opening.exception() is None:
             with contextlib.suppress(RuntimeError):  # the client was closed meanwhile, and with it what was opened
                 self._pool.submit(opening.result().close)
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the awaited method that does what a method of the blocking class does: it runs that on a thread.
+
+    Arguments, types and documentation are the blocking method's.
+    """
+    name = method.__name__
+
+    @wraps(method)
+    async def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        outcome: T = await self._executor.run(getattr(self.blocking, name), *args, **kwargs)
+        return outcome
+
+    return twin

@@ -29,6 +29,7 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
+from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message import Message, Received, handled_in
 from pulsar_ext.receive.loop import Receiving
 from pulsar_ext.receive.many import check_max_messages
@@ -36,13 +37,13 @@ from pulsar_ext.receive.order import Part, Transition
 from pulsar_ext.receive.record import Records
 from pulsar_ext.schema.typed import T
 
+from ._executor import awaited
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
 from .errors import PulsarException, error_of, raise_for, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
     from ._executor import Executor
@@ -544,26 +545,9 @@ class AsyncSeeking(AsyncReceiving[T]):
     _listener_task: asyncio.Task[None] | None = None
     """Hands messages to the listener; None without one."""
 
-    async def seek(self, messageid: Any) -> None:
-        """Move to a message by any id of it, `MessageId.earliest` or `latest`, or to a publish time in milliseconds.
-
-        A chunked message is one, by whatever id. With `start_message_id_inclusive=True` the message is the next one to
-        come, otherwise the one after it is. Of several topics, a dict of these by topic moves some of them.
-
-        Raises:
-            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
-            MessageIdNotFound: an id rebuilt from numbers is past the end of the topic.
-            InvalidUse: it is neither an id nor an int.
-        """
-        await self._executor.run(self.blocking.seek, messageid)
-
-    async def get_last_message_ids(self) -> list[MessageId]:
-        """Give the id of the last message of each topic and partition; see `pulsar_ext.Consumer`."""
-        return await self._executor.run(self.blocking.get_last_message_ids)
-
-    async def has_reached_end_of_topic(self) -> bool:
-        """Tell whether the topic was terminated and everything was consumed; see `pulsar_ext.Consumer`."""
-        return await self._executor.run(self.blocking.has_reached_end_of_topic)
+    seek = awaited(BlockingConsumer.seek)
+    get_last_message_ids = awaited(BlockingConsumer.get_last_message_ids)
+    has_reached_end_of_topic = awaited(BlockingConsumer.has_reached_end_of_topic)
 
     @property
     def key_hash_ranges(self) -> KeyHashRanges:

@@ -24,7 +24,7 @@ from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
 from pulsar_ext.schema.choice import with_schema
 
-from ._executor import Executor
+from ._executor import Executor, awaited
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
@@ -36,20 +36,15 @@ from .requests import Replier, Requester
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pulsar_ext._runtime.statistics import ClientStats
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.client.consumer_settings import ConsumerEventListener
-    from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
-    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-    from pulsar_ext.look.survey import Survey
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
-    from pulsar_ext.skip.skipper import SkipResult
 
 
 _log = logging.getLogger("pulsar_ext")
@@ -140,45 +135,10 @@ def intercept(receiving: Any, chain: ReceiverChain[Any]) -> None:
     receiving.__class__ = _class_of(kind)
 
 
-class ClientTools:
-    """What an awaited `Client` offers on top of the official one."""
-
-    blocking: BlockingClient
-    _executor: Executor
-
-    async def stats(self) -> ClientStats:
-        """Give statistics of everything that is open; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.stats)
-
-    async def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
-        """Find out whether an id is part of a chunked message; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.resolve_message_id, topic, message_id)
-
-    async def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
-        """Find the message that is `count` messages after another; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.message_id_after, topic, message_id, count)
-
-    async def skip_messages(self, topic: str, subscription: str, count: int, **options: Any) -> SkipResult:
-        """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.skip_messages, topic, subscription, count, **options)
-
-    async def diagnose(
-        self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
-    ) -> Diagnosis:
-        """Find out why backlogs do not go away; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.diagnose, target, subscription=subscription, limits=limits)
-
-    async def look(
-        self, topic: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
-    ) -> Survey:
-        """Look at a topic as a map; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.look, topic, subscription=subscription, limits=limits)
-
-
 H = TypeVar("H", Consumer, Reader)
 
 
-class Client(ClientTools, AsyncClientDoor):
+class Client(AsyncClientDoor):
     """A `pulsar.asyncio.Client` whose producers, consumers and readers are those of `pulsar_ext.asyncio`.
 
     Args:
@@ -186,6 +146,13 @@ class Client(ClientTools, AsyncClientDoor):
         admin: as in `pulsar_ext.Client`, which does the work; it is in `blocking`.
         **kwargs: the arguments of `pulsar.Client`.
     """
+
+    stats = awaited(BlockingClient.stats)
+    resolve_message_id = awaited(BlockingClient.resolve_message_id)
+    message_id_after = awaited(BlockingClient.message_id_after)
+    skip_messages = awaited(BlockingClient.skip_messages)
+    diagnose = awaited(BlockingClient.diagnose)
+    look = awaited(BlockingClient.look)
 
     def __init__(
         self, service_url: Any = None, *, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
@@ -249,24 +216,8 @@ class Client(ClientTools, AsyncClientDoor):
     ) -> Consumer[T]:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
 
-        Args:
-            *args: the official arguments.
-            schema: as in the blocking client.
-            message_listener: is called in the loop, and awaited if it is async, for one message after the other.
-            ack_group_time_ms: as in the blocking client.
-            max_ack_group_size: as in the blocking client.
-            enable_retry: as in the blocking client.
-            retry_letter_topic: as in the blocking client.
-            negative_ack_redelivery_backoff: as in the blocking client.
-            ack_timeout_redelivery_backoff: as in the blocking client.
-            interceptors: as in the blocking client; they look at messages in the loop, and are not awaited.
-            priority_level: as in the blocking client.
-            subscription_properties: as in the blocking client.
-            consumer_event_listener: is told in the loop, and awaited if its methods are async.
-            pattern_auto_discovery_period: as in the blocking client; officially only that has it.
-            letter_encryption_key: as in the blocking client.
-            letter_crypto_key_reader: as in the blocking client.
-            **kwargs: the official arguments.
+        In the loop, a `message_listener` is called for one message after the other, and a `consumer_event_listener` for
+        one event after the other; both are awaited if they are async. Interceptors see messages there, not awaited.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, with_schema(schema, kwargs))
         _default_schema(named)

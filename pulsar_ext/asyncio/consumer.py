@@ -17,10 +17,12 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.scope import ScopeCore
+from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.process.actions import Redeliver
 from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
+from ._executor import awaited
 from ._processing import Run
 from ._receiving import AsyncSeeking, BlockingReceiver
 from .errors import error_of, raise_for, translating
@@ -28,8 +30,6 @@ from .errors import error_of, raise_for, translating
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pulsar_ext._runtime.statistics import ConsumerStats
-    from pulsar_ext.consumer import Consumer as BlockingConsumer
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
 
@@ -106,38 +106,12 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         """Acknowledge several messages at once, each as `acknowledge()` would."""
         await self._executor.run(self.blocking.acknowledge_many, list(messages))
 
-    async def acknowledge_cumulative(self, message: Any) -> None:
-        """Acknowledge every message up to this one and it too; see `pulsar_ext.Consumer`."""
-        await self._executor.run(self.blocking.acknowledge_cumulative, message)
-
-    async def reconsume_later(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
-        """Have one message come again after a delay, as a letter in the retry topic; see `pulsar_ext.Consumer`."""
-        await self._executor.run(self.blocking.reconsume_later, message, delay_ms, properties)
-
-    async def reconsume_later_cumulative(
-        self, message: Any, delay_ms: int, properties: dict[str, str] | None = None
-    ) -> None:
-        """Do the same, and acknowledge every message up to this one; see `pulsar_ext.Consumer`."""
-        await self._executor.run(self.blocking.reconsume_later_cumulative, message, delay_ms, properties)
-
-    async def send_dead_letter(self, message: Any, properties: dict[str, str] | None = None) -> None:
-        """Have one message go to the dead letter topic at once; see `pulsar_ext.Consumer`."""
-        await self._executor.run(self.blocking.send_dead_letter, message, properties)
-
-    async def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
-        """Send what was acknowledged now, and with `confirm` wait until the broker's cursor shows it.
-
-        A non-persistent topic has no cursor: there it is enough that it was sent.
-
-        Raises:
-            AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
-            AdminError: the admin API refused.
-        """
-        await self._executor.run(self.blocking.flush_acks, confirm, timeout_ms)
-
-    async def stats(self) -> ConsumerStats:
-        """Give statistics of this consumer; see `pulsar_ext.Consumer`."""
-        return await self._executor.run(self.blocking.stats)
+    acknowledge_cumulative = awaited(BlockingConsumer.acknowledge_cumulative)
+    reconsume_later = awaited(BlockingConsumer.reconsume_later)
+    reconsume_later_cumulative = awaited(BlockingConsumer.reconsume_later_cumulative)
+    send_dead_letter = awaited(BlockingConsumer.send_dead_letter)
+    flush_acks = awaited(BlockingConsumer.flush_acks)
+    stats = awaited(BlockingConsumer.stats)
 
     def subscribed_to(self) -> str:
         """Give what was subscribed to: a topic's full name, several joined by commas, or the text of a pattern."""

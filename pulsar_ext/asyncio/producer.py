@@ -15,18 +15,18 @@ from pulsar_ext._native.handles import AsyncProducerDoor
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext.produce.options import named_options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
+from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.schema.typed import T
 
+from ._executor import awaited
 from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for, translating
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pulsar_ext._runtime.statistics import ProducerStats
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.outcome import SentMany
-    from pulsar_ext.producer import Producer as BlockingProducer
 
     from ._executor import Executor
 
@@ -97,9 +97,7 @@ class Producer(AsyncProducerDoor, Generic[T]):
         sending.add_done_callback(partial(self._sent_many, flushed=columns.get("flush", True)))
         return await asyncio.shield(sending)  # a caller that is cancelled leaves it under way
 
-    async def stats(self) -> ProducerStats:
-        """Give statistics of this producer; see `pulsar_ext.Producer`."""
-        return await self._executor.run(self.blocking.stats)
+    stats = awaited(BlockingProducer.stats)
 
     async def flush(self) -> None:
         """Send what is batched and wait until everything sent so far is persisted, what waits for room as well."""

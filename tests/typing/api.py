@@ -37,5 +37,7 @@ async def awaited(client: pulsar.asyncio.Client, consumer: pulsar.asyncio.Consum
     assert_type(await client.subscribe("t", "s"), pulsar_ext.asyncio.Consumer[Any])
     assert_type((await consumer.receive()).value(), str)
     assert_type(consumer.subscription_name(), str)
+    assert_type(await client.message_id_after("t", 1, 2), pulsar.MessageId | None)
+    await client.skip_messages("t", "s", 1, dryrun=True)  # type: ignore[call-arg]
     client.subscirbe("t", "s")  # type: ignore[attr-defined]
     consumer.recieve()  # type: ignore[attr-defined]
