@@ -16,7 +16,7 @@ from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .queries import entry_headers
+from .search import entry_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

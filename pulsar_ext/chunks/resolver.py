@@ -1,7 +1,11 @@
-"""What a client does with an id that does not know its message: ask the admin API, and say so when it cannot.
+"""Resolving ids that do not know their message: by the admin API, by reading, or with one warning that it cannot be.
 
 The pure search is in `search.py`; here are its consequences for seek, start, acknowledgement and negative
-acknowledgement, the admin API that a client uses, and the one warning where no admin API answers.
+acknowledgement, the admin API that a client uses, and the warning if no admin API answers.
+
+The broker's admin API cannot show an entry that is one chunk of a *compressed* message: it tries to decompress the
+part, fails, and answers with an error or not at all. So the topic is read again: a reader that starts early enough
+assembles the message, and the C++ id of what it reads knows every chunk.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
+from pulsar_ext._native.results import Timeout
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import (
     AdminError,
@@ -21,30 +26,113 @@ from pulsar_ext.errors import (
     InvalidMessageId,
     InvalidUse,
     MessageIdNotFound,
+    MessageIdUnresolved,
     TopicRequired,
 )
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
 from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .reread import find_again, read_again
 from .search import Chunks, resolve_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = [
-    "Resolver",
-    "UnresolvedMessageIdWarning",
-    "as_message_id",
-    "entry_topic",
-    "inner_entry",
-    "is_open",
-    "seek_target",
-]
+
+_STEPS = (8, 64, 512, 4096)
+"""How many entries before the last chunk to start: a message of more chunks than that is not found."""
+_QUIET_MILLIS = 2_000
+_READ_MILLIS = 30_000
+
+
+def find_again(
+    open_reader: Callable[[str, Any], Any], topic: str, position: Position, ledgers: Sequence[tuple[int, int]]
+) -> MessageId:
+    """Find the message whose last entry is at `position`, plain or chunked.
+
+    Args:
+        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
+        topic: the topic, or the partition.
+        position: the message's only or last entry.
+        ledgers: the topic's ledgers, `(ledger_id, entries)`.
+
+    Returns:
+        The live id, which knows every chunk.
+
+    Raises:
+        MessageIdUnresolved: no message ends there, or it began more than 4096 entries earlier.
+    """
+    for step in _STEPS:
+        start = step_back(position, step, ledgers)
+        found = _read_up_to(open_reader, topic, _inner(start), position, _QUIET_MILLIS)
+        if found is not None:
+            return found
+        if start == step_back(start, 1, ledgers):
+            break
+    raise MessageIdUnresolved(
+        f"The broker cannot show the entry {position} of {topic} (one chunk of a compressed message?), and reading the "
+        f"topic again found no message that ends there within {_STEPS[-1]} entries. Nothing was changed.",
+        position=position,
+    )
+
+
+def read_again(open_reader: Callable[[str, Any], Any], topic: str, message_id: ChunkMessageId) -> MessageId:
+    """Read a chunked message again for what its stored id lacks: where its middle chunks are.
+
+    Returns:
+        The live id, which knows every chunk.
+
+    Raises:
+        MessageIdUnresolved: the message cannot be read.
+    """
+    position = Position(message_id.ledger_id(), message_id.entry_id())
+    found = _read_up_to(open_reader, topic, message_id.inner, position, _READ_MILLIS)
+    if found is None or found.to_text() != message_id.to_text():
+        raise MessageIdUnresolved(
+            f"{message_id!r} does not name its middle chunks; no admin API answers, and the message cannot be read "
+            f"again from {topic}. Nothing was acknowledged. Give Client(admin=…) or PULSAR_ADMIN_URL.",
+            position=position,
+        )
+    return found
+
+
+def step_back(position: Position, count: int, ledgers: Sequence[tuple[int, int]]) -> Position:
+    """Give the position `count` entries earlier, or the first one there is."""
+    ledger_id, entry_id = position.ledger_id, position.entry_id - count
+    for before, entries in sorted(ledgers, reverse=True):
+        if entry_id >= 0:
+            break
+        if before < ledger_id and entries:
+            ledger_id, entry_id = before, entries + entry_id
+    return Position(ledger_id, max(entry_id, 0))
+
+
+def _read_up_to(
+    open_reader: Callable[[str, Any], Any], topic: str, start: Any, position: Position, quiet_millis: int
+) -> MessageId | None:
+    reader = open_reader(topic, start)
+    try:
+        return _read_on(reader, position, quiet_millis)
+    except Timeout:
+        return None
+    finally:
+        reader.close()
+
+
+def _read_on(reader: Any, position: Position, quiet_millis: int) -> MessageId | None:
+    """Read up to a position. Apart from the reader's end: see `_native/locks.py`."""
+    while True:
+        live = from_inner(reader.read_next(quiet_millis).message_id())
+        at = Position(live.ledger_id(), live.entry_id())
+        if at >= position:
+            return live if at == position else None
+
+
+def _inner(position: Position) -> Any:
+    return InnerMessageId(-1, position.ledger_id, position.entry_id, -1)
 
 
 _HEADER_SECONDS = 3.0

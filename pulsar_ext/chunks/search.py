@@ -1,29 +1,71 @@
-"""From any id to the whole chunked message; mirrors Java's `ChunkMessageIdImpl` (PIP-107).
+"""From any id to the whole chunked message (pure); mirrors Java's `ChunkMessageIdImpl` (PIP-107).
 
 Each chunk is an entry whose headers say which message it belongs to (its uuid), which chunk it is and how many there
-are. `find_chunks` walks those headers: a pure search that yields what it needs to know and is sent the answers. Chunks
-of several producers interleave; a message's own chunks stand in order, mostly side by side, sometimes across a
-ledger's end.
+are. `find_chunks` walks those headers. Chunks of several producers interleave; a message's own chunks stand in order,
+mostly side by side, sometimes across a ledger's end.
+
+A search is a generator: it yields queries and is sent the answers, so that it runs without a broker.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
+from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 
-from .queries import AskEntry, AskLedgers, entry_headers, run_search
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
-    from .queries import Search
 
-__all__ = ["Chunks", "asking", "find_chunks", "resolve_chunks"]
+T = TypeVar("T")
+
+Search = Generator[Any, Any, T]
+"""A search that yields queries, each of which says in its docstring what has to be sent, and returns what it found."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskEntry:
+    """The search needs the headers of one entry; send an `EntryMetadata`, or None if there is no such entry."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class AskLedgers:
+    """The search needs the size of every ledger of the topic; send pairs `(ledger_id, entries)`."""
+
+
+def run_search(search: Search[T], answer: Callable[[Any], object]) -> T:
+    """Run a search to its end.
+
+    Args:
+        search: which.
+        answer: gives what a query asks for; what it raises ends the search.
+    """
+    reply: object = None
+    while True:
+        try:
+            query = search.send(reply)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        reply = answer(query)
+
+
+def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMetadata | None:
+    """Answer an `AskEntry` over the admin REST API.
+
+    Raises:
+        AdminError: the admin API refused or did not answer.
+    """
+    try:
+        return admin.entry(topic, position.ledger_id, position.entry_id)
+    except AdminNotFound:
+        return None
+
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """How many entries of other messages a search crosses before it gives up, about 20 s of requests."""

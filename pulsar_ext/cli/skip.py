@@ -16,7 +16,7 @@ from .arguments import Access, AdminUrl, Json, UrlOrNone, connected
 from .output import print_json
 
 if TYPE_CHECKING:
-    from pulsar_ext.skip.backlog import Backlog
+    from pulsar_ext.skip.boundaries import Backlog
     from pulsar_ext.skip.skipper import SkipResult
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
@@ -58,7 +58,7 @@ def skip(
             is port 6650 on the host of the admin API.
         access: How to authenticate.
     """
-    from pulsar_ext.skip.backlog import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
+    from pulsar_ext.skip.boundaries import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
 
     with connected(admin_url, url, access) as (client, admin):
         # Before the skip, after which the broker may delete the ledgers it is about.

@@ -18,8 +18,7 @@ from pulsar_ext.reader import Reader
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replier, ReplierOptions, Replying
 from pulsar_ext.request.requester import Requester, RequesterOptions
-from pulsar_ext.skip.message_id_after import message_id_after
-from pulsar_ext.skip.skipper import Skipper, SkipResult
+from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the searches for a skip ask about a topic, besides what those for chunks ask (`chunks/queries.py`)."""
+"""What the searches for a skip ask about a topic, besides what those for chunks ask (`chunks/search.py`)."""
 
 from __future__ import annotations
 

@@ -1,31 +1,423 @@
-"""Runs the searches of `plan.py` and `message_id_after.py`: answers what they ask, over the admin API or by reading."""
+"""Runs the searches of `plan.py` and `skipper.py`: answers their queries, over the admin API or by reading.
+
+`BrokerCount` has the broker count the messages of a part of a topic, and find batches in it. The broker reads without
+sending anything, and several parts at a time. It stops after `subscriptionBacklogScanMaxEntries` entries, 10,000 by
+default; the first answer shows how many that are.
+
+`Scan` reads a topic entry by entry: by headers, by a Reader, or by what a subscription would deliver. Each source
+yields the items of `boundaries.py` in order. A reader is fast and sees no headers: what it does not deliver lies in a
+gap (chunks, markers, what is acknowledged), and gaps are filled in from headers.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pulsar_ext.chunks.queries import AskEntry, AskLedgers, entry_headers, run_search
-from pulsar_ext.errors import AdminNotFound, AdminUnauthorized
+import pulsar
 
-from .broker_count import BrokerCount
-from .open_transactions import before_open_transactions
-from .progress import progress_bar
-from .queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
-from .scan import Scan
+from pulsar_ext._native.results import Timeout, cooperative, polling
+from pulsar_ext._wire.message_id_data import decode, has_first_chunk
+from pulsar_ext.chunks.search import AskEntry, AskLedgers, entry_headers, run_search
+from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.position import Position
+
+from .boundaries import Chunk, EntryRun, PartialBatch, before_open_transactions, entry_after, item_of
+from .queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched, Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import EntryMetadata, TopicStats
-    from pulsar_ext.chunks.queries import Search
-    from pulsar_ext.ids.position import Position
+    from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, PulsarAdmin, TopicStats
+    from pulsar_ext.chunks.search import Search
+    from pulsar_ext.ids.position import Ledgers
 
-    from .backlog import Backlog
+    from .boundaries import Backlog, MessageKey, ScanItem
 
-__all__ = ["QueryRunner"]
+
+_AT_ONCE = 8
+
+_TRIES = 3
+"""How often two counts up to the end of the topic are begun again because a message came in between."""
+
+
+class _NotCountedError(Exception):
+    """The broker did not count, or counted what is not a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCount:
+    """Counts that the broker makes for a subscription, which is not moved.
+
+    Args:
+        admin: has the broker count.
+        topic: the full name of a topic without partitions.
+        subscription: what it has acknowledged is not counted.
+        ledgers: the entries of the topic.
+    """
+
+    admin: PulsarAdmin
+    topic: str
+    subscription: str
+    ledgers: Ledgers
+
+    def messages_between(self, first: Position, end: Position) -> int | None:
+        """Count the messages from the entry `first` up to, not including, the entry `end`, neither acknowledged.
+
+        The broker counts up to the end of the topic, so it does that from both: the difference lies between them.
+
+        Returns:
+            None where the broker does not count, or counts what is not a message, or while messages come all the time.
+        """
+        for _ in range(_TRIES):
+            with ThreadPoolExecutor(2) as pool:
+                try:
+                    whole, rest = pool.map(self._to_the_end, (first, end))
+                except _NotCountedError:
+                    return None
+            if whole[1] == rest[1]:
+                return whole[0] - rest[0]
+        return None
+
+    def all_unbatched(self, first: Position, last: Position, report: Callable[[Position], None]) -> bool:
+        """Whether every entry from `first` to `last` that is not acknowledged is one message, or one chunk.
+
+        Args:
+            first: the first entry of the stretch; the subscription stands before it.
+            last: its last entry.
+            report: gets the entry up to which all is counted, now and then.
+
+        Returns:
+            False as well where the broker did not count the whole stretch.
+        """
+        ledgers = self.ledgers
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            reached = self._unbatched_to(first, first)
+            stride = ledgers.between(first, reached) + 1
+            starts = range(ledgers.up_to(reached) + 1, ledgers.up_to(last) + 1, stride)
+            spans = [(ledgers.number(at), ledgers.number(at + stride - 1) or last) for at in starts]
+            for counted in pool.map(lambda span: self._unbatched_to(span[0], min(span[1], last)), spans):
+                report(counted)
+        except _NotCountedError:
+            return False
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return True
+
+    def _to_the_end(self, first: Position) -> tuple[int, Position]:
+        """Give how many messages there are from `first` on, and the last entry that was counted."""
+        messages, reached = 0, None
+        for found, last in self._counts(first):
+            if reached is None and found.first != first:
+                raise _NotCountedError
+            messages, reached = messages + found.messages, last
+            if not found.aborted:
+                break
+        if reached is None:
+            raise _NotCountedError
+        return messages, reached
+
+    def _unbatched_to(self, first: Position | None, end: Position) -> Position:
+        """Count from `first` at least to `end`, while there is no batch; give the last entry that was counted."""
+        for found, last in self._counts(first):
+            if found.messages != found.entries:
+                break
+            if last >= end:
+                return last
+        raise _NotCountedError
+
+    def _counts(self, first: Position | None) -> Iterator[tuple[BacklogAnalysis, Position]]:
+        """Have the broker count on and on from `first` to the end of the topic; give each count and its last entry."""
+        at = first
+        while at is not None:
+            try:
+                found = self.admin.analyze_backlog(self.topic, self.subscription, at)
+            except AdminError as error:
+                raise _NotCountedError from error
+            if found.marker_messages or found.first is None or found.first < at or found.last is None:
+                raise _NotCountedError
+            yield found, found.last
+            at = self.ledgers.next(found.last)
+
+
+@contextlib.contextmanager
+def progress_bar(backlog: Backlog, *, wanted: bool) -> Iterator[Callable[[Position], None]]:
+    """Show on standard error how far through a backlog a search is, from its first report on.
+
+    Yields:
+        What a search reports to: a function of the position before which everything has been gone through.
+    """
+    bar = _bar() if wanted else None
+    last = backlog.ledgers.last
+    if bar is None or last is None:
+        yield lambda _: None
+        return
+    begin = backlog.mark_delete
+    task = bar.add_task("counting entries", total=backlog.ledgers.between(begin, last))
+
+    def report(position: Position) -> None:
+        bar.start()  # again does nothing
+        bar.update(task, completed=backlog.ledgers.between(begin, position))
+
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _bar() -> Any:
+    """Give a bar that is not shown yet; None without `rich`."""
+    try:
+        from rich.console import Console  # noqa: PLC0415  # an extra, which the library does not need
+        from rich.progress import Progress  # noqa: PLC0415  # likewise
+    except ImportError:
+        return None
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+_READER_PATIENCE = 20
+"""After so many empty waits of 100 ms, the next entries are taken from their headers: they may never be delivered."""
+
+_SUBSCRIPTION_PATIENCE = 50
+"""The same for a subscription, whose deliveries show what headers do not."""
+
+_HEADERS_AT_ONCE = 100
+_LONGEST_RUN = 5_000
+_LEAST_QUEUE, _MOST_QUEUE = 5_000, 100_000
+_QUEUE_BYTES = 256 * 1024 * 1024
+"""A long queue keeps a reader busy; so much of the topic may wait in it."""
+
+_MAX_PENDING_CHUNKED = 1_000
+
+
+class Scan:
+    """One pass over a topic, from an entry to the last one there was when the backlog was read.
+
+    Args:
+        context: of the client that reads.
+        topic: the full name of a topic without partitions.
+        subscription: the one whose deliveries count, for `Strategy.SUBSCRIPTION`.
+        backlog: what there is, and what of it is acknowledged.
+        strategy: where the items come from.
+        first: the entry to begin at.
+
+    Raises:
+        pulsar.ConsumerBusy: while it runs: the subscription got a consumer.
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        topic: str,
+        subscription: str,
+        backlog: Backlog,
+        strategy: Strategy,
+        first: Position,
+    ) -> None:
+        self._opener, self._admin = context.opener, context.admin_api()
+        self._topic, self._subscription = topic, subscription
+        self._backlog, self._first = backlog, first
+        self._unfinished: set[MessageKey] = set()
+        self._last = backlog.ledgers.last or first
+        self._items = {
+            Strategy.HEADERS: lambda: self._by_headers(first, self._last),
+            Strategy.READER: self._by_reader,
+            Strategy.SUBSCRIPTION: self._by_subscription,
+        }[strategy]()
+        self.at = first
+
+    def next(self) -> ScanItem | None:
+        """Give the next item; None at the end."""
+        item = next(self._items, None)
+        if item is not None:
+            self.at = entry_after(item, self._backlog.ledgers)
+        return item
+
+    def close(self) -> None:
+        """Close what it has opened."""
+        self._items.close()
+
+    def _by_headers(self, first: Position, last: Position) -> Generator[ScanItem, None, None]:
+        ledgers = self._backlog.ledgers
+        at: Position | None = first
+        while at is not None and at <= last:
+            end = self._backlog.acked_until(at)
+            # The headers of what is acknowledged matter only where a chunk among it breaks a message.
+            if end is not None and not self._unfinished:
+                yield EntryRun(at.ledger_id, at.entry_id, end.entry_id, 1)
+                at = ledgers.next(end)
+            else:
+                yield self._by_header(at)
+                at = ledgers.next(at)
+
+    def _by_header(self, at: Position) -> ScanItem:
+        try:
+            item = item_of(self._admin.entry(self._topic, at.ledger_id, at.entry_id))
+        except AdminNotFound:
+            return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed since
+        if isinstance(item, Chunk):
+            (self._unfinished.discard if item.index + 1 == item.of else self._unfinished.add)(item.message)
+        return item
+
+    def _by_reader(self) -> Generator[ScanItem, None, None]:
+        start = MessageId(-1, self._first.ledger_id, self._first.entry_id)
+        start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
+        reader = self._opener.create_reader(
+            self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
+        )
+        try:
+            yield from self._delivered(polling(cooperative(reader.inner.read_next)), every_index=True)
+        finally:
+            with contextlib.suppress(pulsar.PulsarException):
+                reader.close()
+
+    def _queue(self) -> int:
+        """Give the longest queue whose messages stay within bounds, however many of them an entry holds."""
+        internal = self._admin.internal_stats(self._topic)
+        if internal.total_size <= _QUEUE_BYTES:
+            return _MOST_QUEUE
+        return int(min(max(_QUEUE_BYTES / max(internal.entry_bytes(), 1), _LEAST_QUEUE), _MOST_QUEUE))
+
+    def _by_subscription(self) -> Generator[ScanItem, None, None]:
+        # Exclusive, so that nobody else gets what this one is to see. It acknowledges nothing.
+        consumer = self._opener.subscribe(
+            self._topic,
+            self._subscription,
+            consumer_type=pulsar.ConsumerType.Exclusive,
+            receiver_queue_size=_LEAST_QUEUE,
+            max_pending_chunked_message=_MAX_PENDING_CHUNKED,
+        )
+        try:
+            yield from self._delivered(polling(cooperative(consumer.inner.receive)), every_index=False)
+        finally:
+            with contextlib.suppress(pulsar.PulsarException):
+                consumer.close()
+
+    def _delivered(self, messages: Iterator[Any], *, every_index: bool) -> Generator[ScanItem, None, None]:
+        """Make items of deliveries; `every_index` says that all messages of a batch come, not only some."""
+        patience = _READER_PATIENCE if every_index else _SUBSCRIPTION_PATIENCE
+        run = _GrowingRun(Position(self._first.ledger_id, self._first.entry_id - 1))
+        end = (self._last.ledger_id, self._last.entry_id)
+        held: Any = None
+        silence = 0
+        while run.at < end:
+            try:
+                inner = next(messages).message_id() if held is None else held
+            except Timeout:
+                silence += 1
+                if silence >= patience:
+                    yield from run.take()
+                    yield from self._undelivered(run)
+                continue
+            held, silence = None, 0
+            ledger_id, entry_id, index, size = inner.ledger_id(), inner.entry_id(), inner.batch_index(), 1
+            part = None
+            if index >= 0:
+                size = decode(inner.serialize()).batch_size
+                if every_index:
+                    _discard(messages, size - index - 1)
+                else:
+                    indexes, held = _indexes(messages, inner, size)
+                    part = PartialBatch(Position(ledger_id, entry_id), indexes) if len(indexes) < size else None
+            if self._unfinished or part is not None or not run.grows(ledger_id, entry_id, size):
+                yield from run.take()
+                if (ledger_id, entry_id) > run.at:  # else it is delivered again, after a reconnect
+                    yield from self._after_gap(run, Position(ledger_id, entry_id), inner, part, size)
+        yield from run.take()
+
+    def _undelivered(self, run: _GrowingRun) -> Generator[ScanItem, None, None]:
+        """Take the next entries from their headers."""
+        ledgers = self._backlog.ledgers
+        at = ledgers.next(Position(*run.at))
+        assert at is not None  # noqa: S101  # the end is not reached yet
+        until = min(ledgers.number(ledgers.up_to(at) + _HEADERS_AT_ONCE - 1) or self._last, self._last)
+        yield from self._by_headers(at, until)
+        run.at = (until.ledger_id, until.entry_id)
+
+    def _after_gap(
+        self, run: _GrowingRun, here: Position, inner: Any, part: PartialBatch | None, size: int
+    ) -> Generator[ScanItem, None, None]:
+        """Take what was not delivered up to an entry, then the entry itself."""
+        ledgers = self._backlog.ledgers
+        at, before = ledgers.next(Position(*run.at)), ledgers.number(ledgers.up_to(here) - 1)
+        if at is not None and before is not None and at <= before:
+            yield from self._by_headers(at, min(before, self._last))
+        run.at = (here.ledger_id, here.entry_id)
+        if here > self._last:
+            return
+        if part is not None:
+            yield part
+        elif self._unfinished and inner.batch_index() < 0 and has_first_chunk(inner.serialize()):
+            yield from self._by_headers(here, here)
+        else:
+            run.begin(here, size)
+
+
+class _GrowingRun:
+    """A run that grows while deliveries continue it; `at` is the last entry that is accounted for."""
+
+    __slots__ = ("_first", "_messages", "at")
+
+    def __init__(self, before: Position) -> None:
+        self.at = (before.ledger_id, before.entry_id)
+        self._first: int | None = None
+        self._messages = 0
+
+    def begin(self, here: Position, messages: int) -> None:
+        """Begin with an entry."""
+        self.at, self._first, self._messages = (here.ledger_id, here.entry_id), here.entry_id, messages
+
+    def grows(self, ledger_id: int, entry_id: int, messages: int) -> bool:
+        """Add an entry if it continues the run."""
+        first = self._first
+        if (
+            first is None
+            or messages != self._messages
+            or self.at != (ledger_id, entry_id - 1)
+            or entry_id - first >= _LONGEST_RUN
+        ):
+            return False
+        self.at = (ledger_id, entry_id)
+        return True
+
+    def take(self) -> tuple[EntryRun, ...]:
+        """Give the run, if there is one, and end it."""
+        if self._first is None:
+            return ()
+        run = EntryRun(self.at[0], self._first, self.at[1], self._messages)
+        self._first = None
+        return (run,)
+
+
+def _discard(messages: Iterator[Any], count: int) -> None:
+    """Receive messages that tell nothing new, without a step of Python for each."""
+    with contextlib.suppress(Timeout):
+        deque(islice(messages, count), maxlen=0)
+
+
+def _indexes(messages: Iterator[Any], first: Any, size: int) -> tuple[tuple[int, ...], Any]:
+    """Receive the messages of one entry; give their indexes, and the first id of the next entry if it was received.
+
+    An entry arrives as a whole, so a pause means that there are no more of it.
+    """
+    entry, found = (first.ledger_id(), first.entry_id()), {first.batch_index()}
+    with contextlib.suppress(Timeout):
+        while len(found) < size:
+            inner = next(messages).message_id()
+            if (inner.ledger_id(), inner.entry_id()) != entry:
+                return tuple(sorted(found)), inner
+            found.add(inner.batch_index())
+    return tuple(sorted(found)), None
+
 
 T = TypeVar("T")
 

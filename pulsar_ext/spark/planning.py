@@ -6,8 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext.chunks.queries import entry_headers, run_search
-from pulsar_ext.chunks.search import resolve_chunks
+from pulsar_ext.chunks.search import entry_headers, resolve_chunks, run_search
 from pulsar_ext.errors import (
     AdminNotFound,
     AdminPrecondition,
@@ -19,7 +18,7 @@ from pulsar_ext.errors import (
 )
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.skip.open_transactions import before_open_transactions
+from pulsar_ext.skip.boundaries import before_open_transactions
 
 from .data_loss import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, lost_before

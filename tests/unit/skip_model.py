@@ -5,10 +5,9 @@ import dataclasses
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import EntryMetadata
-from pulsar_ext.chunks.queries import AskEntry, run_search
+from pulsar_ext.chunks.search import AskEntry, run_search
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
-from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import item_of
+from pulsar_ext.skip.boundaries import Backlog, item_of
 from pulsar_ext.skip.plan import Situation
 from pulsar_ext.skip.queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
 

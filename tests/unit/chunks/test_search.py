@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.queries import AskEntry, AskLedgers, run_search
-from pulsar_ext.chunks.search import Chunks, find_chunks, resolve_chunks
+from pulsar_ext.chunks.search import AskEntry, AskLedgers, Chunks, find_chunks, resolve_chunks, run_search
 from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 

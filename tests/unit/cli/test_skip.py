@@ -10,7 +10,7 @@ from rich.console import Console
 from pulsar_ext.cli import look as map_of_topic
 from pulsar_ext.cli.skip import picture
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
-from pulsar_ext.skip.backlog import Backlog
+from pulsar_ext.skip.boundaries import Backlog
 from pulsar_ext.skip.skipper import SkipResult
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from skip_model import OLD, Entry, Topic
 
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
-from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import Boundary, BoundaryFinder, Chunk, EntryRun, PartialBatch
+from pulsar_ext.skip.boundaries import Backlog, Boundary, BoundaryFinder, Chunk, EntryRun, PartialBatch
 
 
 def test_repeated_chunks():

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.queries import run_search
+from pulsar_ext.chunks.search import run_search
 from pulsar_ext.ids.position import Ledgers
-from pulsar_ext.skip.open_transactions import before_open_transactions
+from pulsar_ext.skip.boundaries import before_open_transactions
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.data())

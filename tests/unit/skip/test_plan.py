@@ -9,8 +9,7 @@ from skip_model import NOW, Entry, Topic, expected_boundary, straight, topics
 
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
 from pulsar_ext.ids.position import Ledgers, Position
-from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import Boundary, BoundaryFinder, PartialBatch
+from pulsar_ext.skip.boundaries import Backlog, Boundary, BoundaryFinder, PartialBatch
 from pulsar_ext.skip.plan import cheapest_scan, check_count, plan_skip
 from pulsar_ext.skip.queries import Strategy
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skip_model import Topic, topics
 
-from pulsar_ext.skip.message_id_after import FoundMessage, find_after
+from pulsar_ext.skip.skipper import FoundMessage, find_after
 
 
 @settings(max_examples=200)
