@@ -19,21 +19,18 @@ from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
-from .ack.scope import AckScope
+from .ack.confirm import AckScope
 from .chunks.resolver import as_message_id
 from .ids.message_id import MessageId, from_inner
 from .ids.origin import Origin
 from .message import Message
 from .process.processing import Processing
-from .receive.filter import ScreenedSource
-from .receive.interrupted import Interrupted
-from .receive.measured import Measured
+from .receive.filter import ScreenedSource, Sieve
+from .receive.many import Prefetch
+from .receive.native import Unsubscription, is_of_several
 from .receive.order import ReceiveOrder, Transition
-from .receive.pause import Pause
-from .receive.prefetch import Prefetch
-from .receive.sieve import Sieve
+from .receive.receiver import Interrupted, Measured, Pause
 from .receive.source import NativeSource
-from .receive.unsubscription import Unsubscription, is_of_several
 from .schema.typed import T
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
     from ._native.locks import OwnedLock
     from ._native.seek_gate import SeekGate
     from ._runtime.context import ClientContext
-    from .ack.grouping import Acknowledger
+    from .ack.acknowledger import Acknowledger
     from .receive.undecryptable import Flow
     from .redelivery.tracker import Redelivery
 

@@ -11,8 +11,8 @@ from ._native.results import Timeout, cooperative
 from .chunks.leftovers import ends_in_a_half
 from .message import Message
 from .receive.filter import FilteredSource
-from .receive.loop import Receiving
 from .receive.order import ReceiveOrder
+from .receive.receiver import Receiving
 from .receive.source import NativeSource
 from .receive.undecryptable import PermitWatch
 from .schema.typed import T

@@ -1,34 +1,37 @@
-"""Acknowledging with a receipt: a flush that the broker's cursor has to show, and a block that ends with one.
+"""How a consumer acknowledges, and acknowledging with a receipt: a flush that the broker's cursor has to show.
 
-The official client sends acknowledgements some time later and never says whether they arrived. Here the admin API is
-asked for the subscription's cursor until it shows everything. Acknowledgements inside batches do not appear there:
-they count as arrived when the broker has answered a later request on the same connection.
+A received message goes through an inbox, and costs one append. The official client sends acknowledgements some time
+later and never says whether they arrived. `flush_acks()` and a block of messages that ends with it, or has them
+redelivered whole, ask the admin API for the subscription's cursor until it shows everything. Acknowledgements inside
+batches do not appear there: they count as arrived when the broker has answered a later request on the same connection.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
+from pulsar_ext.chunks.resolver import as_message_id
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
+from pulsar_ext.ids.message_id import MessageId
 
 from .leaving import Leaving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.message import Message
 
-    from .grouping import Acknowledger
+    from .acknowledger import Acknowledger
     from .leaving import Entry
-    from .topic_acks import TopicAcks
+    from .topics import TopicAcks
 
-__all__ = ["flush_acks"]
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
 _AGAIN_SECONDS = 0.5
@@ -202,3 +205,181 @@ def _texts(topic: TopicAcks, entry: Entry, part: tuple[int, int] | None) -> Iter
         return
     size, bits = part
     yield from (f"{position}:{index}" for index in range(size) if bits >> index & 1)
+
+
+class ScopedConsumer(Protocol):
+    """What a scope needs of a consumer; the last three return something to await if the consumer is an awaited one."""
+
+    def _record_(self) -> list[Any]:
+        """Note what is received from now on in the list that is returned."""
+        ...
+
+    def _end_record_(self, noted: list[Any]) -> list[Any]:
+        """Stop noting in a list that `record()` returned, and give what is in it as messages."""
+        ...
+
+    def negative_acknowledge(self, message: Any) -> Any:
+        """Have a message redelivered."""
+        ...
+
+    def acknowledge_many(self, messages: Iterable[Any]) -> Any:
+        """Acknowledge messages."""
+        ...
+
+    def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> Any:
+        """Send what was acknowledged."""
+        ...
+
+
+class ScopeCore:
+    """What the blocking and the awaited scope share: which messages they cover, and the calls at their end.
+
+    Args:
+        consumer: receives and acknowledges them.
+        messages: which; None for what it receives inside the block.
+        confirm: whether the cursor has to show them at the end.
+        timeout_ms: how long that may take, in milliseconds.
+    """
+
+    def __init__(
+        self, consumer: ScopedConsumer, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int
+    ) -> None:
+        self._consumer, self._confirm, self._timeout_ms = consumer, confirm, timeout_ms
+        self._given = None if messages is None else list(messages)
+        self._noted: list[Any] = []
+
+    def begin(self) -> Self | list[Any]:
+        """Enter the block; give what `as` binds."""
+        if self._given is not None:
+            return self._given
+        self._noted = self._consumer._record_()
+        return self
+
+    def finish(self, *, failed: bool) -> Iterator[Any]:
+        """Leave the block: make the calls one by one, and give what each returned before the next is made."""
+        consumer = self._consumer
+        messages = consumer._end_record_(self._noted) if self._given is None else self._given
+        if failed:
+            for message in messages:
+                yield consumer.negative_acknowledge(message)
+            return
+        yield consumer.acknowledge_many(messages)
+        yield consumer.flush_acks(confirm=self._confirm, timeout_ms=self._timeout_ms)
+
+
+class AckScope(ScopeCore):
+    """A block that acknowledges its messages at its end, and has them redelivered if it raises."""
+
+    def __enter__(self) -> Self | list[Any]:
+        return self.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for _returned in self.finish(failed=kind is not None):
+            pass
+
+
+class Acknowledging:
+    """How a `Consumer` acknowledges; it stands before the official class."""
+
+    __slots__ = ()
+    _acks: Acknowledger
+    _context: ClientContext
+    _inbox: list[Any]
+    _message_class: type[Message]
+    _own: Callable[[Any], Message]
+    _splits: bool
+
+    def acknowledge(self, message: Any) -> None:
+        """Acknowledge one message, all chunks of it, by the message or any id of it.
+
+        A message of a cluster that the client is not connected to any more is not acknowledged.
+
+        Args:
+            message: a received message, or an id: live, deserialized, parsed or rebuilt from numbers.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id does not say which one.
+            MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
+        """
+        if type(message) is self._message_class:
+            inbox = self._inbox
+            inbox.append(message)
+            acks = self._acks
+            if len(inbox) >= acks.limit:
+                acks.filled()
+            elif not acks.scheduled:
+                acks.schedule()
+        elif type(message) is MessageId and self._acks.collector.takes(message):
+            self._acks.put(self._acks.inbox.ids, message)
+        elif isinstance(message, InnerMessage | pulsar.Message):
+            if type(own := self._own(message)) is self._message_class:
+                self.acknowledge(own)
+        else:
+            self._acks.add_id(message)
+
+    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+        """Acknowledge several messages at once, each as `acknowledge()` would.
+
+        Args:
+            messages: received messages or ids, in any order.
+
+        Raises:
+            TopicRequired, MessageIdUnresolved: as `acknowledge()`; what came before it is acknowledged.
+        """
+        messages = list(messages)
+        if {*map(type, messages)} <= {self._message_class}:
+            self._acks.add_messages(messages)
+        else:
+            for message in messages:
+                self.acknowledge(message)
+
+    def acknowledge_cumulative(self, message: Any) -> None:
+        """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
+
+        A message of a cluster that the client is not connected to any more acknowledges nothing.
+
+        A chunked message of another producer that began before this one's last entry and ends after it is cut in two:
+        that is how the broker's cursor works, for every client. Acknowledge one by one where such producers share a
+        topic.
+
+        Raises:
+            pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
+        """
+        if self._splits:
+            if not isinstance(message, InnerMessage | pulsar.Message):
+                self._acks.collector.topic_of(as_message_id(message))
+            raise pulsar.CumulativeAcknowledgementNotAllowedError(
+                "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
+                "position up to which everything is acknowledged."
+            )
+        acks = self._acks
+        if type(message) is self._message_class:
+            acks.put(acks.inbox.positions, message)
+        elif type(message) is MessageId and acks.collector.takes(message):
+            acks.put(acks.inbox.position_ids, message)
+        elif isinstance(message, InnerMessage | pulsar.Message):
+            if type(own := self._own(message)) is self._message_class:
+                acks.put(acks.inbox.positions, own)
+        else:
+            acks.add_cumulative(message)
+
+    def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
+        """Send what was acknowledged now, and on demand prove that the broker has it.
+
+        Args:
+            confirm: return only when the subscription's cursor on the broker shows every acknowledged message; on a
+                non-persistent topic, which has no cursor, when they were sent.
+            timeout_ms: how long that may take, in milliseconds; without `confirm` nothing is waited for.
+
+        Raises:
+            AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
+            AdminError: the admin API refused.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        self._context.callbacks.refuse("flush_acks")
+        flush_acks(self._context, self._acks, confirm=confirm, timeout_ms=timeout_ms)
+
+    def pending_acks(self) -> int:
+        """Count what was acknowledged and has not been sent: entries, and parts of batches."""
+        pending: int = self._acks.pending
+        return pending

@@ -13,21 +13,32 @@ acknowledged; `leave()` decides what is sent to the broker:
 
 The broker's cursor then has exactly what the application acknowledged, never more: an entry counts only when every
 message of it was, and a run ends at the first entry that was not, whatever that entry is.
+
+What a consumer received and has not acknowledged, for an acknowledgement timeout (pure).
+
+It is for Exclusive and Failover subscriptions, where one message that is not acknowledged in time has everything
+delivered again, and for all where a backoff makes that time longer with each redelivery. Mirrors Java's
+`UnAckedMessageTracker` and `UnAckedMessageRedeliveryTracker`.
+
+What was acknowledged and may be delivered again, because the acknowledgement was lost with a connection (pure).
+
+A broker that has not got an acknowledgement delivers its message again on the next connection. The consumer knows
+better: it drops such a message, whose acknowledgement is sent again; see `cursor.py`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from .leaving import NOTHING, Leaving, before
+from .leaving import NOTHING, Leaving, before, whole_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .leaving import Entry, Singles
 
-__all__ = ["AckTracker"]
 
 _MAX_PARTIAL = 10_000
 """How many batches are remembered of which some messages were acknowledged; another consumer may have the others."""
@@ -343,3 +354,127 @@ class AckTracker:
         self._partial.pop(entry, None)
         for kept in (self._changed, self._resting, self._settled):
             kept.discard(entry)
+
+
+T = TypeVar("T")
+
+
+class Unacked(Generic[T]):
+    """The messages of one consumer. Each step is one operation on a dictionary, so that it needs no lock."""
+
+    def __init__(self) -> None:
+        self._received: dict[tuple[str, Entry], dict[int, tuple[float, T]]] = {}
+
+    def receive(self, topic: str, entry: Entry, index: int, due: float, message: T) -> None:
+        """Note a message that the application gets, though it got it before.
+
+        Args:
+            topic: the full name of its topic or partition.
+            entry: its ledger and entry; of a chunked message those of the last chunk.
+            index: its place in its batch, -1 if it is in none.
+            due: when it is late.
+            message: what `late()` gives then.
+        """
+        self._received.setdefault((topic, entry), {})[index] = (due, message)
+
+    def acknowledge(self, topic: str, leaving: Leaving) -> None:
+        """Drop what leaves for the broker."""
+        for entry in leaving.whole:
+            self._received.pop((topic, entry), None)
+        if leaving.cumulative is not None:
+            for key in list(self._received):
+                if key[0] == topic and key[1] <= leaving.cumulative:
+                    self._received.pop(key, None)
+        for entry, _, bits in leaving.indexes:
+            places = self._received.get((topic, entry), {})
+            for index in list(places):
+                if index >= 0 and bits >> index & 1:
+                    places.pop(index, None)
+
+    def clear(self) -> None:
+        """Drop everything: it comes again."""
+        self._received.clear()
+
+    def soonest(self) -> float | None:
+        """Give when the next message is late; None if none is waited for."""
+        times = (due for places in list(self._received.values()) for due, _ in list(places.values()))
+        return min(times, default=None)
+
+    def drop(self, topic: str, entry: Entry) -> None:
+        """Drop all messages of an entry: they are redelivered anyway."""
+        self._received.pop((topic, entry), None)
+
+    def take_late(self, now: float) -> list[tuple[str, T]]:
+        """Take what is late out, a topic and one message of each entry: the others of its batch come with it."""
+        found = []
+        for key, places in list(self._received.items()):
+            late = [message for due, message in list(places.values()) if due <= now]
+            if late:
+                self._received.pop(key, None)
+                found.append((key[0], late[0]))
+        return found
+
+
+class Remembered:
+    """Acknowledged messages of one topic or partition.
+
+    Args:
+        since: when the oldest acknowledgement in question was sent, in seconds of any steady clock.
+        arrived: an entry that the broker surely knows as acknowledged; None if no such entry is known.
+    """
+
+    __slots__ = ("_is_reset", "_parts", "_upto", "_whole", "arrived", "since")
+
+    def __init__(self, since: float = -math.inf, arrived: Entry | None = None) -> None:
+        self.since, self.arrived = since, arrived
+        self._whole: set[Entry] = set()
+        self._parts: dict[Entry, int] = {}
+        self._upto: Entry | None = None
+        self._is_reset = False
+
+    def add(self, leaving: Leaving | Singles) -> None:
+        """Remember what was sent."""
+        if not isinstance(leaving, Leaving):
+            self._whole.update(leaving.entries)
+            return
+        self._whole.update(leaving.whole)
+        if leaving.cumulative is not None:
+            self._upto = max(leaving.cumulative, self._upto or leaving.cumulative)
+        for entry, _, bits in leaving.indexes:
+            self._parts[entry] = self._parts.get(entry, 0) | bits
+
+    def take_back(self, entry: Entry, index: int = -1, size: int = 0) -> None:
+        """Forget a message: it is to be delivered again.
+
+        Args:
+            entry: its entry.
+            index: its place in its batch; -1 if it is not in a batch.
+            size: number of messages in its batch; 0 if that is not known.
+        """
+        if self._upto is not None and entry <= self._upto:
+            self._upto = before(entry)
+        if entry in self._whole:
+            self._whole.discard(entry)
+            self._parts[entry] = whole_without(index, size)
+        elif entry in self._parts:
+            self._parts[entry] = self._parts[entry] & ~(1 << index) if index >= 0 else 0
+
+    def shows_reset(self, entry: Entry) -> bool:
+        """Whether the broker's cursor was moved back, now that a message of an entry is delivered.
+
+        An entry that the broker surely knows as acknowledged is delivered again only then, and everything after it is
+        to be delivered again.
+        """
+        self._is_reset = self._is_reset or entry == self.arrived
+        return self._is_reset
+
+    def has(self, entry: Entry, index: int = -1) -> bool:
+        """Whether a message was acknowledged.
+
+        Args:
+            entry: its entry.
+            index: its place in its batch; -1 if it is not in a batch.
+        """
+        if entry in self._whole or (self._upto is not None and entry <= self._upto):
+            return True
+        return index >= 0 and bool(self._parts.get(entry, 0) >> index & 1)

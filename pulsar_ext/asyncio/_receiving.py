@@ -31,10 +31,10 @@ from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message import Message, Received, handled_in
-from pulsar_ext.receive.loop import Receiving
 from pulsar_ext.receive.many import check_max_messages
 from pulsar_ext.receive.order import Part, Transition
-from pulsar_ext.receive.record import Records
+from pulsar_ext.receive.receiver import Receiving
+from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
 
 from ._executor import awaited

@@ -19,7 +19,7 @@ from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.router import HashingScheme
-from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
+from pulsar_ext.receive.many import OFFICIAL_POLICY
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
 from pulsar_ext.schema.choice import with_schema

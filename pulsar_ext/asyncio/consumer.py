@@ -16,7 +16,7 @@ from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
-from pulsar_ext.ack.scope import ScopeCore
+from pulsar_ext.ack.confirm import ScopeCore
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.process.actions import Redeliver
 from pulsar_ext.process.processing import Handling

@@ -14,8 +14,8 @@ import pulsar
 from pulsar_ext._native.core import IS_USED
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
-from pulsar_ext.ack.group_timer import AckGrouping
-from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.ack.acknowledger import Acknowledger
+from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import look_after
@@ -23,9 +23,9 @@ from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.foundation import ConsumerFoundation
+from pulsar_ext.receive.many import take_over_batches
+from pulsar_ext.receive.native import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
-from pulsar_ext.receive.prefetch import take_over_batches
 from pulsar_ext.receive.undecryptable import Flow, PermitWatch, goes_on, refuse_encrypted_chunks, unique_name
 from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch
 from pulsar_ext.redelivery.tracker import RedeliveryOptions, take_over_redelivery

@@ -22,7 +22,7 @@ from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.foundation import ReaderFoundation
+from pulsar_ext.receive.native import ReaderFoundation
 from pulsar_ext.receive.undecryptable import Flow, refuse_encrypted_chunks
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 from pulsar_ext.schema.key_value import KeyValueSchema

@@ -11,7 +11,7 @@ nothing from before the transition comes behind it, and nothing from behind it m
 
 Within an epoch the messages that one thread receives are numbered while they are acknowledged, so that what stands
 between two of them in a batch need not be asked for its id, which costs more than anything else about an
-acknowledgement; see `pulsar_ext.ack.inbox`. A number contains its epoch: one of an older epoch is known by itself.
+acknowledgement; see `pulsar_ext.ack.topics`. A number contains its epoch: one of an older epoch is known by itself.
 
 No clock, socket or thread is used here: threads are numbers, and the lock only makes each method one step.
 """

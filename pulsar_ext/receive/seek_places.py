@@ -15,7 +15,7 @@ from pulsar_ext._native.results import POLL_MILLIS, NotConnected, Timeout, coope
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.ids.topic_name import TopicName
 
-from .pending import PendingReceives
+from .source import PendingReceives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -26,7 +26,7 @@ from pulsar_ext.errors import AdminNotFound, InvalidUse, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
 
 from .order import Transition
-from .several import partitions_of_each
+from .seeks import partitions_of_each
 from .watch import Watch
 
 if TYPE_CHECKING:

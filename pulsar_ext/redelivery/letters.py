@@ -32,7 +32,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._native.schemas import LETTER_VERSION, PassingSchema, text_of, version_of
 from pulsar_ext._wire.batch_payload import Base64Key, bytes_of_base64
-from pulsar_ext.ack.acknowledging import Acknowledging
+from pulsar_ext.ack.confirm import Acknowledging
 from pulsar_ext.errors import AdminConflict, AdminError, AdminRequired, InvalidUse, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.ids.topic_name import TopicName

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ack.grouping import Acknowledger
+    from pulsar_ext.ack.acknowledger import Acknowledger
     from pulsar_ext.admin import InternalStats, PulsarAdmin, SubscriptionStats, TopicStats
     from pulsar_ext.chunks.leftovers import Leftovers
     from pulsar_ext.ids.position import Position

@@ -28,7 +28,7 @@ from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext._wire.message_id_data import has_first_chunk
-from pulsar_ext.ack.unacked import Unacked
+from pulsar_ext.ack.tracker import Unacked
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext._runtime.scheduler import ClientScheduler
-    from pulsar_ext.ack.grouping import Acknowledger
+    from pulsar_ext.ack.acknowledger import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
     from pulsar_ext.ids.position import Position
     from pulsar_ext.receive.compacted import CompactionFilter

@@ -19,7 +19,7 @@ from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
 from pulsar_ext.key_shared.hashing import KeyForms
 from pulsar_ext.key_shared.reader import refuse_missing_topic
 from pulsar_ext.message import message_class
-from pulsar_ext.receive.several import is_end, partitions_of_each, targets_by_topic
+from pulsar_ext.receive.seeks import is_end, partitions_of_each, targets_by_topic
 from pulsar_ext.schema.choice import schema_of
 
 from .part import PartReader, RangePartReader

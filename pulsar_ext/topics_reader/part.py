@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.key_shared.reader import RangeReader
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.arrivals import Arrivals
+from pulsar_ext.receive.source import Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

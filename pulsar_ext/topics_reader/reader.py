@@ -21,7 +21,7 @@ from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition
-from pulsar_ext.receive.several import target_of_each
+from pulsar_ext.receive.seeks import target_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,7 +21,8 @@ from pulsar_ext._native.fork import Refusing
 from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.receive import many, prefetch
+from pulsar_ext.receive import many
+from pulsar_ext.receive import many as prefetch
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from acked import TYPES, cursor_of, send_plain
 from chunked import drain, eventually, index_of
 
 import pulsar_ext as pulsar
-from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ids.position import Position
 
 BOTH_CLIENTS = True

@@ -8,7 +8,7 @@ from chunked import drain, eventually, payload
 from held_admin import HeldAdmin
 
 import pulsar_ext as pulsar
-from pulsar_ext.ack import cursor_monitor
+from pulsar_ext.ack import cursor
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.chunks import resolver
 
@@ -25,7 +25,7 @@ def admin(broker):
 @pytest.fixture
 def held(broker, monkeypatch):
     """The admin API that the client has; it is waited for as long as the test takes."""
-    monkeypatch.setattr(cursor_monitor, "_LOOK_DEADLINE_SECONDS", SECONDS)
+    monkeypatch.setattr(cursor, "_LOOK_DEADLINE_SECONDS", SECONDS)
     monkeypatch.setattr(resolver, "_HEADER_SECONDS", SECONDS)
     with HeldAdmin(broker.admin_url) as held:
         yield held

@@ -10,8 +10,8 @@ import pytest
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.connection_looks import ConnectionLooks
 from pulsar_ext._runtime.ending import OpenSenders
-from pulsar_ext.ack.group_timer import AckGrouping
-from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.ack.acknowledger import Acknowledger
+from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.message import Received, at_cluster, received
 from pulsar_ext.receive.order import ReceiveOrder, Transition
 

@@ -8,8 +8,8 @@ import pulsar
 import pytest
 
 from pulsar_ext._runtime.ending import OpenSenders
-from pulsar_ext.ack.arrival import ArrivalProof
-from pulsar_ext.ack.in_flight import SentAcks
+from pulsar_ext.ack.cursor import ArrivalProof
+from pulsar_ext.ack.delivery import SentAcks
 from pulsar_ext.ack.leaving import Leaving
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_ext.ack.cursor_monitor import is_closed_on_its_connection
+from pulsar_ext.ack.cursor import is_closed_on_its_connection
 
 _A, _A_LATER, _B, _C = ("h:1", "10:00"), ("h:1", "10:05"), ("h:2", "10:00"), ("h:3", "10:05")
 

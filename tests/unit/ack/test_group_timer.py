@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pulsar_ext.ack.group_timer import GroupTimer
+from pulsar_ext.ack.delivery import GroupTimer
 
 
 def test_groups_are_due_by_time_and_by_size():

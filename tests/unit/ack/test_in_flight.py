@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsar_ext.ack.in_flight import SentAcks
+from pulsar_ext.ack.delivery import SentAcks
 from pulsar_ext.ack.leaving import NOTHING, Leaving
 
 

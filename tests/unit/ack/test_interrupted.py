@@ -14,8 +14,8 @@ import pulsar_ext.ack
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.ending import OpenSenders
 from pulsar_ext._wire.message_id_data import decode
-from pulsar_ext.ack.group_timer import AckGrouping
-from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.ack.acknowledger import Acknowledger
+from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.message import received
 from pulsar_ext.receive.order import ReceiveOrder
 

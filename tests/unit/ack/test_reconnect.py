@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pulsar_ext.ack.reconnect import ConnectionWatch
+from pulsar_ext.ack.delivery import ConnectionWatch
 
 TICK = 0.04
 

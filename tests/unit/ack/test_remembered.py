@@ -8,11 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pulsar_ext.ack.in_flight import SentAcks
+from pulsar_ext.ack.delivery import SentAcks
 from pulsar_ext.ack.leaving import Leaving, Singles
-from pulsar_ext.ack.remembered import Remembered
-from pulsar_ext.ack.topic_acks import TopicAcks
-from pulsar_ext.ack.tracker import AckTracker
+from pulsar_ext.ack.topics import TopicAcks
+from pulsar_ext.ack.tracker import AckTracker, Remembered
 
 SIZES = {(5, 0): 0, (5, 1): 3, (5, 2): 0, (5, 3): 2, (5, 4): 0, (6, 0): 3, (6, 1): 0}
 MESSAGES = [(entry, place) for entry, size in SIZES.items() for place in (range(size) if size else [-1])]

@@ -9,11 +9,10 @@ import pulsar
 import pytest
 
 from pulsar_ext._runtime.ending import OpenSenders
-from pulsar_ext.ack.arrival import ArrivalProof
+from pulsar_ext.ack.cursor import ArrivalProof, SendingAgain
+from pulsar_ext.ack.delivery import ConnectionWatch
 from pulsar_ext.ack.leaving import Leaving
-from pulsar_ext.ack.reconnect import ConnectionWatch
-from pulsar_ext.ack.sending_again import SendingAgain
-from pulsar_ext.ack.topic_acks import TopicAcks
+from pulsar_ext.ack.topics import TopicAcks
 from pulsar_ext.ack.tracker import AckTracker
 
 TOPIC = "persistent://public/default/t"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.ack.leaving import Leaving
-from pulsar_ext.ack.unacked import Unacked
+from pulsar_ext.ack.tracker import Unacked
 
 TOPIC, OTHER = "persistent://a/b/c", "persistent://a/b/d"
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pulsar_ext._native import core
 from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages
 from pulsar_ext._wire.protobuf import varint
-from pulsar_ext.ack.id_bytes import gather
-from pulsar_ext.ack.inbox import entry_of
+from pulsar_ext.ack.ids import gather
+from pulsar_ext.ack.topics import entry_of
 from pulsar_ext.errors import NotOpen
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.message import Message, Received, received

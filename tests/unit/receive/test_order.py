@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import ScreenedSource
-from pulsar_ext.receive.interrupted import Interrupted
+from pulsar_ext.receive.many import Prefetch
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
-from pulsar_ext.receive.prefetch import Prefetch
+from pulsar_ext.receive.receiver import Interrupted
 
 MINE, OTHERS = 1, 2
 

@@ -22,8 +22,8 @@ MODULES = sorted(
 ON_A_THREAD = {
     "_runtime/scheduler.py Scheduler._await_work",
     "_runtime/scheduler.py Scheduler._do_work",
-    "ack/cursor_monitor.py CursorMonitor.tick",
-    "ack/cursor_monitor.py CursorMonitor._look_at_sessions",
+    "ack/cursor.py CursorMonitor.tick",
+    "ack/cursor.py CursorMonitor._look_at_sessions",
 }
 """Loops that only a scheduler's thread runs, where no handler of a signal does."""
 HARMLESS = ("contextlib.suppress(", "suppress(")

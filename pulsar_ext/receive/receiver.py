@@ -2,7 +2,11 @@
 
 The official `receive()` hands a request to the C++ client and waits for the answer; a Ctrl-C abandons the request,
 and the message that answers it later vanishes. Here the wait is native and short, and its result goes straight into
-the message: nothing is ever on its way when Python looks for signals.
+the message: nothing is ever on its way when Python looks for signals. What a thread had received of a list when a
+Ctrl-C ended its call is kept for its next one.
+
+A pause leaves messages where they are, and receives wait as if none came: nobody takes messages out of the receiver
+queue, and the broker sends no more than it has room for. Mirrors `pause()` and `resume()` of Java's `Consumer`.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import re
 import time
-from typing import TYPE_CHECKING, Any, Generic, Self
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 import pulsar
 
@@ -20,26 +26,188 @@ from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout, cooperative
+from pulsar_ext._runtime.condition import Condition
+from pulsar_ext._runtime.statistics import consumer_stats
+from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import at_cluster
 from pulsar_ext.schema.typed import T
 
-from .moving import Moving
-from .order import OutdatedError, Part, ReceiveOrder, Transition, refuse_unless
-from .pending import PendingReceives
+from .order import NOTHING, OutdatedError, Part, ReceiveOrder, Transition, refuse_unless
+from .seeks import Moving
+from .source import PendingReceives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.locks import OwnedLock
+    from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext._runtime.statistics import ConsumerStats
     from pulsar_ext.message import Message
 
     from .order import Foundation
     from .source import Source
     from .undecryptable import Flow
 
-__all__ = ["Receiving"]
+
+_LOOK_SECONDS = 0.005
+LEAVING_SECONDS = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}
+"""How many seconds those who wait for a batch are waited for: by default they do for 100 ms. An unsubscription forgets
+who is left then; a close answers whoever surely waits."""
+
+
+class Interrupted(Part):
+    """What a thread had received when a Ctrl-C ended its call; its next call begins with it."""
+
+    __slots__ = ("_has_ended", "_is_leaving", "ahead", "batches", "many")
+
+    def __init__(self) -> None:
+        self.many: dict[int, list[Message]] = {}
+        """Of `receive_many()`, by thread."""
+        self.batches: dict[int, list[Any]] = {}
+        """Of `batch_receive()`, as C++ messages, by thread."""
+        self.ahead: Iterator[Any] = NOTHING
+        """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
+        self._is_leaving = self._has_ended = False
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether no thread may begin to wait for a batch."""
+        return self._is_leaving or self._has_ended
+
+    def bar(self) -> None:
+        """Let no thread begin to wait for a batch any more."""
+        self._has_ended = True
+
+    def before(self, transition: Transition, /) -> None:
+        """Let threads that wait for a batch come back: the C++ consumer may forget them."""
+        if transition in LEAVING_SECONDS:
+            self._is_leaving = True
+            self.await_others(time.monotonic() + LEAVING_SECONDS[transition])
+
+    def after(self, _: Transition, /) -> None:
+        """Drop it: it comes again, or nothing is handed out any more."""
+        self._is_leaving = False
+        self.many.clear()
+        self.batches.clear()
+
+    def abandon(self, _: Transition, /) -> None:
+        """Let threads wait again."""
+        self._is_leaving = False
+
+    def await_others(self, deadline: float) -> bool:
+        """Wait for other threads that wait for a batch, until `deadline`; tell whether all of them have come back."""
+        thread = get_ident()
+        while any(one != thread and not batch for one, batch in list(self.batches.items())):
+            if time.monotonic() >= deadline:
+                return False
+            threads.sleep(_LOOK_SECONDS)
+        return True
+
+    def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
+        """Keep what is ahead for those who receive batches."""
+        self.ahead = ahead
+
+
+class Pause(Part):
+    """Where the receives of one consumer wait while its order is paused.
+
+    Args:
+        order: of the consumer's messages, which knows whether it is paused.
+        gate: what the C++ consumer is asked through.
+        listens: whether that has a listener; the gate must not be asked what is refused without one.
+    """
+
+    __slots__ = ("_changed", "_gate", "_listens", "_order")
+
+    def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
+        self._order, self._gate, self._listens = order, gate, listens
+        self._changed: Condition | None = None
+        """Made by the first pause, for few consumers are ever paused. Where two threads make it at once, who waits on
+        one of them looks again by itself."""
+
+    def begin(self, inner: Any) -> None:
+        """Hand out nothing from now on, nor have a listener of the C++ consumer called."""
+        if self._changed is None:
+            self._changed = Condition()
+        self._order.pause()
+        if self._listens:
+            self._gate.ask(inner.pause_message_listener)
+
+    def end(self, inner: Any) -> None:
+        """Hand out again."""
+        self._order.resume()
+        changed = self._changed
+        if changed is not None:
+            with changed:
+                changed.notify_all()
+        if self._listens and not self._order.is_silent:
+            self._gate.ask(inner.resume_message_listener)
+
+    def silence(self, inner: Any) -> None:
+        """Have the listener not called from now on, whether receives wait or not."""
+        self._gate.ask(inner.pause_message_listener)
+        self._order.is_silent = True
+
+    def unsilence(self, inner: Any) -> None:
+        """Have it called again, unless receives wait."""
+        self._order.is_silent = False
+        if not (self._order.is_paused and self._listens):
+            self._gate.ask(inner.resume_message_listener)
+
+    def wait(self, millis: int = POLL_MILLIS) -> None:
+        """Wait until it is over, for so many milliseconds at most.
+
+        Raises:
+            pulsar.Timeout: it is not.
+        """
+        changed = self._changed
+        if changed is not None:
+            with changed:
+                if self._order.is_paused:
+                    changed.wait(millis / 1000)
+        if self._order.is_paused:
+            raise Timeout("Pulsar error: TimeOut")
+
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Pause the listener of another C++ consumer as well."""
+        del ahead
+        if self._order.is_silent or (self._order.is_paused and self._listens):
+            self._gate.ask(inner.pause_message_listener)
+
+
+class Measured(Moving):
+    """What a consumer says of itself, and the broker of it."""
+
+    def subscribed_to(self) -> str:
+        """Give what was subscribed to: a topic's full name, several joined by commas, or the text of a pattern.
+
+        Where there are several topics, `topic()` is the official client's: a name of its own for each consumer.
+        """
+        topics = self._topics
+        if isinstance(topics, re.Pattern):
+            return str(topics.pattern)
+        return ",".join(str(TopicName.parse(one)) for one in ([topics] if isinstance(topics, str) else topics))
+
+    def stats(self) -> ConsumerStats:
+        """Give statistics of this consumer, which the admin API is asked for; mirrors Java's `Consumer.getStats`.
+
+        Raises:
+            AdminError: the admin API refused, or did not answer.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        self._context.callbacks.refuse("stats")
+        self._refuse_closed()
+        admin, consumer = self._context.admin_api(), cast("Any", self)
+        return consumer_stats(
+            [(topic, admin.stats(topic)) for topic in self._topics_read()],
+            consumer.subscription_name(),
+            consumer.consumer_name(),
+            is_connected=consumer.is_connected(),
+            pending_acks=consumer.pending_acks(),
+        )
+
 
 _log = logging.getLogger("pulsar_ext")
 

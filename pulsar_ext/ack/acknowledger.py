@@ -1,9 +1,12 @@
-"""A consumer's acknowledgements: collected, grouped, handed over, and kept until they have surely arrived.
+"""A consumer's acknowledgements: taken from the application, grouped, sent, and kept until they have surely arrived.
 
-`acknowledge()` puts the C++ message into a list and returns. What of it leaves, and in which form, is decided in
+`acknowledge()` puts the message into a list and returns. What of it is sent, and in which form, is decided in
 `tracker.py`, a group at a time: by the caller that fills the group, by the scheduler's thread when it has waited
-long enough, or by `flush()`. While there is no connection everything stays here; what was handed over shortly before
-the connection was lost is handed over again. Mirrors Java's `PersistentAcknowledgmentsGroupingTracker`.
+long enough, or by `flush()`. While there is no connection everything stays here; what was sent shortly before the
+connection was lost is sent again. Mirrors Java's `PersistentAcknowledgmentsGroupingTracker`.
+
+While the connection may be another one than that on which the messages before came, what was acknowledged since may be
+in the receiver queue a second time, and is dropped; Java's `isDuplicate` forgets what was sent.
 """
 
 from __future__ import annotations
@@ -12,38 +15,226 @@ import contextlib
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.fork import closed_error
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.connection_looks import LOOK_SECONDS
 from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Transition
+from pulsar_ext.receive.order import Part, Transition
 
-from .arrival import ArrivalProof
-from .collector import AckCollector
-from .cursor_monitor import CursorMonitor
-from .group_timer import AT_HAND, AT_HANDS, GroupTimer
-from .intake import AckIntake
-from .reconnect import ConnectionWatch, is_same_connection
-from .redelivered import Redelivered
-from .sending_again import SendingAgain
+from .cursor import ArrivalProof, CursorMonitor, SendingAgain
+from .delivery import AT_HAND, AT_HANDS, ConnectionWatch, GroupTimer, is_same_connection
+from .topics import AckCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
 
-    from .group_timer import AckGrouping
-    from .topic_acks import TopicAcks
+    from .delivery import AckGrouping
+    from .leaving import Entry
+    from .topics import TopicAcks
 
-__all__ = ["Acknowledger"]
+
+_AHEAD: Final = 400
+"""So many may be fetched out of the receiver queue ahead of the application."""
+
+
+class Redelivered:
+    """Of one consumer; its acknowledgements' lock is held.
+
+    Args:
+        order: of the consumer's messages.
+        collector: of its acknowledgements.
+        queue_size: number of messages that its receiver queue holds, of each topic and partition.
+    """
+
+    __slots__ = ("_collector", "_count", "_order", "_passed", "_queue_size", "_read")
+
+    def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int) -> None:
+        self._order, self._collector, self._queue_size = order, collector, queue_size
+        self._passed: set[int] = set()
+        """By identity, the messages that were delivered since that was expected last: no other copy of them comes."""
+        self._read = 0
+        """Number of messages in the inbox that were found to be such."""
+        self._count = 0
+        """Number of messages that were delivered in a row since then, none of them dropped."""
+
+    def expect(self, since: float) -> None:
+        """Drop what is delivered again from now on, until what the queue has now has surely been taken.
+
+        Args:
+            since: when the oldest acknowledgement was sent that may be lost, in seconds of `time.monotonic()`.
+        """
+        self._passed.clear()
+        self._count = 0
+        self._collector.remember(since)
+        self._order.doubt()
+
+    @property
+    def needs_inbox(self) -> bool:
+        """Whether something in the inbox may be delivered again, so that it has to be read first."""
+        inbox, passed = self._collector.inbox, self._passed
+        if inbox.has_more_than_messages:
+            return True
+        messages = inbox.messages
+        if self._read > len(messages):
+            self._read = 0
+        for at in range(self._read, len(messages)):
+            if id(messages[at].inner) not in passed:
+                self._read = 0
+                return True
+            self._read = at + 1
+        return False
+
+    def drops(self, inner: Any) -> bool:
+        """Whether a C++ message that is about to be delivered to the application was acknowledged."""
+        if self._collector.came_again(inner):
+            self._count = 0
+            return True
+        self._passed.add(id(inner))
+        self._count += 1
+        if self._count > self._most:
+            self._passed.clear()
+            self._collector.remember_no_more()
+            self._order.trust()
+        return False
+
+    @property
+    def _most(self) -> int:
+        """Number of messages in a row, none of them dropped, after which no other is expected."""
+        return (self._queue_size + _AHEAD) * max(self._collector.number_of_topics, 1)
+
+
+class AckIntake(Part, ABC):
+    """Takes acknowledgements, and takes them back; what becomes of them is the subclass's.
+
+    Args:
+        collector: keeps them.
+        grouping: how they are grouped.
+    """
+
+    def __init__(self, collector: AckCollector, grouping: AckGrouping) -> None:
+        self.collector, self._grouping = collector, grouping
+        self.inbox = collector.inbox
+        self.limit = grouping.limit
+        self.scheduled = False
+        self.closed = False
+        self.lock = OwnedLock()
+
+    def refuse(self) -> None:
+        """Take nothing any more: every acknowledgement raises `AlreadyClosed`."""
+        self.closed = True
+        self.limit = 0
+
+    def refuse_closed(self) -> None:
+        """Refuse what is done behind the end.
+
+        Raises:
+            pulsar.AlreadyClosed: the consumer or its client is closed.
+        """
+        if self.closed:
+            raise closed_error("Consumer")
+
+    @abstractmethod
+    def schedule(self) -> None:
+        """Have the scheduler look after what was put into the inbox."""
+
+    @abstractmethod
+    def filled(self) -> None:
+        """Read what is in the inbox, and let the group leave if it has become large enough."""
+
+    @abstractmethod
+    def _absorb(self) -> None:
+        """Read what is in the inbox; the lock is held."""
+
+    def add_messages(self, messages: list[Message]) -> None:
+        """Acknowledge messages."""
+        self.put(self.inbox.messages, *messages)
+
+    def put(self, kept: list[Any], *acknowledged: Message | MessageId) -> None:
+        """Put something into a list of the inbox."""
+        kept.extend(acknowledged)
+        if len(kept) >= self.limit:
+            self.filled()
+        elif not self.scheduled:
+            self.schedule()
+
+    def add_id(self, message_id: Any) -> None:
+        """Acknowledge by an id of any kind.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id does not say which one.
+            MessageIdUnresolved: it cannot be found out what the id stands for; nothing is acknowledged.
+        """
+        add = self.collector.find(message_id, self.lock)
+        with self.lock:
+            add()
+        self._added()
+
+    def era_of(self, topic: str, partition: int) -> int:
+        """Give a number that changes as the cursor of a topic, or of a partition, is moved."""
+        with self.lock:
+            return self.collector.by_topic.of(topic, partition).tracker.era
+
+    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry], era: int) -> None:
+        """Acknowledge entries, and nothing else of the messages that they are parts of, unless the era is another."""
+        with self.lock:
+            tracker = self.collector.by_topic.of(topic, partition).tracker
+            if tracker.era != era:
+                return
+            for entry in entries:
+                tracker.add_whole(entry)
+        self._added()
+
+    def add_cumulative(self, message_id: Any) -> None:
+        """Acknowledge everything up to an id; raises as `add_id()`."""
+        add = self.collector.find_position(message_id, self.lock)
+        with self.lock:
+            self._absorb()
+            add()
+        self._added()
+
+    def take_back(self, message_id: MessageId) -> None:
+        """Forget an acknowledgement: the message is to be delivered again."""
+        with self.lock:
+            self._absorb()
+            self.collector.take_back(message_id, time.monotonic())
+
+    @property
+    def pending(self) -> int:
+        """How many acknowledgements have not been handed over, entries and parts of batches."""
+        with self.lock:
+            self._absorb()
+            return self.collector.pending
+
+    def is_duplicate(self, inner: Any) -> bool:
+        """Whether a C++ message was acknowledged already."""
+        with self.lock:
+            self._absorb()
+            return self.collector.is_duplicate(inner)
+
+    def _added(self) -> None:
+        with self.lock:
+            pending = self.collector.pending
+        if pending >= self._grouping.max_size or self.closed:  # by the handler of a signal: then that raises
+            self.collector.count = pending
+            self.filled()
+        elif not self.scheduled:
+            self.schedule()
+
 
 _log = logging.getLogger("pulsar_ext.acks")
 

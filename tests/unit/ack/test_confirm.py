@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pulsar_ext.ack.scope import AckScope
+from pulsar_ext.ack.confirm import AckScope
 from pulsar_ext.asyncio import AckScope as AwaitedScope
-from pulsar_ext.receive.record import Records
+from pulsar_ext.receive.source import Records
 
 
 class Consumer:

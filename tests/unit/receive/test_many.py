@@ -11,8 +11,8 @@ from itertools import cycle, islice, pairwise
 import pulsar
 import pytest
 
-from pulsar_ext.receive import prefetch as ahead_module
-from pulsar_ext.receive.prefetch import Prefetch, take_over_batches
+from pulsar_ext.receive import many as ahead_module
+from pulsar_ext.receive.many import Prefetch, take_over_batches
 from pulsar_ext.receive.source import NativeSource
 
 ARGUMENTS = {
@@ -95,7 +95,7 @@ def _take_all(ahead, turns):
 
 @contextmanager
 def _ctrl_c(at):
-    """Interrupt the code of `prefetch.py` at the n-th place where Python looks for signals; give how many it passed."""
+    """Interrupt the code of `many.py` at the n-th place where Python looks for signals; give how many it passed."""
     passed, looks = [0], {}
 
     def on_opcode(frame, event, _):

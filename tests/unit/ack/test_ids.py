@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
-from pulsar_ext.ack.id_bytes import gather, gather_numbered, singles
+from pulsar_ext.ack.ids import gather, gather_numbered, singles
 from pulsar_ext.errors import InvalidMessageId
 
 _ids = st.builds(

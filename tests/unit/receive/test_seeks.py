@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsar_ext as pulsar
-from pulsar_ext.receive.several import matching, target_of_each, targets_by_topic
+from pulsar_ext.receive.seeks import matching, target_of_each, targets_by_topic
 
 EARLIEST, LATEST = pulsar.MessageId.earliest, pulsar.MessageId.latest
 A, B = "persistent://public/default/a", "persistent://public/default/b"

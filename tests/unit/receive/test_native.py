@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from pulsar_ext._native.answer import Answer
-from pulsar_ext.receive.unsubscription import Unsubscription
+from pulsar_ext.receive.native import Unsubscription
 
 
 def interrupted(unsubscription, *, begins):

@@ -1,4 +1,4 @@
-"""Opening a C++ consumer or reader in the place of another one, for the same consumer or reader of ours."""
+"""Opening a C++ consumer or reader in the place of another one, and unsubscribing from one or several topics."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.answer import answered_within
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.signatures import default_arguments
@@ -22,12 +23,12 @@ from .order import NOTHING
 from .seek_places import NOT_THERE, PROBE, Head, first_at, first_by_time, position_of, read_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
 
-__all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
 _SENT_SECONDS = 0.1
 """How long the broker may take until it knows that it has sent everything to a consumer that was closed. If another one
@@ -345,3 +346,47 @@ class ReaderFoundation(_Foundation):
         if self._next is None:
             self._next = self._open(start_message_id=self._start)
         return self._handle._stand_on_(self._next), NOTHING
+
+
+def is_of_several(topics: Any, partitions_of: Callable[[str], list[str]]) -> bool:
+    """Whether the C++ consumer of what was subscribed to is one of several topics or partitions.
+
+    Args:
+        topics: what was subscribed to.
+        partitions_of: gives the names of a topic's partitions; of a topic without partitions its own.
+    """
+    if not isinstance(topics, str):
+        return True
+    return not TopicName.parse(topics).is_partition and any(
+        TopicName.parse(one).is_partition for one in partitions_of(topics)
+    )
+
+
+class Unsubscription:
+    """What a consumer asked the broker for last, when it unsubscribed; the broker may have done it all the same."""
+
+    __slots__ = ("_answer", "_begun")
+
+    def __init__(self) -> None:
+        self._answer: Answer | None = None
+        self._begun: Sequence[int] = ()
+
+    def noted(self, begin: Callable[[Answer, list[int]], object]) -> Callable[[Answer], object]:
+        """Give what begins it, and notes its answer.
+
+        Args:
+            begin: is called with the answer, and with a list that gets an item together with the beginning.
+        """
+        return partial(self._begin, begin)
+
+    def _begin(self, begin: Callable[[Answer, list[int]], object], answer: Answer) -> None:
+        begun: list[int] = []
+        self._answer, self._begun = answer, begun  # first: a Ctrl-C may come behind the next line
+        begin(answer, begun)
+
+    def is_done(self, seconds: float) -> bool:
+        """Whether an earlier one has been carried out; its answer is waited for, if a Ctrl-C let it begin."""
+        answer = self._answer
+        if answer is None or not self._begun or not answered_within(seconds, lambda: answer.result is None):
+            return False
+        return bool(answer.result == pulsar.Result.Ok)
