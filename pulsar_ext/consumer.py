@@ -21,8 +21,7 @@ from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
 from .ack.confirm import AckScope
 from .chunks.resolver import as_message_id
-from .ids.message_id import MessageId, from_inner
-from .ids.origin import Origin
+from .ids.message_id import MessageId, Origin, from_inner
 from .message import Message
 from .process.processing import Processing
 from .receive.filter import ScreenedSource, Sieve

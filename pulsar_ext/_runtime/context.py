@@ -1,36 +1,126 @@
-"""What a client shares with its parts, so that none of them needs the client itself."""
+"""What a client shares with its parts, so that none of them needs the client itself.
+
+With it the broker's version, as far as acknowledgements depend on it, and recent answers of the broker: many consumers
+of a client ask for the same topics.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
+
+import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
-from pulsar_ext.errors import AdminRequired, AdminUnauthorized, AdminUnavailable
+from pulsar_ext.errors import AdminRequired, AdminUnauthorized, AdminUnavailable, PulsarExtError
 
-from .broker_version import BrokerVersion
 from .callbacks import CallbackGuard
 from .cluster import ClusterWatch
-from .connection_looks import ConnectionLooks
 from .ending import OpenSenders
-from .recent import RecentAnswers
-from .scheduler import ClientScheduler, OutcomeScheduler
+from .scheduler import ClientScheduler, ConnectionLooks, OutcomeScheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pulsar
+    from collections.abc import Callable, Hashable
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["ClientContext", "Happening", "MessageOpener"]
+
+_ASK_AGAIN_SECONDS: Final = 60.0
+"""Interval between questions while the admin API does not answer."""
+_PASSES_OVER: Final = 4
+"""First major version that passes over acknowledgements of unknown ledgers on every type of subscription."""
+
+
+class BrokerVersion:
+    """The version of the broker that a client is connected to; it is asked for in the background.
+
+    Args:
+        ask: asks the admin API for the version.
+        run: calls a function on another thread.
+    """
+
+    def __init__(self, ask: Callable[[], str], run: Callable[[Callable[[], object]], object]) -> None:
+        self._ask, self._run = ask, run
+        self._due, self._passes_over = -math.inf, False
+
+    def forget(self) -> None:
+        """Ask again: the client is connected to another cluster."""
+        self._due, self._passes_over = -math.inf, False
+
+    @property
+    def passes_over_unknown(self) -> bool:
+        """If the broker is known to pass over acknowledgements of a ledger that cannot exist.
+
+        Brokers before 4.0 close the connection of a Shared or Key_Shared consumer that sends one, and what it
+        acknowledged with it is lost.
+        """
+        self.learn()
+        return self._passes_over
+
+    def learn(self) -> None:
+        """Ask in the background, unless it is known or was asked within a minute."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _ASK_AGAIN_SECONDS
+            self._run(self._learn)
+
+    def _learn(self) -> None:
+        try:
+            self._passes_over = passes_over_unknown(self._ask())
+        except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the client is closed
+            return
+        self._due = math.inf
+
+
+def passes_over_unknown(version: str) -> bool:
+    """Return if a broker of a version such as `4.2.4` passes over acknowledgements of unknown ledgers."""
+    major = version.partition(".")[0]
+    return major.isdecimal() and int(major) >= _PASSES_OVER
+
+
+T = TypeVar("T")
+_SECONDS: Final = 0.5
+
+
+class _Known(NamedTuple):
+    asked: float
+    answer: Any
+
+
+class RecentAnswers:
+    """The answers of the last half second; used by one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, _Known] = {}
+        """The oldest first."""
+
+    def forget(self) -> None:
+        """Drop every answer: another cluster is asked from now on."""
+        self._known.clear()
+
+    def ask(self, question: Hashable, ask: Callable[[], T]) -> T:
+        """Give an answer.
+
+        Args:
+            question: names it.
+            ask: asks it anew; what it raises is no answer.
+        """
+        now = time.monotonic()
+        while self._known and next(iter(self._known.values())).asked + _SECONDS <= now:
+            del self._known[next(iter(self._known))]
+        known = self._known.get(question)
+        if known is None:
+            known = self._known[question] = _Known(time.monotonic(), ask())
+        answer: T = known.answer
+        return answer
+
 
 Happening = Literal["dead letter", "closed hole"]
 """What a consumer does by itself, and nobody hears of otherwise."""

@@ -4,6 +4,10 @@
 runs on it. Each client has three `ClientScheduler`: one for its acknowledgements; one for what may take long, because
 it asks the broker, so that no answer holds up acknowledgements or batches; and an `OutcomeScheduler` for callbacks. One
 that may fail over to another cluster has a fourth for that.
+
+`ConnectionLooks` checks the connections of many consumers at once, while nothing else is due for them. The C++ client
+does not report a lost connection and a new one, so it has to be checked several times a second. A tick of the scheduler
+for each check of each consumer would keep a processor busy with a thousand of them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import time
 import weakref
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakSet
 
 import pulsar
 
@@ -27,7 +32,6 @@ from .condition import Condition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ClientScheduler", "Closable", "OutcomeScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
 
 _RETRY_SECONDS = 1.0
 _SPARE = 100
@@ -245,3 +249,53 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+LOOK_SECONDS: Final = 0.04
+"""How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
+_AT_ONCE: Final = 100
+"""So many looks take no time that counts."""
+
+
+class LookedAt(Closable, Protocol):
+    """Whose connection is looked at."""
+
+    def is_as_before(self, now: float) -> bool:
+        """Look at the connection at a monotonic time in seconds; tell whether nothing has happened to it."""
+        ...
+
+
+class ConnectionLooks:
+    """Looks at what has nothing else to do until its next tick; used on the scheduler's thread.
+
+    Args:
+        scheduler: calls this, and the tick of whatever is not as before.
+    """
+
+    def __init__(self, scheduler: ClientScheduler) -> None:
+        self._scheduler = scheduler
+        self._each: WeakSet[LookedAt] = WeakSet()
+
+    def begin(self, one: LookedAt) -> None:
+        """Look at it from now on."""
+        if one not in self._each:
+            self._each.add(one)
+            self._scheduler.watch(self, LOOK_SECONDS)
+
+    def end(self, one: LookedAt) -> None:
+        """Look at it no more."""
+        self._each.discard(one)
+
+    def tick(self, now: float) -> float | None:
+        """Look at all; the scheduler's call."""
+        for number, one in enumerate(list(self._each)):
+            if not number % _AT_ONCE:
+                now = time.monotonic()
+            if not one.is_as_before(now):
+                self._each.discard(one)
+                self._scheduler.watch(one)
+        return LOOK_SECONDS if self._each else None
+
+    def close(self) -> None:
+        """Look at nothing any more: the client is closing."""
+        self._each.clear()

@@ -25,8 +25,8 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed_error
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._runtime.condition import refuse_interrupting
-from pulsar_ext._runtime.connection_looks import LOOK_SECONDS
 from pulsar_ext._runtime.lazy import lazy
+from pulsar_ext._runtime.scheduler import LOOK_SECONDS
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
 

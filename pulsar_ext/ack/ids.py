@@ -15,8 +15,7 @@ from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.errors import AdminError, InvalidMessageId, InvalidUse, MessageIdUnresolved
-from pulsar_ext.ids.message_id import ChunkMessageId
-from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.message_id import ChunkMessageId, Origin
 from pulsar_ext.ids.position import Position
 
 from .leaving import Singles

@@ -84,7 +84,7 @@ class NativeSender:
     def flush(self, inner: Any) -> None:
         """Have the C++ client send what it holds now: fill its group with ids of a ledger that cannot be.
 
-        The broker has to pass over these; see `pulsar_ext._runtime.broker_version`.
+        The broker has to pass over these; see `pulsar_ext._runtime.context`.
         """
         if not self._fillers:
             self._fillers = list(self._ids_of([(-1, number) for number in range(_GROUP)], {}))

@@ -30,7 +30,7 @@ from pulsar_ext._native.core import runs, serialized_ids
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.resolver import as_message_id, entry_topic
-from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.message_id import Origin
 from pulsar_ext.ids.topic_name import TopicName
 
 from .delivery import SentAcks

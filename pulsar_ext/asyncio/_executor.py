@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pulsar
 
-from pulsar_ext._runtime.cancellation import CancellableCall
+from pulsar_ext._runtime.ending import CancellableCall
 
 from .errors import raise_for, translating
 

@@ -29,8 +29,7 @@ from pulsar_ext.errors import (
     MessageIdUnresolved,
     TopicRequired,
 )
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
-from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin, from_inner
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 

@@ -1,16 +1,63 @@
-"""Message ids as text, as Java's and the official client's `toString()` and `str()` write them, and counts (pure)."""
+"""Message ids as text, as Java's and the official client's `toString()` and `str()` write them, in Java's order (pure).
+
+Java orders ids by ledger, entry, partition and batch index. Counts of things are written here too.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from pulsar_ext._native.messages import inner_id_of
 from pulsar_ext.errors import InvalidMessageId
 
-if TYPE_CHECKING:
-    from .order import OrderKey
+OrderKey = tuple[int, int, int, int]
+"""Ledger, entry, partition and batch index."""
 
-__all__ = ["counted", "read_text", "text_of"]
+
+class JavaOrder:
+    """What compares by `order_key()`: with its like, and with ids of the official client and of C++."""
+
+    __slots__ = ()
+
+    def order_key(self) -> OrderKey:
+        """Give ledger, entry, partition and batch index."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() == key
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() < key
+
+    def __le__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() <= key
+
+    def __gt__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() > key
+
+    def __ge__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() >= key
+
+    def __hash__(self) -> int:
+        return hash(self.order_key())
+
+
+def order_key_of(other: object) -> OrderKey | None:
+    """Give the key of any id; None of what is not an id."""
+    if isinstance(other, JavaOrder):
+        return other.order_key()
+    inner = inner_id_of(other)
+    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
+
 
 _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
 _OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)

@@ -13,8 +13,8 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse, MissingExtra
 
 with MissingExtra.named("otel", "pulsar_ext.otel"):
-    from .consuming import processing
     from .instrumenting import instrument_context
+    from .interceptors import processing
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

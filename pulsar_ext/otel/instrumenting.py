@@ -10,10 +10,8 @@ from opentelemetry.trace import get_tracer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 
-from .consuming import ConsumerTelemetry, ReaderTelemetry
-from .gauges import observe
-from .instruments import Instruments
-from .producing import ProducerTelemetry
+from .instruments import Instruments, observe
+from .interceptors import ConsumerTelemetry, ProducerTelemetry, ReaderTelemetry
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

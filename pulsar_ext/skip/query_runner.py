@@ -24,8 +24,7 @@ from pulsar_ext._native.results import Timeout, cooperative, polling
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.chunks.search import AskEntry, AskLedgers, entry_headers, run_search
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
-from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Position
 
 from .boundaries import Chunk, EntryRun, PartialBatch, before_open_transactions, entry_after, item_of

@@ -29,8 +29,7 @@ from pulsar_ext._native.results import UNREACHABLE, Timeout
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.stored import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
-from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 

@@ -1,16 +1,21 @@
-"""Opening readers of several topics: a reader for each topic and partition, all of them or none."""
+"""Opening readers of several topics: a reader for each topic and partition, all of them or none.
+
+`TopicWatch` polls for partitions that were added, and for topics of a pattern: they are read from their beginning.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
+import weakref
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.intercept.chain import look_after
@@ -22,9 +27,7 @@ from pulsar_ext.message import message_class
 from pulsar_ext.receive.seeks import is_end, partitions_of_each, targets_by_topic
 from pulsar_ext.schema.choice import schema_of
 
-from .part import PartReader, RangePartReader
-from .reader import TopicsReader
-from .watch import TopicWatch
+from .reader import PartReader, RangePartReader, TopicsReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +37,80 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.hashing import KeyFormsMode
 
-__all__ = ["open_topics_reader", "reads_several"]
+
+_log = logging.getLogger("pulsar_ext")
+
+
+class TopicWatch:
+    """Looks from time to time; kept by its reader.
+
+    Args:
+        context: of the client.
+        reader: what reads them.
+        find: gives the full names of all topics and partitions that there are.
+        open_topic: opens one of them at its beginning, and has the reader read it.
+        seconds: how long to wait between two looks.
+        is_pattern: whether topics come and go.
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        reader: TopicsReader,
+        find: Callable[[], list[str]],
+        open_topic: Callable[[str], None],
+        seconds: float,
+        *,
+        is_pattern: bool,
+    ) -> None:
+        self._context, self._find, self._open_topic = context, find, open_topic
+        self._reader = weakref.ref(reader)
+        self._seconds, self._is_pattern = seconds, is_pattern
+
+    def tick(self, now: float) -> float | None:  # noqa: ARG002  # it looks whenever it is called
+        """Look; give after how many seconds to look again, None for never."""
+        reader = self._reader()
+        if reader is None or reader.is_closed:
+            return None
+        known = reader.topics()
+        try:
+            found = self._find()
+        except AdminError as error:  # the broker is away, and is asked again
+            _log.info("The topics of %s cannot be listed now: %s", reader.topic(), error)
+            return self._seconds
+        for topic in found:
+            if topic not in known:
+                self._open(reader, topic)
+        if self._is_pattern:
+            for topic in known:
+                if topic not in found and self._is_gone(topic):
+                    reader._drop_(topic)
+        return self._seconds
+
+    def close(self) -> None:
+        """Have whoever reads find out that the client is closed."""
+        reader = self._reader()
+        if reader is not None:
+            reader._release_()
+
+    def _open(self, reader: TopicsReader, topic: str) -> None:
+        """Have a topic read; one that cannot be, such as of another schema, does not keep others from it."""
+        try:
+            self._open_topic(topic)
+        except (pulsar.PulsarException, PulsarExtError) as error:
+            if not reader.is_closed:
+                _log.warning("%s cannot be read, and is tried again in %.0f s: %s", topic, self._seconds, error)
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether there is no such topic for sure: one that is read anew would be read from its beginning."""
+        try:
+            self._context.admin_api().stats(topic)
+        except AdminNotFound:
+            return True
+        except AdminError:
+            return False
+        return False
+
 
 _PARTITIONS_SECONDS: Final = 60
 """After how long partitions that were added are looked for, as the official client and Java's do."""

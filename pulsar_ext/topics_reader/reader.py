@@ -1,7 +1,8 @@
 """Reading several topics as one; mirrors Java's `MultiTopicsReaderImpl`.
 
-Each topic, or partition, has a reader of its own. This has no message, it only knows which of them are worth asking. So
-a seek moves one topic and leaves what is unread of the others where it is, and messages keep their topic's order.
+Each topic, or partition, has a reader of its own, a `PartReader`, which reports that a message has arrived. A
+`TopicsReader` keeps no message, it only knows which of them are worth asking. So a seek moves one topic and leaves what
+is unread of the others where it is, and messages keep their topic's order.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.key_shared.reader import RangeReader
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition
 from pulsar_ext.receive.seeks import target_of_each
+from pulsar_ext.receive.source import Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,9 +33,47 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
-    from .part import PartReader
 
-__all__ = ["TopicsReader"]
+class PartReader(Reader):
+    """A reader that is asked without waiting, and says when asking again is worth while."""
+
+    __slots__ = ()  # two classes with slots of their own have no common heir; the official class has a dict
+
+    arrivals: Arrivals
+    """Of the C++ reader that it stands on now."""
+    hear: Callable[[PartReader], object]
+    """Is called then; set once it is open."""
+
+    def _wait_of(self, inner: Any) -> Any:
+        wait, receive_async = self._receives_of(inner)
+        if self._flow is not None:
+            wait, self._flow.waits = self._flow.counting(wait), self._has_nothing
+        self.arrivals = Arrivals(wait, receive_async, self._say)
+        return self.arrivals
+
+    def _has_nothing(self) -> bool:
+        return self.waits
+
+    def _say(self) -> None:
+        if self._flow is not None:
+            self._flow.received += 1
+        self.hear(self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it says when something has come, and there is nothing until then."""
+        return self.arrivals.is_owed() and not self.arrivals.holds
+
+    def _has_native_message_(self) -> bool:
+        """Ask if the native reader has a message to read, unless one has arrived already."""
+        return self.arrivals.holds or super()._has_native_message_()
+
+
+class RangePartReader(RangeReader, PartReader):
+    """The same, of key ranges."""
+
+    __slots__ = ()
+
 
 _ARRIVING_SECONDS: Final = 0.05
 """How long a message may take from the C++ client's queue to ours: another thread has to run."""

@@ -8,8 +8,8 @@ import _pulsar
 import pytest
 
 from pulsar_ext._native.seek_gate import SeekGate
-from pulsar_ext._runtime.connection_looks import ConnectionLooks
 from pulsar_ext._runtime.ending import OpenSenders
+from pulsar_ext._runtime.scheduler import ConnectionLooks
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.message import Received, at_cluster, received

@@ -10,8 +10,8 @@ import pulsar
 import pytest
 
 from pulsar_ext._native.seek_gate import SeekGate
-from pulsar_ext._runtime.connection_looks import LOOK_SECONDS, ConnectionLooks
 from pulsar_ext._runtime.ending import OpenSenders
+from pulsar_ext._runtime.scheduler import LOOK_SECONDS, ConnectionLooks
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.message import received
@@ -44,7 +44,7 @@ class _Driven:
     def __init__(self, monkeypatch):
         self.now, self.due, self.ticks, self.entry = 1000.0, {}, 0, 0
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        for module in ("ack.acknowledger", "_runtime.connection_looks"):
+        for module in ("ack.acknowledger", "_runtime.scheduler"):
             monkeypatch.setattr(f"pulsar_ext.{module}.time", clock)
         self.inner, self.scheduler = _Inner(), SimpleNamespace(watch=self._watch, keep=lambda _: None)
         looks = ConnectionLooks(self.scheduler)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import pulsar_ext
 from pulsar_ext import ChunkMessageId, InvalidMessageId, MessageId
-from pulsar_ext.ids.origin import Origin
+from pulsar_ext.ids.message_id import Origin
 
 POSITIONS = st.integers(0, 2**63 - 2)
 INDEXES = st.integers(-1, 2**31 - 1)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulsar_ext._runtime.recent import RecentAnswers
+from pulsar_ext._runtime.context import RecentAnswers
 from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.errors import AdminNotFound
 from pulsar_ext.ids.position import Position

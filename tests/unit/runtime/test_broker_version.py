@@ -3,7 +3,7 @@
 import pulsar
 import pytest
 
-from pulsar_ext._runtime.broker_version import BrokerVersion, passes_over_unknown
+from pulsar_ext._runtime.context import BrokerVersion, passes_over_unknown
 from pulsar_ext.errors import AdminUnavailable
 
 

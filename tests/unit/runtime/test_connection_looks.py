@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from pulsar_ext._runtime.connection_looks import LOOK_SECONDS, ConnectionLooks
+from pulsar_ext._runtime.scheduler import LOOK_SECONDS, ConnectionLooks
 
 
 class _Scheduler:

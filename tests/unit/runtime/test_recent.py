@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_ext._runtime import recent
-from pulsar_ext._runtime.recent import RecentAnswers
+from pulsar_ext._runtime import context
+from pulsar_ext._runtime.context import RecentAnswers
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Have the time be what the test says."""
     now = [100.0]
-    monkeypatch.setattr(recent.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(context.time, "monotonic", lambda: now[0])
     return now
 
 

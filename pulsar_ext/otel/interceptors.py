@@ -1,4 +1,8 @@
-"""The span of each message that is received: from the receive to the acknowledgement, as in Java's client."""
+"""The interceptors that make spans: of each message that is sent, and of each from its receive to its acknowledgement.
+
+The context of a sent message's span goes with the message. Mirrors Java's `OpenTelemetryProducerInterceptor` and
+`OpenTelemetryConsumerInterceptor`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import propagate, trace
 
 from pulsar_ext._native.locks import Lock
-from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ReaderInterceptor
+from pulsar_ext.errors import DuplicateMessage, InvalidUse
+from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 
 from .instruments import SUBSCRIPTION, fail
 
@@ -22,11 +26,59 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.intercept.interfaces import OutgoingMessage
     from pulsar_ext.message import Message
 
     from .instruments import Instruments
 
-__all__ = ["ConsumerTelemetry", "ReaderTelemetry", "processing"]
+
+class ProducerTelemetry(ProducerInterceptor):
+    """Traces and counts what one producer sends.
+
+    Args:
+        instruments: of its client.
+    """
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
+        """Begin a span, and write its context into the message's properties.
+
+        It is a part of the current span; without one, of the trace that the properties name, as of a message that is
+        passed on.
+        """
+        parent = None
+        if not trace.get_current_span().get_span_context().is_valid:
+            parent = propagate.extract(message.properties)
+        attributes = self._instruments.attributes("send", producer.topic(), {})
+        span = self._instruments.begin(attributes, parent)
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span))
+        message.notes[self] = span, attributes, time.perf_counter()
+        return message.with_properties(carrier)
+
+    def on_send_acknowledgement(
+        self, producer: Any, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
+    ) -> None:
+        """End it with the outcome."""
+        del producer
+        begun = message.notes.pop(self, None)
+        if begun is None:  # its span could not be begun
+            return
+        span, attributes, began = begun
+        if error is not None:
+            attributes = {**attributes, "error.type": fail(span, error)}
+        elif message_id is not None:
+            span.set_attribute("messaging.message.id", message_id.to_text())
+        span.end()
+        self._instruments.operation.record(time.perf_counter() - began, attributes)
+        self._instruments.sent.add(1, attributes)
+        if isinstance(error, DuplicateMessage):
+            self._instruments.duplicates.add(1, attributes)
+        elif error is None and isinstance(message.value, bytes):  # of other values the size is the schema's secret
+            self._instruments.sent_bytes.add(len(message.value), attributes)
+
 
 _ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
 """Java's name for how the span of a message ended."""

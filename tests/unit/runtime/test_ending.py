@@ -9,8 +9,7 @@ import pulsar
 import pytest
 
 from pulsar_ext._native.answer import Answer
-from pulsar_ext._runtime.cancellation import CancellableCall
-from pulsar_ext._runtime.ending import OpenSenders
+from pulsar_ext._runtime.ending import CancellableCall, OpenSenders
 
 
 class Opened:
