@@ -34,7 +34,7 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
         AuthenticationToken as AuthenticationToken,
     )
     from .client.client import Client as Client
-    from .client.consumer_settings import ConsumerEventListener as ConsumerEventListener
+    from .client.consumers import ConsumerEventListener as ConsumerEventListener
     from .consumer import Consumer as Consumer
     from .dedup.opening import TrimmedGroupWarning as TrimmedGroupWarning
     from .doctor.findings import (
@@ -155,7 +155,7 @@ _HOMES = {
         "chunks.resolver": "UnresolvedMessageIdWarning",
         "client.authentication": "AuthenticationBasic AuthenticationOauth2 AuthenticationTLS AuthenticationToken",
         "client.client": "Client",
-        "client.consumer_settings": "ConsumerEventListener",
+        "client.consumers": "ConsumerEventListener",
         "consumer": "Consumer",
         "dedup.opening": "TrimmedGroupWarning",
         "doctor.findings": "Diagnosis DiagnosisLimits",

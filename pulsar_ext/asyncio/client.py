@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.client.consumer_settings import ConsumerEventListener
+    from pulsar_ext.client.consumers import ConsumerEventListener
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.message import Message

@@ -1,7 +1,8 @@
 """The client: the factories of producers, consumers and readers, the admin API they may ask, and a clean end.
 
 `Client` is a `pulsar.Client`; every official argument keeps its name, default and meaning. Mirrors Java's
-`PulsarClientImpl`.
+`PulsarClientImpl`. Without a service URL the environment says where the broker is: `PULSAR_URL` and `PULSAR_TOKEN`. The
+admin API is derived from the client's arguments and the environment.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
 from pulsar_ext._runtime.ending import fail_together, finish_together
-from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.consumer import Consumer
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.produce.router import HashingScheme
@@ -35,15 +36,12 @@ from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.schema.choice import with_schema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
-from .admin_access import admin_at, derive_admin
-from .authentication import telling_why
-from .closing import ClientClose, stop_fetching
-from .consumer_settings import ActiveEvents, ConsumerSettings
-from .environment import located
+from .authentication import AuthenticationToken, credentials_of, telling_why
+from .closing import ClientClose, close_at_exit, stop_fetching
+from .consumers import ActiveEvents, ConsumerSettings
 from .opening import ClientOpening
 from .reachability import telling_what_is_known
 from .same_cluster import AdminChoice, checked_admin
-from .shutdown import close_at_exit
 from .tools import ClientTools
 
 if TYPE_CHECKING:
@@ -59,9 +57,93 @@ if TYPE_CHECKING:
     from pulsar_ext.schema.typed import T, TypedSchema
     from pulsar_ext.table_view import TableView
 
-    from .consumer_settings import ConsumerEventListener
+    from .authentication import Credentials
+    from .consumers import ConsumerEventListener
 
-__all__ = ["Client"]
+
+def located(arguments: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Complete the arguments of a client that was given no service URL.
+
+    A client that was given one takes nothing from here: the environment's token does not go to another broker.
+
+    Raises:
+        InvalidUse: the environment does not say where the broker is either.
+    """
+    if arguments["service_url"] is not None:
+        return arguments
+    url, token = environment.get("PULSAR_URL"), environment.get("PULSAR_TOKEN")
+    if not url:
+        raise InvalidUse('A client needs a service URL, such as Client("pulsar://localhost:6650"), or PULSAR_URL.')
+    added: dict[str, Any] = {"service_url": url}
+    if token and arguments["authentication"] is None:
+        added["authentication"] = AuthenticationToken(token)
+    return {**arguments, **added}
+
+
+_ADMIN_SECONDS = 5.0
+
+
+def admin_at(url: str | Sequence[str], arguments: dict[str, Any]) -> PulsarAdmin:
+    """Make the admin API at a URL, or at several of one cluster, with the credentials of a client's arguments.
+
+    Raises:
+        InvalidUse: it is no admin URL.
+        AdminRequired: the credentials are not known.
+    """
+    trust = arguments["tls_trust_certs_file_path"]
+    return _admin(url, arguments, credentials_of(arguments["authentication"], trust))
+
+
+def derive_admin(
+    arguments: dict[str, Any], same_cluster: Callable[[PulsarAdmin, str], PulsarAdmin] = lambda admin, _: admin
+) -> PulsarAdmin:
+    """Take the environment's admin URL, else that of the service URL.
+
+    Args:
+        arguments: the client's, by name.
+        same_cluster: gives the environment's admin API, named second, with a check that it is the client's cluster's.
+
+    Raises:
+        InvalidUse: the environment's is not a URL.
+        AdminRequired: the credentials are not known, or would go over plain http to a port that nobody named.
+        AdminUnavailable: no URL can be derived.
+    """
+    if url := os.environ.get("PULSAR_ADMIN_URL"):
+        try:
+            return same_cluster(admin_at(url, arguments), "The environment's PULSAR_ADMIN_URL")
+        except AdminRequired:
+            raise
+        except InvalidUse as error:
+            raise InvalidUse(f"The environment's PULSAR_ADMIN_URL cannot be used. {error}") from None
+    service_url = arguments["service_url"]
+    if not isinstance(service_url, str):
+        raise AdminUnavailable(
+            "No admin API can be derived from a service URL that changes. Give Client(admin=…) or PULSAR_ADMIN_URL."
+        )
+    credentials = credentials_of(arguments["authentication"], arguments["tls_trust_certs_file_path"])
+    return _admin(derive_admin_url(service_url, {}, has_secret=credentials.has_secret), arguments, credentials)
+
+
+def _admin(url: str | Sequence[str], arguments: dict[str, Any], credentials: Credentials) -> PulsarAdmin:
+    trust = arguments["tls_trust_certs_file_path"]
+    certificate, key = credentials.certificate or (
+        arguments["tls_certificate_file_path"],
+        arguments["tls_private_key_file_path"],
+    )
+    return PulsarAdmin(
+        url,
+        token=credentials.token,
+        basic=credentials.basic,
+        tls_trust_certs_file_path=trust,
+        tls_allow_insecure_connection=arguments["tls_allow_insecure_connection"],
+        # Whoever names its own authority may have certificates without names; one that anybody can have a certificate
+        # of proves nothing but the name.
+        tls_validate_hostname=arguments["tls_validate_hostname"] or trust is None,
+        tls_certificate_file_path=certificate,
+        tls_private_key_file_path=key,
+        timeout_seconds=_ADMIN_SECONDS,
+        deadline_seconds=_ADMIN_SECONDS,
+    )
 
 
 class Client(ClientTools, ClientOpening, ClientDoor):

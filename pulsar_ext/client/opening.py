@@ -1,4 +1,9 @@
-"""Opening whatever a client opens, with the official arguments by name: all of it, or nothing."""
+"""Opening whatever a client opens, with the official arguments by name: all of it, or nothing.
+
+The schema of what is about to be opened is compared with the topic's first. What writers may write is the broker's
+decision, by the namespace's strategy; if it rejects a schema, the error says how it differs. What a reader cannot read
+is found here, whatever the strategy lets pass.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,16 @@ import pulsar
 from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext.errors import SchemaMismatch
 from pulsar_ext.receive.undecryptable import goes_on, unique_name
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import TypedSchema
 
 from .authentication import telling_why
-from .consumer_settings import ConsumerSettings
-from .consumers import open_consumer
+from .consumers import ConsumerSettings, open_consumer
 from .producers import make_producer
 from .reachability import telling_what_is_known
 from .readers import open_reader, open_table_view
-from .topic_schemas import check_readable, telling_differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +37,64 @@ if TYPE_CHECKING:
     from pulsar_ext.reader import Reader
     from pulsar_ext.table_view import TableView
 
-__all__ = ["ClientOpening"]
+
+def check_readable(asking: AskingClient, topics: Any, schema: Any) -> None:
+    """Refuse a schema of this library that cannot read what the topics' last schemas write.
+
+    Args:
+        asking: asks the broker.
+        topics: a name, a list of names, or a pattern, of whose topics nothing is known.
+        schema: the schema object.
+
+    Raises:
+        SchemaMismatch: it cannot; nothing was opened.
+    """
+    if not isinstance(schema, TypedSchema):
+        return
+    for topic in _names(topics):
+        if found := schema.cannot_read(topic, partial(asking.schema_of, topic)):
+            raise SchemaMismatch(
+                f"{schema} cannot read what is on {topic}: {'; '.join(found)}. Nothing was opened.", differences=found
+            )
+
+
+@contextlib.contextmanager
+def telling_differences(asking: AskingClient, topics: Any, schema: Any) -> Iterator[None]:
+    """Have an error that the broker does not take a schema say how it differs from the topic's.
+
+    Args:
+        asking: asks the broker.
+        topics: what is opened.
+        schema: the schema object.
+    """
+    try:
+        yield
+    except SchemaMismatch:
+        raise
+    except pulsar.IncompatibleSchema as error:
+        lines = [one.strip() for one in str(error).splitlines() if one.strip()]
+        said = lines[0].removeprefix("Pulsar error: ") if lines else "IncompatibleSchema"
+        found: list[str] = []
+        for topic in _names(topics):
+            theirs = asking.schema_of(topic)
+            if theirs is not None:
+                found += explain(_text_of(schema), SchemaText(*theirs))
+        shown = "; ".join(found) or "none from its last schema: an older one, or the strategy, forbids this"
+        raise SchemaMismatch(
+            f"The broker does not take {schema} for {topics} ({said}). The differences: {shown}. Nothing was opened.",
+            differences=tuple(found),
+        ) from error
+
+
+def _names(topics: Any) -> list[str]:
+    if isinstance(topics, str):
+        return [topics]
+    return list(topics) if isinstance(topics, list | tuple) else []
+
+
+def _text_of(schema: Any) -> SchemaText:
+    info = schema.schema_info()
+    return SchemaText(info.schema_type().name, info.schema())
 
 
 class ClientOpening:

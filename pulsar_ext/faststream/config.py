@@ -20,8 +20,7 @@ import pulsar_ext
 from pulsar_ext._native.asking import check_arguments
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.asyncio import Client
-from pulsar_ext.client.consumer_settings import ActiveEvents, ConsumerSettings
-from pulsar_ext.client.consumers import check_consumer
+from pulsar_ext.client.consumers import ActiveEvents, ConsumerSettings, check_consumer
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
 from pulsar_ext.redelivery.tracker import RedeliveryOptions

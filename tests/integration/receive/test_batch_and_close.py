@@ -21,7 +21,7 @@ _POLICIES = {
 
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("policy", _POLICIES)
-@pytest.mark.parametrize("end", ["close", "client.close", "client.shutdown"])
+@pytest.mark.parametrize("end", ["close", "client.close", "client.closing"])
 def test_nobody_waits_for_a_batch_behind_an_end(client_factory, broker, topic, end, policy, several):
     """Batches received in a loop on two threads, each ended at a random moment: AlreadyClosed, and no hang."""
     topics = [f"{topic}-{letter}" for letter in "abc"] if several else [topic]
@@ -49,7 +49,7 @@ def test_nobody_waits_for_a_batch_behind_an_end(client_factory, broker, topic, e
         for thread in threads:
             thread.start()
         time.sleep(random.random() / 20)
-        {"close": consumer.close, "client.close": client.close, "client.shutdown": client.shutdown}[end]()
+        {"close": consumer.close, "client.close": client.close, "client.closing": client.shutdown}[end]()
         for thread in threads:
             thread.join(10)
         assert not any(thread.is_alive() for thread in threads)

@@ -71,7 +71,7 @@ def test_a_receive_that_waits_ends_though_an_unsubscription_meets_the_end(client
         assert unsubscribed in (["AlreadyClosed"], ["returned"])
 
 
-@pytest.mark.parametrize("end", ["close", "client.close", "client.shutdown"])
+@pytest.mark.parametrize("end", ["close", "client.close", "client.closing"])
 def test_a_confirmed_flush_ends_with_what_flushes(client_factory, broker, topic, end):
     """A flush that waits for the rest of a batch, and a close on another thread: AlreadyClosed, not the whole wait."""
     client = client_factory(broker)
@@ -83,7 +83,7 @@ def test_a_confirmed_flush_ends_with_what_flushes(client_factory, broker, topic,
     consumer.acknowledge(consumer.receive(10_000))
     flushing, flushed = _begin(lambda: consumer.flush_acks(confirm=True, timeout_ms=600_000))
     time.sleep(0.5)
-    {"close": consumer.close, "client.close": client.close, "client.shutdown": client.shutdown}[end]()
+    {"close": consumer.close, "client.close": client.close, "client.closing": client.shutdown}[end]()
     flushing.join(_WAIT_SECONDS)
     assert not flushing.is_alive()
     assert flushed == ["AlreadyClosed"]

@@ -16,7 +16,7 @@ _WAIT_SECONDS = 20
 
 
 @pytest.mark.parametrize("kind", ["consumer", "reader"])
-@pytest.mark.parametrize("end", ["close", "client.close", "client.shutdown"])
+@pytest.mark.parametrize("end", ["close", "client.close", "client.closing"])
 def test_a_seek_ends_with_what_seeks(client_factory, broker, topic, kind, end):
     """Seeks in a loop to ids, times and the beginning, each ended at a random moment: AlreadyClosed, and no hang."""
     sender = client_factory(broker)
@@ -28,7 +28,7 @@ def test_a_seek_ends_with_what_seeks(client_factory, broker, topic, kind, end):
         targets = [middle.message_id(), pulsar.MessageId.earliest, 1]
         thread, raised = _in_a_loop(lambda one=one, targets=targets: one.seek(random.choice(targets)))
         time.sleep(random.random() / 10)
-        {"close": one.close, "client.close": client.close, "client.shutdown": client.shutdown}[end]()
+        {"close": one.close, "client.close": client.close, "client.closing": client.shutdown}[end]()
         thread.join(_WAIT_SECONDS)
         assert not thread.is_alive()
         assert isinstance(raised[0], pulsar.AlreadyClosed)

@@ -8,8 +8,8 @@ import pulsar as official
 import pytest
 
 import pulsar_ext
-from pulsar_ext.client.admin_access import admin_at, derive_admin
 from pulsar_ext.client.authentication import credentials_of
+from pulsar_ext.client.client import admin_at, derive_admin
 from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
 
 _PARAMETERS = json.dumps({"issuer_url": "http://issuer", "client_id": "me", "client_secret": "s3cret"})
@@ -112,7 +112,7 @@ def test_files_that_cannot_be_loaded():
 def test_who_has_to_be_named(monkeypatch):
     """The host is checked as the client checks it, and always where anybody can have a certificate."""
     seen = []
-    monkeypatch.setattr("pulsar_ext.client.admin_access.PulsarAdmin", lambda _url, **options: seen.append(options))
+    monkeypatch.setattr("pulsar_ext.client.client.PulsarAdmin", lambda _url, **options: seen.append(options))
     for trust, validate in ((None, False), (None, True), ("/ca", False), ("/ca", True)):
         derive_admin(
             _named(service_url="pulsar+ssl://h", tls_trust_certs_file_path=trust, tls_validate_hostname=validate)

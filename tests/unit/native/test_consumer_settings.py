@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_ext._native import consumer_settings, event_listener
 from pulsar_ext._native.c_api import address_of, exported
-from pulsar_ext.client.consumer_settings import ActiveEvents
+from pulsar_ext.client.consumers import ActiveEvents
 from pulsar_ext.errors import InvalidUse
 
 
