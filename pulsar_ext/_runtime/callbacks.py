@@ -21,15 +21,6 @@ from pulsar_ext.ids.message_id import MessageId
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = [
-    "CallbackGuard",
-    "SendCallback",
-    "call_back",
-    "guard_event",
-    "guard_listener",
-    "guard_router",
-    "kept_weakly",
-]
 
 SendCallback = Callable[[Any, MessageId], object]
 

@@ -19,7 +19,6 @@ from pulsar_ext._native.locks import OwnedLock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["ClusterChanges", "ClusterWatch"]
 
 _LOOK_SECONDS: Final = 0.05
 """How often the service info is asked; the C++ client takes 90 ms at least to connect to another cluster."""

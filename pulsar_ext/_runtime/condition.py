@@ -16,8 +16,6 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.errors import InvalidUse
 
-__all__ = ["Condition", "Flag", "refuse_interrupting"]
-
 
 def refuse_interrupting(what: str, *locks: OwnedLock) -> None:
     """Refuse what the handler of a signal asks for in the midst of what it interrupts.

@@ -22,8 +22,6 @@ from pulsar_ext._native.locks import Lock
 
 from .condition import Flag
 
-__all__ = ["log_through", "record_of"]
-
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) ([A-Z]+) +\[(\d+)\] ([^:|]+):(\d+) \| (.*)", re.DOTALL)
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PIPE_BYTES = 1024 * 1024

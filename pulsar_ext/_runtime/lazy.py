@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-__all__ = ["lazy"]
 
 T = TypeVar("T")
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import TopicStats
 
-__all__ = ["ClientStats", "ConsumerStats", "ProducerStats", "consumer_stats", "producer_stats"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:

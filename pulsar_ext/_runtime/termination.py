@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Terminable", "at_termination"]
-
 
 class Terminable(Protocol):
     """What is told of a SIGTERM."""

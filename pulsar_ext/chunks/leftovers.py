@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = [
-    "Leftovers",
-    "begun_at_a_time",
-    "ends_in_a_half",
-    "find_leftovers",
-    "leftovers_among",
-    "most_begun",
-    "unacknowledged",
-]
 
 _MOST_ENTRIES = 100
 """So many entries are looked at; each takes a request."""

@@ -20,16 +20,6 @@ from pulsar_ext.errors import AdminRequired
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "AuthenticationBasic",
-    "AuthenticationOauth2",
-    "AuthenticationTLS",
-    "AuthenticationToken",
-    "Credentials",
-    "credentials_of",
-    "telling_why",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Credentials:

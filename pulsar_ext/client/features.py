@@ -14,7 +14,6 @@ from pulsar_ext._native.schemas import known_avro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FEATURES", "refused_features"]
 
 FEATURES: Final[dict[str, Callable[[], Any]]] = {
     "subscribe(priority_level=)": known_priority_setter,

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from pulsar_ext.dedup.sequence_ids import SequenceIds
     from pulsar_ext.produce.sender import Sender
 
-__all__ = ["make_producer"]
-
 
 def make_producer(
     client: ClientDoor,

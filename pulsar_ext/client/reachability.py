@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin, TopicStats
 
-__all__ = ["addresses_of", "problem_of", "telling_what_is_known"]
 
 _SOCKET_SECONDS, _ADMIN_SECONDS = 1.0, 2.0
 _MOST_ADDRESSES = 3

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
 
-__all__ = ["open_reader", "open_table_view"]
-
 
 def open_reader(
     context: ClientContext,

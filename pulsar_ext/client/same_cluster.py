@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["AdminChoice", "SameCluster", "checked_admin", "topic_of"]
 
 _CHECK_SECONDS = 5.0
 _LOOKS = 10

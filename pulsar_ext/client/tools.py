@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pulsar_ext.process.actions import Action
     from pulsar_ext.skip.boundaries import Unit
 
-__all__ = ["ClientTools"]
-
 
 class ClientTools:
     """What a `Client` offers on top of the official one."""

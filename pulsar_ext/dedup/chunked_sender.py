@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from .sender import DedupDispatcher
 
-__all__ = ["ChunkRecovery", "ChunkedSender"]
 
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
 _POLL_SECONDS = 0.005

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = ["Patience", "PatientAdmin"]
 
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0

@@ -26,8 +26,6 @@ from pulsar_ext.produce.batch import InFlight
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["SequenceIds", "Standing", "StoredEntry", "persisted_above"]
-
 
 class Standing(Enum):
     """What a sequence id is to the producer."""

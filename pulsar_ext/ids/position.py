@@ -16,8 +16,6 @@ from typing import NamedTuple, Protocol, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
-__all__ = ["Ledgers", "Position", "PositionRange", "PositionRanges", "position_after"]
-
 _NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 _POSITION = re.compile(rf"({_NUMBER.pattern}):({_NUMBER.pattern})", re.ASCII)
 _ENTRY = f"{_NUMBER.pattern}:{_NUMBER.pattern}"

@@ -14,8 +14,6 @@ from urllib.parse import quote
 
 from pulsar_ext.errors import InvalidTopic
 
-__all__ = ["TopicName"]
-
 _DOMAINS = ("persistent", "non-persistent")
 _SCALABLE = ("topic", "segment")
 _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)  # org.apache.pulsar.common.naming.NamedEntity

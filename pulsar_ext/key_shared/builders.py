@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .hash_ranges import KeyHashRange, KeyHashRanges
     from .hashing import KeyFormsMode
 
-__all__ = ["ConsumerBuilder", "ReaderBuilder"]
-
 
 class _Builder:
     """What both builders have: options by name.

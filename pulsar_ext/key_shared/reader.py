@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .hash_ranges import RangesLike
     from .hashing import KeyFormsMode
 
-__all__ = ["RangeReader", "open_range_reader", "refuse_missing_topic"]
 
 _ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partition_key
 """Called with the message: a call less for each than its method is."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
 
-__all__ = ["instrument_context"]
-
 
 def instrument_context(
     context: ClientContext,

@@ -17,8 +17,6 @@ from .instrumenting import instrument_context
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["PulsarExtInstrumentor"]
-
 
 class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # as above
     """Instruments every client that is opened from now on, as `pulsar_ext.otel.instrument(client)` does one.

@@ -12,8 +12,6 @@ from pulsar_ext.redelivery.schedule import Backoff, check_backoff, delay_of
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
-__all__ = ["Acknowledge", "Action", "DeadLetter", "ReconsumeLater", "Redeliver", "check_action", "check_on_error"]
-
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:

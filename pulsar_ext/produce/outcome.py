@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.callbacks import SendCallback
 
-__all__ = [
-    "DUPLICATE_MESSAGE",
-    "BulkOutcome",
-    "OutcomeWaiter",
-    "PersistedEntry",
-    "SentMany",
-    "deliver_each",
-    "duplicate_message",
-    "persisted_entry",
-]
-
 
 _OK = pulsar.Result.Ok
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .batching import BatchingSender, MixedKeyCheck
     from .router import Routing
 
-__all__ = ["PartitionedSender"]
 
 _NO_OPTIONS: dict[str, Any] = {}
 _LOOK_SECONDS = 60.0

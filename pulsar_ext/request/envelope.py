@@ -12,7 +12,6 @@ from pulsar_ext.ids.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Answer", "Reply", "in_same_namespace", "request_properties"]
 
 CORRELATION: Final = "CORRELATION_ID"
 REPLY_TOPIC: Final = "REPLY_TOPIC"

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.position import Position
 
 
-__all__ = ["AskBatchIndexAcks", "AskCount", "AskEntries", "AskIndex", "AskScan", "AskUnbatched", "Strategy"]
-
-
 @dataclass(frozen=True, slots=True)
 class AskIndex:
     """The search needs to know which entry holds the message of an index; send its `Position`, None past the end."""
