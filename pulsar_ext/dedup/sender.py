@@ -24,9 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from itertools import count
@@ -48,7 +46,7 @@ from pulsar_ext.errors import MessageIdUnresolved, ProducerBroken
 from pulsar_ext.ids.position import Position
 from pulsar_ext.produce.batch import Batch, seal
 from pulsar_ext.produce.batching import BatchingSender
-from pulsar_ext.produce.dispatch import BatchDispatcher
+from pulsar_ext.produce.dispatch import ReplacingDispatcher
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
@@ -76,101 +74,6 @@ NO_ROOM: Final = (
     pulsar.Result.ProducerBlockedQuotaExceededError,
 )
 _CLOSED = pulsar.Result.AlreadyClosed
-
-
-class RoomDispatcher(BatchDispatcher, ABC):
-    """A `BatchDispatcher` that waits for room where the broker has none.
-
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-        config: how batches are made.
-        open_again: opens an official producer of the same name.
-        timeout: for how many seconds room is waited for; 0 for any time.
-    """
-
-    def __init__(
-        self,
-        handle: ProducerHandle,
-        context: ClientContext,
-        config: BatchingConfig,
-        open_again: Callable[[], pulsar.Producer],
-        timeout: float,
-    ) -> None:
-        super().__init__(handle, context, config)
-        self.timeout = timeout
-        self._open_again = open_again
-        self.waits_for_room = False
-        """Whether nothing is pushed, because the broker has no room."""
-
-    @abstractmethod
-    def give_up(self, error: BaseException) -> None:
-        """Take note that what is in flight fails, before it is reported."""
-
-    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Take the outcome of a batch, if it is one: what waits for room, or was closed for that, has none yet."""
-        keep_thread_state()
-        if result in NO_ROOM and self._wait_for_room():
-            return
-        if not (self.waits_for_room and result == _CLOSED) or self.closed or self.pending.barred:
-            super().on_outcome(batch, result, inner)
-
-    def begin_close(self) -> Any:
-        """Begin to close the C++ producer, which fails what is in flight; what waits for room fails, too."""
-        answer = super().begin_close()
-        if self.waits_for_room:
-            self._fail_waiting()
-        return answer
-
-    def _push_groups(self) -> None:
-        if not self.waits_for_room:
-            super()._push_groups()
-
-    def _wait_for_room(self) -> bool:
-        """Begin to wait for room; False if nothing may be sent any more."""
-        if self.closed or self.pending.barred or not self.may_push():
-            return False
-        with self.pending.changed:
-            begins, self.waits_for_room = not self.waits_for_room, True
-        if begins:
-            threads.start(self._send_again, name="pulsar_ext-room")
-        return True
-
-    def _send_again(self) -> None:
-        """Send what has no outcome with another C++ producer, once there is room; on a thread of its own."""
-        try:
-            close_quietly(self.handle)
-            ask = Patience(self.timeout or 1e9, lambda: self.closed or self.pending.barred)
-            official = ask(self._open_again)
-        except BaseException as error:  # noqa: BLE001  # its senders must get an answer
-            self.give_up(error)
-            self._fail_waiting()
-            return
-        if not self.exclusively(self._install, official):
-            close_quietly(official)
-            self._fail_waiting()
-
-    def _fail_waiting(self) -> None:
-        self.waits_for_room = False
-        self.fail_pending()
-
-    def _install(self, official: pulsar.Producer) -> bool:
-        """Send with another C++ producer, first what has no outcome; False if nothing may be sent. The lock is held."""
-        if self.closed or self.pending.barred or not self.may_push():
-            return False
-        self.handle.replace(official)
-        for batch in list(self._flying):
-            if operator.length_hint(batch.unsent or (None,)):
-                continue  # a signal came between: it is still to be pushed
-            if batch.message is None:
-                message = batch_message(batch.payload(), batch.count)
-            else:
-                message = batch.message = build_again(batch.message, batch.options, batch.ids[0])
-            batch.began = time.monotonic()
-            self.handle.inner.send_async(message, partial(self.on_outcome, batch))
-        self.waits_for_room = False
-        self._push_groups()
-        return True
 
 
 _OK = pulsar.Result.Ok
@@ -311,15 +214,16 @@ _LOOK_SECONDS = 0.05
 """How often it is checked which cluster the client is connected to, if that may change."""
 
 
-class DedupDispatcher(RoomDispatcher):
-    """A `RoomDispatcher` that keeps the account of sequence ids.
+class DedupDispatcher(ReplacingDispatcher):
+    """A dispatcher that keeps the account of sequence ids, and waits for room if the broker has none.
 
     Args:
         handle: the C++ producer.
         context: of its client.
         config: how batches are made.
         sequence: the ids.
-        timeout: after how many seconds without an answer the sender takes no more messages; 0 for never.
+        timeout: after how many seconds without an answer, or without room, the sender takes no more messages; 0 for
+            never.
         duplicates: looks up what the broker calls duplicates.
         open_again: opens an official producer of the same name.
         cluster: number of the cluster that the producer was opened on.
@@ -336,7 +240,8 @@ class DedupDispatcher(RoomDispatcher):
         open_again: Callable[[], pulsar.Producer],
         cluster: int,
     ) -> None:
-        super().__init__(handle, context, config, open_again, timeout)
+        super().__init__(handle, context, config)
+        self.timeout, self._open_again = timeout, open_again
         self._cluster, self._has_left_cluster = cluster, False
         self.sequence = sequence
         self._gave_up: Any = None
@@ -446,7 +351,7 @@ class DedupDispatcher(RoomDispatcher):
         if self.pending.held:
             return None  # a message in chunks is on its way, with a deadline of its own
         left = super().tick(now)
-        if not self.timeout or self._gave_up is not None or self.waits_for_room:
+        if not self.timeout or self._gave_up is not None or self.replacing:
             return left
         # At once: others take out what has its outcome.
         unanswered = next((batch for batch in list(self._flying) if batch.began < inf), None)
@@ -471,8 +376,13 @@ class DedupDispatcher(RoomDispatcher):
     # Outcomes
 
     def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Take the outcome of a batch, unless another cluster may have given it."""
-        super().on_outcome(batch, self._of_this_cluster(result), inner)
+        """Take the outcome of a batch; one that waits for room has none, nor one that was sent to another cluster."""
+        keep_thread_state()
+        result = self._of_this_cluster(result)
+        if result in NO_ROOM and self._wait_for_room():
+            return
+        if not (self.replacing and result == _CLOSED) or self.closed or self.pending.barred:
+            super().on_outcome(batch, result, inner)
 
     def _of_this_cluster(self, result: Any) -> Any:
         """Return a result, in the place of a success that another cluster may have given that of a closed producer.
@@ -481,13 +391,39 @@ class DedupDispatcher(RoomDispatcher):
         """
         return _CLOSED if result == _OK and self._is_elsewhere() else result
 
+    # Room
+
+    def _push_groups(self) -> None:
+        if not self.replacing:
+            super()._push_groups()
+
+    def _wait_for_room(self) -> bool:
+        """Begin to wait for room; False if nothing may be sent any more."""
+        if self.closed or self.pending.barred or not self.may_push():
+            return False
+        with self.pending.changed:
+            begins, self.replacing = not self.replacing, True
+        if begins:
+            threads.start(self.replace, name="pulsar_ext-room")
+        return True
+
+    def reopen(self) -> pulsar.Producer:
+        """Open a producer of the same name, once there is room."""
+        return Patience(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(self._open_again)
+
+    def resend(self, batch: Batch) -> None:
+        """Give a batch to the C++ producer again; its time begins anew."""
+        batch.began = time.monotonic()
+        super().resend(batch)
+
     def give_up(self, error: BaseException) -> None:
-        """Take note that there was no room in time, so that it is not known what of the batches in flight is there."""
+        """Fail what is in flight: there was no room in time, so that it is not known what of it is persisted."""
         self._gave_up = result_of(error)
         self.sequence.fail(
             f"the broker has refused the producer for {self.timeout:g} s, with {type(error).__name__}, so that it is "
             "not known whether what was sent is persisted"
         )
+        self.fail_waiting()
 
     def doubt(self, result: Any) -> None:
         """Let nothing follow a result that leaves open whether a batch is persisted.

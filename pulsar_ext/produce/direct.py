@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import time
 from functools import partial
 from threading import get_ident
@@ -25,7 +24,7 @@ import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed, refuse_after_fork
-from pulsar_ext._native.handles import build_again, build_plain
+from pulsar_ext._native.handles import build_plain
 from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import call_back
@@ -35,10 +34,10 @@ from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
 from .batching import BatchingSender
-from .dispatch import BatchDispatcher
+from .dispatch import ReplacingDispatcher
 from .options import named_options, rows_of
 from .outcome import BulkOutcome, SentMany
-from .sender import HandleSender, check_callback, close_quietly
+from .sender import HandleSender, check_callback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -417,7 +416,7 @@ _CHUNK_BYTES: Final = 5 * 1024 * 1024
 _log = logging.getLogger("pulsar_ext")
 
 
-class ResendingDispatcher(BatchDispatcher):
+class ResendingDispatcher(ReplacingDispatcher):
     """A `BatchDispatcher` of single messages that are sent by another C++ producer where the connection ends.
 
     Args:
@@ -444,7 +443,6 @@ class ResendingDispatcher(BatchDispatcher):
         self._name = str(handle.producer_name()) if named else None
         self._attempts = 0
         self._timeout = timeout
-        self._replacing = False
 
     def push_batch(self, batch: Batch) -> None:
         """Hand a message to the C++ producer, and look after its connection from now on."""
@@ -460,10 +458,10 @@ class ResendingDispatcher(BatchDispatcher):
         if self._timeout and now > oldest.began + self._timeout + _SLACK_SECONDS:  # it was sent again meanwhile
             if self._flying.pop(oldest, self) is None:
                 self.context.outcomes.run(partial(self.report, oldest, _TIMEOUT, None))
-        elif not (self._replacing or self.closed or self.handle.is_connected()):
-            self._replacing = True
+        elif not (self.replacing or self.closed or self.handle.is_connected()):
+            self.replacing = True
             try:
-                threads.start(self._replace, name="pulsar_ext-resend")
+                threads.start(self.replace, name="pulsar_ext-resend")
             except RuntimeError:  # the interpreter is ending and starts no threads any more
                 return None
         return _RESEND_POLL_SECONDS
@@ -473,33 +471,17 @@ class ResendingDispatcher(BatchDispatcher):
         if result != _CLOSED or self.closed or self.pending.barred:
             super().on_outcome(batch, result, inner)
 
-    def begin_close(self) -> Any:
-        """Begin to close the C++ producer, which fails what is still on its way; what waits for another one fails."""
-        answer = super().begin_close()
-        if self._replacing:
-            self.fail_pending()
-        return answer
+    def give_up(self, error: BaseException) -> None:
+        """Fail what is in flight; what is sent later has the next producer opened."""
+        if not isinstance(error, pulsar.PulsarException):
+            _log.exception("Messages could not be sent again", exc_info=error)
+        result = _CLOSED if self.closed else result_of(error)
+        lost = list(self._flying)
+        self.replacing = False
+        for batch in lost:
+            self.failed(batch, result)
 
-    # Replacing; on a thread of its own
-
-    def _replace(self) -> None:
-        """Close the C++ producer, and send with another one what has no outcome."""
-        try:
-            close_quietly(self.handle)
-            official = self._patiently_opened()
-        except BaseException as error:  # noqa: BLE001  # its senders must get an answer
-            if not isinstance(error, pulsar.PulsarException):
-                _log.exception("Messages could not be sent again")
-            result = result_of(error)
-            lost = list(self._flying)
-            self._replacing = False
-            for batch in lost:
-                self.failed(batch, _CLOSED if self.closed else result)
-            return
-        if not self.exclusively(self._install, official):
-            close_quietly(official)
-
-    def _patiently_opened(self) -> pulsar.Producer:
+    def reopen(self) -> pulsar.Producer:
         """Open another producer: the broker may be starting, or loading the topic."""
         deadline = time.monotonic() + _TAKEN_SECONDS
         while True:
@@ -514,20 +496,11 @@ class ResendingDispatcher(BatchDispatcher):
                     raise
                 threads.sleep(_PAUSE_SECONDS)
 
-    def _install(self, official: pulsar.Producer) -> bool:
-        """Send with another producer, first what has no outcome; False if this is closed. The lock is held."""
-        if self.closed or self.pending.barred:
-            return False
-        self.handle.replace(official)
-        self._replacing = False
-        for batch in list(self._flying):
-            if operator.length_hint(batch.unsent or (None,)):
-                continue  # a signal came between: it is still to be pushed
-            batch.message = build_again(batch.message, batch.options, batch.ids[0])
-            self.handle.inner.send_async(batch.message, partial(self.on_outcome, batch))
-            if batch.refused:
-                self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
-        return True
+    def resend(self, batch: Batch) -> None:
+        """Give a message to the C++ producer again; the broker may allow less than before."""
+        super().resend(batch)
+        if batch.refused:
+            self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
 
 
 class ResendingSender(BatchingSender):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import operator
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from itertools import islice
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.fork import closed, refuse_after_fork
+from pulsar_ext._native.handles import build_again
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
@@ -37,6 +39,7 @@ from pulsar_ext.ids.message_id import MessageId, id_in_batch
 from .batch import Batch, BatchGroup, ordered
 from .outcome import deliver_each, persisted_entry
 from .pending import PendingMessages
+from .sender import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,11 +123,16 @@ class Exclusive:
 
 
 _OK = pulsar.Result.Ok
+_FULL = pulsar.Result.ProducerQueueIsFull
+_CLOSED = pulsar.Result.AlreadyClosed
 _TOO_BIG = pulsar.Result.MessageTooBig
 
 
-class FlyingBatches(Exclusive):
-    """Those that were pushed and have no outcome yet. Outcomes only ever take `pending.changed`.
+class BatchDispatcher(Exclusive):
+    """The open batches of one producer, those in flight, and their outcomes.
+
+    The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`.
+    What a Ctrl-C leaves half done is finished by the next that sends, flushes or ticks.
 
     Args:
         handle: the C++ producer.
@@ -143,126 +151,13 @@ class FlyingBatches(Exclusive):
         """Whether nothing is left to do of a close."""
         self.forgotten = False
         """Whether the client was shut down, so that nothing is sent any more and no outcome comes."""
-        self._flying: dict[Batch, None] = {}
-        """The oldest first; whoever takes one out reports what became of it."""
-
-    def stay(self) -> None:
-        """Stay alive until everything has its outcome: were this dropped, what is pending would vanish with it."""
-        _unsettled[self] = None
-
-    def take_off(self, batch: Batch) -> None:
-        """Count a batch as on its way, once: it is about to be pushed, or would be but for a Ctrl-C."""
-        if batch.began:
-            return
-        self.stay()
-        batch.accepted = self.pending.accepted
-        batch.began = time.monotonic()
-        # No call in between: who has a time is noted, and the scheduler finds no batch without one.
-        self._flying[batch] = None
-
-    # Outcomes
-
-    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
-        keep_thread_state()
-        try:
-            if result == _OK:
-                self.settled(batch, inner)
-            elif result == _TOO_BIG:
-                batch.refused = True  # said while it is pushed, on the thread that pushes it
-            else:
-                self.doubt(result)
-                self.context.outcomes.run(partial(self.failed, batch, result))
-        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-            _log.exception("The outcome of a batch could not be delivered")
-
-    def doubt(self, result: Any) -> None:
-        """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
-
-    def settled(self, batch: Batch, inner: Any) -> None:
-        """Take the id of a batch that is persisted."""
-        self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
-
-    def failed(self, batch: Batch, result: Any) -> None:
-        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
-        self.deliver(batch, result, None)
-
-    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
-        """Report what became of a batch, unless that is done; the arguments are those of `report`."""
-        if self._flying.pop(batch, self) is None:
-            self.report(batch, result, entry)
-
-    def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
-        """Report the outcome of each message of a batch.
-
-        Args:
-            batch: closed.
-            result: of all its messages.
-            entry: where it is persisted, if it is.
-        """
-        pending, count = self.pending, batch.count
-        pending.release(count, batch.burden)
-        if batch.outcome is not None:
-            last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
-            batch.outcome.many(result, count, last)
-        else:
-            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
-        pending.fail(result, batch.accepted)
-        if pending.complete(count):
-            _unsettled.pop(self, None)
-            if pending.completed < pending.accepted:  # a message has come meanwhile
-                self.stay()
-
-    # The end
-
-    def settle(self, deadline: float) -> None:
-        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
-        while not self.pending.wait_for(self._is_settled, 0.02):
-            if time.monotonic() >= deadline or not self.handle.is_connected():
-                return
-
-    def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails what is still on its way."""
-        return self.context.senders.answer_to(self.handle.inner.close_async)
-
-    def conclude(self, deadline: float) -> None:
-        """Wait until what failed is reported, until `deadline`, a monotonic time in seconds."""
-        self.pending.wait_for(self._is_settled, max(deadline - time.monotonic(), 0))
-        _unsettled.pop(self, None)
-        self.finished = True
-
-    def _is_settled(self) -> bool:
-        """Whether everything has its outcome."""
-        return self.pending.completed >= self.pending.accepted
-
-
-_unsettled: dict[FlyingBatches, None] = {}
-"""Those with messages whose outcome is not known yet."""
-
-
-_FULL = pulsar.Result.ProducerQueueIsFull
-_CLOSED = pulsar.Result.AlreadyClosed
-
-
-class BatchDispatcher(FlyingBatches):
-    """The open batches of one producer, those on their way, and their outcomes.
-
-    The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`.
-    What a Ctrl-C leaves half done is finished by the next that sends, flushes or ticks.
-
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-        config: how batches are made.
-    """
-
-    def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
-        super().__init__(handle, context, config)
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
         """The open batches."""
         self._groups: deque[BatchGroup] = deque()
         self._pushing = False
         self._opened = 0.0
+        self._flying: dict[Batch, None] = {}
+        """The batches in flight, the oldest first; whoever takes one out reports its outcome."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -446,6 +341,75 @@ class BatchDispatcher(FlyingBatches):
         group.sealed = ordered([*halves, *islice(group.sealed, 1, None)])
         self._flying.pop(batch, None)
 
+    def stay(self) -> None:
+        """Stay alive until everything has its outcome: were this dropped, what is pending would vanish with it."""
+        _unsettled[self] = None
+
+    def take_off(self, batch: Batch) -> None:
+        """Count a batch as on its way, once: it is about to be pushed, or would be but for a Ctrl-C."""
+        if batch.began:
+            return
+        self.stay()
+        batch.accepted = self.pending.accepted
+        batch.began = time.monotonic()
+        # No call in between: who has a time is noted, and the scheduler finds no batch without one.
+        self._flying[batch] = None
+
+    # Outcomes
+
+    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+        """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
+        keep_thread_state()
+        try:
+            if result == _OK:
+                self.settled(batch, inner)
+            elif result == _TOO_BIG:
+                batch.refused = True  # said while it is pushed, on the thread that pushes it
+            else:
+                self.doubt(result)
+                self.context.outcomes.run(partial(self.failed, batch, result))
+        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+            _log.exception("The outcome of a batch could not be delivered")
+
+    def doubt(self, result: Any) -> None:
+        """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
+
+    def settled(self, batch: Batch, inner: Any) -> None:
+        """Take the id of a batch that is persisted."""
+        self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
+
+    def failed(self, batch: Batch, result: Any) -> None:
+        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
+        self.deliver(batch, result, None)
+
+    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report what became of a batch, unless that is done; the arguments are those of `report`."""
+        if self._flying.pop(batch, self) is None:
+            self.report(batch, result, entry)
+
+    def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report the outcome of each message of a batch.
+
+        Args:
+            batch: closed.
+            result: of all its messages.
+            entry: where it is persisted, if it is.
+        """
+        pending, count = self.pending, batch.count
+        pending.release(count, batch.burden)
+        if batch.outcome is not None:
+            last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
+            batch.outcome.many(result, count, last)
+        else:
+            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
+        pending.fail(result, batch.accepted)
+        if pending.complete(count):
+            _unsettled.pop(self, None)
+            if pending.completed < pending.accepted:  # a message has come meanwhile
+                self.stay()
+
+    # The end
+
     def flush(self) -> None:
         """Push the open batches and wait until everything sent so far is persisted.
 
@@ -498,6 +462,26 @@ class BatchDispatcher(FlyingBatches):
         self.push_open()
         self.pending.barred = True
 
+    def settle(self, deadline: float) -> None:
+        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
+        while not self.pending.wait_for(self._is_settled, 0.02):
+            if time.monotonic() >= deadline or not self.handle.is_connected():
+                return
+
+    def begin_close(self) -> Answer:
+        """Begin to close the C++ producer, which fails what is still on its way."""
+        return self.context.senders.answer_to(self.handle.inner.close_async)
+
+    def conclude(self, deadline: float) -> None:
+        """Wait until what failed is reported, until `deadline`, a monotonic time in seconds."""
+        self.pending.wait_for(self._is_settled, max(deadline - time.monotonic(), 0))
+        _unsettled.pop(self, None)
+        self.finished = True
+
+    def _is_settled(self) -> bool:
+        """Whether everything has its outcome."""
+        return self.pending.completed >= self.pending.accepted
+
     def forget(self) -> None:
         """Count as closed, without waiting for anything: the client is shut down."""
         self.forgotten = self.closed = self.finished = self.pending.barred = True
@@ -526,3 +510,67 @@ class BatchDispatcher(FlyingBatches):
         self.renew()
         self.pending = PendingMessages(-1)
         self.pending.barred = True
+
+
+_unsettled: dict[BatchDispatcher, None] = {}
+"""Those with messages whose outcome is not known yet."""
+
+
+class ReplacingDispatcher(BatchDispatcher, ABC):
+    """A `BatchDispatcher` that may close its C++ producer, and resend by another one what has no outcome."""
+
+    replacing = False
+    """Whether the C++ producer is closed, and another one is being opened."""
+
+    @abstractmethod
+    def reopen(self) -> pulsar.Producer:
+        """Open an official producer of the topic, as soon as the broker allows it."""
+
+    @abstractmethod
+    def give_up(self, error: BaseException) -> None:
+        """Fail what is in flight: no other producer could be opened."""
+
+    def replace(self) -> None:
+        """Close the C++ producer, and resend by another one what has no outcome; on a thread of its own."""
+        try:
+            close_quietly(self.handle)
+            official = self.reopen()
+        except BaseException as error:  # noqa: BLE001  # its senders must get an answer
+            self.give_up(error)
+            return
+        if not self.exclusively(self._install, official):
+            close_quietly(official)
+            self.fail_waiting()
+
+    def _install(self, official: pulsar.Producer) -> bool:
+        """Take another producer, and resend what has no outcome; False if nothing may be sent. The lock is held."""
+        if self.closed or self.pending.barred or not self.may_push():
+            return False
+        self.handle.replace(official)
+        self.replacing = False
+        for batch in list(self._flying):
+            is_pushed = not operator.length_hint(batch.unsent or (None,))
+            if is_pushed:  # else a signal's handler ended its push, which is still to be done
+                self.resend(batch)
+        self._push_groups()
+        return True
+
+    def resend(self, batch: Batch) -> None:
+        """Give a batch to the C++ producer again; the lock is held."""
+        if batch.message is None:
+            message = batch_message(batch.payload(), batch.count)
+        else:
+            message = batch.message = build_again(batch.message, batch.options, batch.ids[0])
+        self.handle.inner.send_async(message, partial(self.on_outcome, batch))
+
+    def begin_close(self) -> Answer:
+        """Begin to close the C++ producer, which fails what is in flight; what waits for another one fails, too."""
+        answer = super().begin_close()
+        if self.replacing:
+            self.fail_waiting()
+        return answer
+
+    def fail_waiting(self) -> None:
+        """Fail what waits for another C++ producer."""
+        self.replacing = False
+        self.fail_pending()

@@ -73,7 +73,7 @@ def test_a_full_quota_holds_messages_back_until_room(client, admin, namespace, t
 
     sending = threading.Thread(target=send, args=(range(4, 8),))  # chunked messages wait for one another
     sending.start()
-    assert eventually(lambda: producer.sender.dispatch.waits_for_room or kind == "chunks")
+    assert eventually(lambda: producer.sender.dispatch.replacing or kind == "chunks")
     assert eventually(lambda: not producer.is_connected())
     assert not results
     admin.set_backlog_quota(namespace, limit_bytes=100 * LIMIT, policy="producer_exception")
