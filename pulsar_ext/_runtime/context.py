@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 import pulsar
 
-from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
@@ -24,6 +23,7 @@ from pulsar_ext.errors import AdminRequired, AdminUnauthorized, AdminUnavailable
 from .callbacks import CallbackGuard
 from .cluster import ClusterWatch
 from .ending import OpenSenders
+from .retry import retry
 from .scheduler import ClientScheduler, ConnectionLooks, OutcomeScheduler
 
 if TYPE_CHECKING:
@@ -318,13 +318,9 @@ class ClientContext:
     def persist(self, call: Callable[[], Any], again: type[Exception] | tuple[type[Exception], ...]) -> Any:
         """Call, again for `operation_timeout_seconds` while it raises what may be over soon; give what it gives."""
         deadline = time.monotonic() + self.operation_timeout_seconds
-        while True:
-            try:
-                return call()
-            except again:
-                if time.monotonic() >= deadline:
-                    raise
-                threads.sleep(_AGAIN_SECONDS)
+        return retry(
+            call, lambda error: isinstance(error, again) and time.monotonic() < deadline, seconds=_AGAIN_SECONDS
+        )
 
     def close_schedulers(self) -> None:
         """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""

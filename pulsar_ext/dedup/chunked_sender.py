@@ -28,10 +28,9 @@ from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 from pulsar_ext.produce.sender import close_quietly
 
-from .patience import Patience
 from .sender import NO_ROOM, DedupSender
 from .sequence_ids import Standing
-from .stored import is_whole
+from .stored import Patience, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

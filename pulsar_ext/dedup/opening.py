@@ -41,10 +41,11 @@ from pulsar_ext.errors import (
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .patience import Patience, PatientAdmin
 from .sequence_ids import SequenceIds, StoredEntry, persisted_above
 from .stored import (
     OwnEntry,
+    Patience,
+    PatientAdmin,
     Resumption,
     derives_from,
     is_persisted,

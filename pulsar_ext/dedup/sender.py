@@ -50,9 +50,8 @@ from pulsar_ext.produce.dispatch import ReplacingDispatcher
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
-from .patience import Patience, PatientAdmin
 from .sequence_ids import Standing
-from .stored import PREVIOUS_ID, not_held, own_entries
+from .stored import PREVIOUS_ID, Patience, PatientAdmin, not_held, own_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

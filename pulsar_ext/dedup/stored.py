@@ -1,24 +1,31 @@
-"""What a topic holds of a producer: the entries that a reopened one has to know, and where its name resumes (pure).
+"""What a topic holds of a producer: the entries that a reopened one has to know, and where its name resumes.
 
 The broker tells a new producer the highest id that was *pushed* under its name. While writes are pending, or have
 failed and are not taken back yet, that is more than what is persisted. What the broker would find after a crash is
 certain: the number of its last snapshot, and the name's entries after that. Mirrors `MessageDeduplication`
 (`getLastPublishedSequenceId`, `recoverSequenceIdsMap`).
+
+`Patience` asks again while a broker may be starting, or loading the topic.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import pulsar
+
+from pulsar_ext._native import threads
+from pulsar_ext._runtime.retry import retry
 from pulsar_ext._wire.batch_payload import batch_metadata
-from pulsar_ext.errors import AdminNotFound, InvalidUse, MessageIdUnresolved
+from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, InvalidUse, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 
 from .sequence_ids import StoredEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
@@ -261,3 +268,72 @@ def positions_from_end(sizes: Sequence[tuple[int, int]]) -> Iterator[Position]:
     for ledger_id, entries in reversed(sizes):
         for entry_id in reversed(range(entries)):
             yield Position(ledger_id, entry_id)
+
+
+_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 2.0
+_LASTING = (pulsar.ProducerBusy, pulsar.ProducerFenced, pulsar.TopicTerminated, pulsar.AuthorizationError)
+"""What a broker says for a moment where a connection has just ended, or the topic moves, and else for good."""
+_LASTING_SECONDS = 20.0
+T = TypeVar("T")
+
+
+class Patience:
+    """Asks again while a broker may be starting, or loading the topic.
+
+    Args:
+        seconds: for how long.
+        is_over: whether nobody waits any more.
+    """
+
+    def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        began = time.monotonic()
+        self._deadline, self._lasting, self._is_over = began + seconds, began + _LASTING_SECONDS, is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is of no use to ask again."""
+        return self._is_over() or time.monotonic() > self._deadline
+
+    def __call__(self, ask: Callable[[], T], *, answers: tuple[type[Exception], ...] = ()) -> T:
+        """Ask until there is an answer; `answers` are errors that are one, and so is that it is not permitted."""
+
+        def may(error: Exception) -> bool:
+            if isinstance(error, (AdminUnauthorized, *answers)) or self.is_over:
+                return False
+            if isinstance(error, _LASTING) and time.monotonic() > self._lasting:
+                return False
+            return isinstance(error, (AdminError, pulsar.PulsarException))
+
+        return retry(ask, may, seconds=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
+
+
+class PatientAdmin:
+    """The two requests of a look-up, each asked with patience: a walk over many entries need not begin again.
+
+    An entry that is not found was trimmed only if its ledger is not listed any more; a topic that moves to another
+    broker, or whose bookie starts, has entries that are not found for a while.
+    """
+
+    def __init__(self, admin: PulsarAdmin, ask: Patience) -> None:
+        self._admin, self._ask = admin, ask
+
+    def internal_stats(self, topic: str) -> InternalStats:
+        """Give the statistics of a topic."""
+        return self._ask(lambda: self._admin.internal_stats(topic))
+
+    def entry(self, topic: str, ledger_id: int, entry_id: int, **options: Any) -> EntryMetadata:
+        """Give the headers of an entry.
+
+        Raises:
+            AdminNotFound: it was trimmed.
+        """
+        while True:
+            try:
+                return self._ask(
+                    lambda: self._admin.entry(topic, ledger_id, entry_id, **options), answers=(AdminNotFound,)
+                )
+            except AdminNotFound:
+                if self._ask.is_over or is_trimmed(self.internal_stats(topic), Position(ledger_id, entry_id)):
+                    raise
+                threads.sleep(_PAUSE_SECONDS)

@@ -20,12 +20,13 @@ import time
 import warnings
 from collections import OrderedDict
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import mmh3
 
-from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._runtime.retry import retry
 from pulsar_ext._wire.batch_payload import IS_BASE64, PARTITION_KEY, batch_metadata
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
@@ -412,16 +413,13 @@ class KeyForms:
     def _ask_patiently(self, inner: Any) -> KeyForm | None:
         """Ask; an admin API that has answered before is waited for, as the messages themselves would be."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                form = self._ask(inner)
-            except AdminUnavailable:
-                if not self._answered or time.monotonic() > deadline:
-                    raise
-                threads.sleep(_PAUSE_SECONDS)
-            else:
-                self._answered = True
-                return form
+
+        def may(error: Exception) -> bool:
+            return isinstance(error, AdminUnavailable) and self._answered and time.monotonic() < deadline
+
+        form = retry(partial(self._ask, inner), may, seconds=_PAUSE_SECONDS)
+        self._answered = True
+        return form
 
     def _ask(self, inner: Any) -> KeyForm | None:
         message_id = inner.message_id()

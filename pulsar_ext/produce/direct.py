@@ -30,6 +30,7 @@ from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag, refuse_interrupting
 from pulsar_ext._runtime.ending import finish_together
+from pulsar_ext._runtime.retry import retry
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
@@ -484,17 +485,18 @@ class ResendingDispatcher(ReplacingDispatcher):
     def reopen(self) -> pulsar.Producer:
         """Open another producer: the broker may be starting, or loading the topic."""
         deadline = time.monotonic() + _TAKEN_SECONDS
-        while True:
+
+        def open_next() -> pulsar.Producer:
             self._attempts += 1
             name = None if self._name is None else f"{self._name}~{self._attempts}"
-            try:
-                return self._open_again(name, int(self.handle.last_sequence_id()))
-            except (*UNREACHABLE, *_TAKEN) as error:
-                if self.closed or self.pending.barred or not self._flying:
-                    raise
-                if isinstance(error, _TAKEN) and time.monotonic() > deadline:
-                    raise
-                threads.sleep(_PAUSE_SECONDS)
+            return self._open_again(name, int(self.handle.last_sequence_id()))
+
+        def may(error: Exception) -> bool:
+            if self.closed or self.pending.barred or not self._flying:
+                return False
+            return isinstance(error, UNREACHABLE) or (isinstance(error, _TAKEN) and time.monotonic() < deadline)
+
+        return retry(open_next, may, seconds=_PAUSE_SECONDS)
 
     def resend(self, batch: Batch) -> None:
         """Give a message to the C++ producer again; the broker may allow less than before."""
