@@ -1,7 +1,7 @@
 """Each known defect of the official client, run side by side with `pulsar_ext` on a real broker.
 
-A scenario is a module with a `SCENARIO`, whose `run(pulsar, env)` takes the same steps with either client and counts
-what became of the messages. Modules that begin with an underscore carry the scenarios out.
+A scenario is a module, whose `run(pulsar, env)` takes the same steps with either client and counts what became of the
+messages; `CLAIM` is what should become of them. Modules that begin with an underscore carry the scenarios out.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def to_script(scenario: Scenario) -> str:
             "from __future__ import annotations",
             _program_part(import_module("._support", __package__)),
             f"# The scenario; what stands above serves all of them.\n\n{_program_part(module)}",
-            'if __name__ == "__main__":\n    main(SCENARIO)\n',
+            f'if __name__ == "__main__":\n    main(run, {scenario.profile!r})\n',
         ]
     )
 

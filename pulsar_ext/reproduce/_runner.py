@@ -86,7 +86,7 @@ def carry_out(scenario: Scenario, place: Place) -> Row:
     if place.why_not:
         not_run = Counts(note=place.why_not)
         return Row(scenario, place.broker_version, not_run, not_run, place.why_not)
-    official, ours = count(scenario, place, _CLIENTS)
+    official, ours = count(scenario.run, place, _CLIENTS)
     return Row(scenario, place.broker_version, official, ours)
 
 

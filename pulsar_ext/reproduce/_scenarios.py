@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import InvalidUse
 
+from ._support import Scenario
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from ._support import Scenario
 
 GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
     {
@@ -83,10 +83,15 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
 
 
 def _load() -> dict[str, Scenario]:
-    names = [name for _, names in GROUPS.values() for name in names]
-    found = [import_module(f".{name.replace('-', '_')}", __package__).SCENARIO for name in names]
+    found = [_scenario_of(name) for _, names in GROUPS.values() for name in names]
     profiles = list(dict.fromkeys(scenario.profile for scenario in found))
     return {one.name: one for one in sorted(found, key=lambda one: profiles.index(one.profile))}
+
+
+def _scenario_of(name: str) -> Scenario:
+    module = import_module(f".{name.replace('-', '_')}", __package__)
+    profile = getattr(module, "PROFILE", "plain")
+    return Scenario(name, module.CLAIM, module.REFERENCE, module.run, profile)
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(_load())

@@ -41,6 +41,7 @@ END = "end"
 RECEIVE_MILLIS = 20_000
 
 _SILENT_SECONDS = 1.0
+_SCENARIO_SECONDS = 90.0
 _LOG_CHARACTERS = 300
 _FEWEST_CHUNKS, _MOST_BYTES, _MOST_TOTAL_BYTES = 3, 24 << 20, 48 << 20
 """Of one message, and of many, where the broker's chunks are large: what a scenario sends fits into its time."""
@@ -114,7 +115,6 @@ class Scenario:
         reference: the issue or the row of the defect list that it shows.
         run: the steps, carried out with the module of a client as their first argument.
         profile: the broker profile that it needs.
-        seconds: after which it counts as hung.
     """
 
     name: str
@@ -122,7 +122,6 @@ class Scenario:
     reference: str
     run: Callable[[ModuleType, Env], Counts]
     profile: str = "plain"
-    seconds: float = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -667,18 +666,17 @@ def be_apart() -> None:
     draft.rename(order["result"])
 
 
-def count(scenario: Scenario, place: Place, clients: Sequence[str]) -> list[Counts]:
-    """Run one scenario with some clients at the same time, and return what each of them did.
+def count(run: Callable[..., Counts], place: Place, clients: Sequence[str]) -> list[Counts]:
+    """Take the steps of a scenario with some clients at the same time, and return what each of them did.
 
     Args:
-        scenario: the scenario.
-        place: where it runs.
+        run: the steps; after 90 seconds they count as hung.
+        place: where they are taken.
         clients: the clients' modules, by name.
     """
     with contextlib.ExitStack() as stack:
         processes = [
-            stack.enter_context(Apart(scenario.run, client, place, seconds=scenario.seconds, leader=True))
-            for client in clients
+            stack.enter_context(Apart(run, client, place, seconds=_SCENARIO_SECONDS, leader=True)) for client in clients
         ]
         counts = []
         for process in processes:
@@ -688,14 +686,14 @@ def count(scenario: Scenario, place: Place, clients: Sequence[str]) -> list[Coun
         return counts
 
 
-def main(scenario: Scenario) -> None:
+def main(run: Callable[..., Counts], profile: str) -> None:
     """Be the program of one scenario: print what became of the messages, and exit with 1 if some were wronged."""
     if sys.argv[1:] == ["--apart"]:
         be_apart()
         return
     service_url, admin_url = (*sys.argv[1:], "pulsar://localhost:6650", "http://localhost:8080")[:2]
     admin = Admin(admin_url)
-    namespace = admin.create_namespace(deduplication=scenario.profile == "dedup")
-    [counts] = count(scenario, Place(service_url, admin_url, namespace, admin.largest_message()), ["pulsar"])
+    namespace = admin.create_namespace(deduplication=profile == "dedup")
+    [counts] = count(run, Place(service_url, admin_url, namespace, admin.largest_message()), ["pulsar"])
     print(counts)  # noqa: T201  # the result
     sys.exit(0 if counts.clean else 1)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, Scenario, labels, send_batch
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, send_batch
+
+CLAIM = "acknowledging one message of a batch by its stored id leaves the others"
+REFERENCE = "docs/acks.md#batches"
+PROFILE = "batch-index-acks"
 
 _MESSAGES = 10
 
@@ -23,12 +27,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     return Counts.of(sent[1:], left)
-
-
-SCENARIO = Scenario(
-    name="ack-batch-index",
-    claim="acknowledging one message of a batch by its stored id leaves the others",
-    reference="docs/acks.md#batches",
-    run=run,
-    profile="batch-index-acks",
-)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
-from ._support import RECEIVE_MILLIS, Client, Counts, Env, FaultProxy, Scenario
+from ._support import RECEIVE_MILLIS, Client, Counts, Env, FaultProxy
+
+CLAIM = "what is acknowledged while the connection is down is acknowledged when it is back"
+REFERENCE = "docs/acks.md#disconnections"
 
 _MESSAGES = 20
 _DOWN_SECONDS, _BACK_SECONDS = 0.5, 5.0
@@ -33,11 +36,3 @@ def run(pulsar: Client, env: Env) -> Counts:
             client.close()
             direct.close()
     return Counts(_MESSAGES, _MESSAGES, duplicated=left)
-
-
-SCENARIO = Scenario(
-    name="ack-disconnected",
-    claim="what is acknowledged while the connection is down is acknowledged when it is back",
-    reference="docs/acks.md#disconnections",
-    run=run,
-)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
-from ._support import RECEIVE_MILLIS, Client, Counts, Env, Scenario, run_programs
+from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
+
+CLAIM = "a program that is killed does not get again what it has surely acknowledged"
+REFERENCE = "docs/acks.md#with-a-receipt"
 
 _MESSAGES = 20
 _PROGRAMS = 5
@@ -27,11 +30,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     _, again = run_programs(pulsar, env, acknowledge_and_die, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS)
     sent = _MESSAGES * _PROGRAMS
     return Counts(sent, sent, duplicated=again)
-
-
-SCENARIO = Scenario(
-    name="ack-lost-on-crash",
-    claim="a program that is killed does not get again what it has surely acknowledged",
-    reference="docs/acks.md#with-a-receipt",
-    run=run,
-)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
-from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, Scenario, labels
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels
+
+CLAIM = "after an operator moved the cursor back, the messages behind it are delivered again"
+REFERENCE = "docs/acks.md#a-cursor-that-goes-back"
 
 _MESSAGES = 10
 _ARRIVED_SECONDS = 3.0
@@ -33,11 +36,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     return Counts.of(sent, sorted(again))
-
-
-SCENARIO = Scenario(
-    name="ack-then-reset",
-    claim="after an operator moved the cursor back, the messages behind it are delivered again",
-    reference="docs/acks.md#a-cursor-that-goes-back",
-    run=run,
-)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from ._support import END, Client, Counts, Env, Scenario, label
+from ._support import END, Client, Counts, Env, label
+
+CLAIM = "a receive that a timeout cancels takes no message with it"
+REFERENCE = "docs/reproduce.md#async-cancelled-receive"
 
 _PATIENCE_SECONDS = 0.05
 _SECONDS = 10.0
@@ -36,11 +39,3 @@ def run(pulsar: Client, env: Env) -> Counts:
             await client.close()
 
     return asyncio.run(read())
-
-
-SCENARIO = Scenario(
-    name="async-cancelled-receive",
-    claim="a receive that a timeout cancels takes no message with it",
-    reference="docs/reproduce.md#async-cancelled-receive",
-    run=run,
-)

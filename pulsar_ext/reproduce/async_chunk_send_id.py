@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from ._support import END, Client, Counts, Env, Scenario, labels
+from ._support import END, Client, Counts, Env, labels
+
+CLAIM = "the id of an awaited send of a chunked message leads back to the whole message"
+REFERENCE = "docs/reproduce.md#async-chunk-send-id"
+PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -30,12 +34,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         return Counts.of(["first", "second"], labels(reader.read_next))
     finally:
         client.close()
-
-
-SCENARIO = Scenario(
-    name="async-chunk-send-id",
-    claim="the id of an awaited send of a chunked message leads back to the whole message",
-    reference="docs/reproduce.md#async-chunk-send-id",
-    run=run,
-    profile="small-chunks",
-)

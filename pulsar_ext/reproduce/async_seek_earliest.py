@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ._support import END, Client, Counts, Env, Scenario, label
+from ._support import END, Client, Counts, Env, label
+
+CLAIM = "an awaited seek to MessageId.earliest reads the topic from its beginning"
+REFERENCE = "docs/reproduce.md#async-seek-earliest"
 
 _SECONDS = 10.0
 
@@ -39,11 +42,3 @@ async def _read(reader: Any) -> list[str]:
     while (text := label(await asyncio.wait_for(reader.read_next(), _SECONDS))) != END:
         found.append(text)
     return found
-
-
-SCENARIO = Scenario(
-    name="async-seek-earliest",
-    claim="an awaited seek to MessageId.earliest reads the topic from its beginning",
-    reference="docs/reproduce.md#async-seek-earliest",
-    run=run,
-)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "MessageBatch.parse_from raises an error for bytes that are no batch"
+REFERENCE = "docs/reproduce.md#batch-parse-garbage"
 
 _SECONDS = 15.0
 
@@ -20,11 +23,3 @@ def parse(pulsar: Client, _env: Env, text: str) -> int:
 def run(pulsar: Client, env: Env) -> Counts:
     """Parse in a process of its own, which may crash."""
     return Counts(ended=env.apart(pulsar, parse, "no batch at all " * 4, seconds=_SECONDS).ended)
-
-
-SCENARIO = Scenario(
-    name="batch-parse-garbage",
-    claim="MessageBatch.parse_from raises an error for bytes that are no batch",
-    reference="docs/reproduce.md#batch-parse-garbage",
-    run=run,
-)

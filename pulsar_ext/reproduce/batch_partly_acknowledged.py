@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import time
 
-from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, Scenario, labels, send_batch
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, send_batch
+
+CLAIM = "a batch is done when several consumers, each with its way to acknowledge, have acknowledged all of it"
+REFERENCE = "docs/acks.md#batches"
+PROFILE = "batch-index-acks"
 
 _MESSAGES, _BEFORE = 10, 4
 _LEFT_SECONDS = 5.0
@@ -34,12 +38,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     return Counts.of(sent[_BEFORE:], received, stuck=stuck)
-
-
-SCENARIO = Scenario(
-    name="batch-partly-acknowledged",
-    claim="a batch is done when several consumers, each with its way to acknowledge, have acknowledged all of it",
-    reference="docs/acks.md#batches",
-    run=run,
-    profile="batch-index-acks",
-)

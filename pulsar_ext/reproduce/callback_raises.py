@@ -6,10 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+CLAIM = "a send callback that raises costs no other message its callback, and not the process"
+REFERENCE = "docs/reproduce.md#callback-raises"
 
 _MESSAGES = 10
 _SECONDS = 15.0
@@ -46,11 +49,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         reported = reports.read_text().splitlines()
     note = "" if len(reported) == len(sent) else "results never reported"
     return Counts.of(sent, reported, ended=outcome.ended, note=note)
-
-
-SCENARIO = Scenario(
-    name="callback-raises",
-    claim="a send callback that raises costs no other message its callback, and not the process",
-    reference="docs/reproduce.md#callback-raises",
-    run=run,
-)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, acknowledge_by
+from ._support import Client, Counts, Env, acknowledge_by
+
+CLAIM = "acknowledging a chunked message by its deserialized id acknowledges all of its chunks"
+REFERENCE = "https://github.com/apache/pulsar/issues/26395"
+PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge by an id that went through bytes."""
     return acknowledge_by(lambda message_id: pulsar.MessageId.deserialize(message_id.serialize()), pulsar, env)
-
-
-SCENARIO = Scenario(
-    name="chunk-ack-deserialized",
-    claim="acknowledging a chunked message by its deserialized id acknowledges all of its chunks",
-    reference="https://github.com/apache/pulsar/issues/26395",
-    run=run,
-    profile="small-chunks",
-)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, acknowledge_by, rebuilt
+from ._support import Client, Counts, Env, acknowledge_by, rebuilt
+
+CLAIM = "acknowledging a chunked message by its id rebuilt from stored numbers acknowledges all of its chunks"
+REFERENCE = "https://github.com/apache/pulsar/issues/26395"
+PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge by an id that was stored as numbers."""
     return acknowledge_by(lambda message_id: rebuilt(pulsar, message_id), pulsar, env)
-
-
-SCENARIO = Scenario(
-    name="chunk-ack-rebuilt",
-    claim="acknowledging a chunked message by its id rebuilt from stored numbers acknowledges all of its chunks",
-    reference="https://github.com/apache/pulsar/issues/26395",
-    run=run,
-    profile="small-chunks",
-)

@@ -7,7 +7,11 @@ import time
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, FaultProxy, Scenario
+from ._support import Client, Counts, Env, FaultProxy
+
+CLAIM = "a chunked message that is confirmed comes, also where its producer's connection was cut amid it"
+REFERENCE = "docs/producer.md#chunks"
+PROFILE = "small-chunks"
 
 _CUTS, _CHUNKS = 10, 50
 _STEP_SECONDS = 0.003
@@ -32,12 +36,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         with contextlib.suppress(official.PulsarException):
             client.close()
     return Counts.of(confirmed, set(env.stored(topic)))  # at least once
-
-
-SCENARIO = Scenario(
-    name="chunk-cut",
-    claim="a chunked message that is confirmed comes, also where its producer's connection was cut amid it",
-    reference="docs/producer.md#chunks",
-    run=run,
-    profile="small-chunks",
-)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario, label
+from ._support import Client, Counts, Env, label
+
+CLAIM = "a negatively acknowledged chunked message on a Shared subscription is redelivered"
+REFERENCE = "https://github.com/apache/pulsar-client-cpp/pull/604"
+PROFILE = "small-chunks"
 
 _DELAY_MILLIS = 100
 _RECEIVE_MILLIS = 8_000
@@ -42,12 +46,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     return Counts(
         sent=len(sent), delivered=len(set(received)), duplicated=len(received) - len(set(received)), stuck=stuck
     )
-
-
-SCENARIO = Scenario(
-    name="chunk-nack",
-    claim="a negatively acknowledged chunked message on a Shared subscription is redelivered",
-    reference="https://github.com/apache/pulsar-client-cpp/pull/604",
-    run=run,
-    profile="small-chunks",
-)

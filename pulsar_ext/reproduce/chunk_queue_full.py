@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "a producer with chunking and block_if_queue_full waits for room in its queue and goes on"
+REFERENCE = "docs/reproduce.md#chunk-queue-full"
+PROFILE = "small-chunks"
 
 _MESSAGES, _FEWEST = 20, 4
 _SECONDS = 15.0
@@ -27,12 +31,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     topic, sent = env.topic(), [f"message {number}" for number in range(env.count(_MESSAGES, _FEWEST))]
     outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)
-
-
-SCENARIO = Scenario(
-    name="chunk-queue-full",
-    claim="a producer with chunking and block_if_queue_full waits for room in its queue and goes on",
-    reference="docs/reproduce.md#chunk-queue-full",
-    run=run,
-    profile="small-chunks",
-)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import END, Client, Counts, Env, Scenario, labels, rebuilt
+from ._support import END, Client, Counts, Env, labels, rebuilt
+
+CLAIM = "a reader that starts at a topic's last message, chunked, its id rebuilt from stored numbers, reads it"
+REFERENCE = "https://github.com/apache/pulsar/issues/12402"
+PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -17,12 +21,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         return Counts.of(["last"], labels(reader.read_next))
     finally:
         client.close()
-
-
-SCENARIO = Scenario(
-    name="chunk-reader-start",
-    claim="a reader that starts at a topic's last message, chunked, its id rebuilt from stored numbers, reads it",
-    reference="https://github.com/apache/pulsar/issues/12402",
-    run=run,
-    profile="small-chunks",
-)

@@ -6,7 +6,11 @@ import contextlib
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, FaultProxy, Scenario, label
+from ._support import Client, Counts, Env, FaultProxy, label
+
+CLAIM = "a chunked message that a consumer of a Shared subscription left half received comes to the next consumer"
+REFERENCE = "SharedConsumerAssignor"
+PROFILE = "small-chunks"
 
 _CONSUMERS, _CHUNKS = 4, 100
 _RECEIVE_MILLIS = 10_000
@@ -32,12 +36,3 @@ def run(pulsar: Client, env: Env) -> Counts:
             with contextlib.suppress(official.Timeout):
                 received.append(label(consumer.receive(_RECEIVE_MILLIS)))
     return Counts.of(sent, received)
-
-
-SCENARIO = Scenario(
-    name="chunk-restart",
-    claim="a chunked message that a consumer of a Shared subscription left half received comes to the next consumer",
-    reference="SharedConsumerAssignor",
-    run=run,
-    profile="small-chunks",
-)

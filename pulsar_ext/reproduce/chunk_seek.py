@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import END, Client, Counts, Env, Scenario, labels, rebuilt
+from ._support import END, Client, Counts, Env, labels, rebuilt
+
+CLAIM = "an inclusive seek to a chunked message, its id rebuilt from stored numbers, delivers that message first"
+REFERENCE = "https://github.com/apache/pulsar/issues/12402"
+PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -19,12 +23,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         return Counts.of(sent, labels(consumer.receive))
     finally:
         client.close()
-
-
-SCENARIO = Scenario(
-    name="chunk-seek",
-    claim="an inclusive seek to a chunked message, its id rebuilt from stored numbers, delivers that message first",
-    reference="https://github.com/apache/pulsar/issues/12402",
-    run=run,
-    profile="small-chunks",
-)

@@ -7,7 +7,11 @@ from typing import Any
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario, label
+from ._support import Client, Counts, Env, label
+
+CLAIM = "a seek to a chunked message brings it, also while its chunks are on their way to the consumer or reader"
+REFERENCE = "ConsumerImpl::processMessageChunk"
+PROFILE = "small-chunks"
 
 _SEEKS, _CHUNKS = 8, 200
 _RECEIVE_MILLIS = 3_000
@@ -40,12 +44,3 @@ def _consumer(client: Any, topic: str) -> Any:
 def _reader(pulsar: Client, client: Any, topic: str) -> Any:
     reader = client.create_reader(topic, pulsar.MessageId.earliest, start_message_id_inclusive=True)
     return reader, reader.read_next
-
-
-SCENARIO = Scenario(
-    name="chunk-seek-in-flight",
-    claim="a seek to a chunked message brings it, also while its chunks are on their way to the consumer or reader",
-    reference="ConsumerImpl::processMessageChunk",
-    run=run,
-    profile="small-chunks",
-)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, Scenario, label, labels, send_batch
+from ._support import END, Client, Counts, Env, label, labels, send_batch
+
+CLAIM = "a dead letter is the one message that was refused too often, not its batch"
+REFERENCE = "docs/acks.md#redelivery-and-dead-letters"
 
 _MESSAGES = 10
 _REFUSED = "message 3"
@@ -40,11 +43,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         client.close()
     # Whatever else is among the letters was acknowledged by the application, and is handled twice.
     return Counts(sent=1, delivered=int(_REFUSED in found), lost=int(_REFUSED not in found), duplicated=len(found) - 1)
-
-
-SCENARIO = Scenario(
-    name="dead-letter-batch",
-    claim="a dead letter is the one message that was refused too often, not its batch",
-    reference="docs/acks.md#redelivery-and-dead-letters",
-    run=run,
-)

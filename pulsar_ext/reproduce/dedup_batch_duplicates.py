@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, send_numbers
+from ._support import Client, Counts, Env, send_numbers
+
+CLAIM = "with deduplication, a resumed producer's batch repeats nothing that is persisted"
+REFERENCE = "docs/reproduce.md#dedup-batch-duplicates"
+PROFILE = "dedup"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -11,12 +15,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     send_numbers(pulsar, env, topic, range(1, 7), batched=True)
     send_numbers(pulsar, env, topic, range(4, 14), batched=True)
     return Counts.of([str(number) for number in range(1, 14)], env.stored(topic))
-
-
-SCENARIO = Scenario(
-    name="dedup-batch-duplicates",
-    claim="with deduplication, a resumed producer's batch repeats nothing that is persisted",
-    reference="docs/reproduce.md#dedup-batch-duplicates",
-    run=run,
-    profile="dedup",
-)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, send_numbers
+from ._support import Client, Counts, Env, send_numbers
+
+CLAIM = "with deduplication, a resumed producer's batch loses none of its new messages"
+REFERENCE = "docs/reproduce.md#dedup-batch-loss"
+PROFILE = "dedup"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -13,12 +17,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     expected, stored = [str(number) for number in range(1, 14)], env.stored(topic)
     ok = sum(result == pulsar.Result.Ok for result in results)
     return Counts.of(expected, stored, note="all reported Ok" if ok == len(expected) else "")
-
-
-SCENARIO = Scenario(
-    name="dedup-batch-loss",
-    claim="with deduplication, a resumed producer's batch loses none of its new messages",
-    reference="docs/reproduce.md#dedup-batch-loss",
-    run=run,
-    profile="dedup",
-)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ._support import RECEIVE_MILLIS, Client, Counts, Env, Scenario, run_programs
+from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
+
+CLAIM = "a program that ends without close() does not get again what it has acknowledged"
+REFERENCE = "docs/reproduce.md#exit-acknowledged"
 
 _MESSAGES = 10
 _PROGRAMS = 10
@@ -30,11 +33,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     sent, delivered = _MESSAGES * _PROGRAMS, sum(outcome.value or 0 for outcome in outcomes)
     ended = next((outcome.ended for outcome in outcomes if outcome.ended), "")
     return Counts(sent, delivered, lost=sent - delivered, duplicated=again, ended=ended)
-
-
-SCENARIO = Scenario(
-    name="exit-acknowledged",
-    claim="a program that ends without close() does not get again what it has acknowledged",
-    reference="docs/reproduce.md#exit-acknowledged",
-    run=run,
-)

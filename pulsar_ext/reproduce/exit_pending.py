@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "a program that ends without close() ends well, and what it has sent arrives"
+REFERENCE = "docs/reproduce.md#exit-pending"
 
 _MESSAGES = 100
 _SECONDS = 15.0
@@ -24,11 +27,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     outcome = env.apart(pulsar, send_and_leave, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)
-
-
-SCENARIO = Scenario(
-    name="exit-pending",
-    claim="a program that ends without close() ends well, and what it has sent arrives",
-    reference="docs/reproduce.md#exit-pending",
-    run=run,
-)

@@ -6,7 +6,10 @@ import contextlib
 import threading
 from typing import Any
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "a program ends well while a daemon thread of it is sending"
+REFERENCE = "docs/reproduce.md#exit-sending"
 
 _MESSAGES = 20
 _SECONDS = 15.0
@@ -35,11 +38,3 @@ def send_and_end(pulsar: Client, env: Env, topic: str) -> None:
 def run(pulsar: Client, env: Env) -> Counts:
     """Let a process end like that."""
     return Counts(ended=env.apart(pulsar, send_and_end, env.topic(), seconds=_SECONDS).ended)
-
-
-SCENARIO = Scenario(
-    name="exit-sending",
-    claim="a program ends well while a daemon thread of it is sending",
-    reference="docs/reproduce.md#exit-sending",
-    run=run,
-)

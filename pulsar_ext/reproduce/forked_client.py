@@ -6,7 +6,10 @@ import os
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "a forked child that uses its parent's client is refused at once instead of hanging, and can open its own"
+REFERENCE = "docs/reproduce.md#forked-client"
 
 _SECONDS = 15.0
 
@@ -35,11 +38,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     topic, sent = env.topic(), ["parent's", "child's"]
     outcome = env.apart(pulsar, fork_and_send, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)
-
-
-SCENARIO = Scenario(
-    name="forked-client",
-    claim="a forked child that uses its parent's client is refused at once instead of hanging, and can open its own",
-    reference="docs/reproduce.md#forked-client",
-    run=run,
-)

@@ -6,7 +6,10 @@ import os
 import signal
 import threading
 
-from ._support import END, Client, Counts, Env, Scenario, labels
+from ._support import END, Client, Counts, Env, labels
+
+CLAIM = "a Ctrl-C that ends a waiting receive() takes no message with it"
+REFERENCE = "docs/reproduce.md#interrupted-receive"
 
 _UNTIL_IT_WAITS_SECONDS = 0.5
 
@@ -31,11 +34,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         return Counts.of(sent, labels(consumer.receive))
     finally:
         client.close()
-
-
-SCENARIO = Scenario(
-    name="interrupted-receive",
-    claim="a Ctrl-C that ends a waiting receive() takes no message with it",
-    reference="docs/reproduce.md#interrupted-receive",
-    run=run,
-)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario, key_slot, label
+from ._support import Client, Counts, Env, key_slot, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+CLAIM = "a message comes to the sticky Key_Shared consumer that has its key's slot, whatever batch it came in"
+REFERENCE = "docs/key-ranges.md#batches-that-mix-keys"
 
 _COUNT = 20_000
 _WAIT_MILLIS = 50
@@ -73,11 +76,3 @@ def _take(consumer: Any, received: list[str]) -> None:
             consumer.acknowledge(message)
     except official.Timeout:
         return
-
-
-SCENARIO = Scenario(
-    name="key-shared-batch-misroute",
-    claim="a message comes to the sticky Key_Shared consumer that has its key's slot, whatever batch it came in",
-    reference="docs/key-ranges.md#batches-that-mix-keys",
-    run=run,
-)

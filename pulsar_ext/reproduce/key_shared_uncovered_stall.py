@@ -7,7 +7,10 @@ from typing import Any
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario, key_slot, label, labels
+from ._support import Client, Counts, Env, key_slot, label, labels
+
+CLAIM = "whoever reads the messages of some slots gets all of them, whether others read the rest or not"
+REFERENCE = "docs/key-ranges.md#uncovered-slots"
 
 _COUNT = 20_000
 _QUIET_MILLIS = 3_000
@@ -62,11 +65,3 @@ def _received(consumer: Any, millis: int) -> Any:
     message = consumer.receive(millis)
     consumer.acknowledge(message)
     return message
-
-
-SCENARIO = Scenario(
-    name="key-shared-uncovered-stall",
-    claim="whoever reads the messages of some slots gets all of them, whether others read the rest or not",
-    reference="docs/key-ranges.md#uncovered-slots",
-    run=run,
-)

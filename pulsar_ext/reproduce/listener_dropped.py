@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import time
 
-from ._support import Client, Counts, Env, Scenario, label
+from ._support import Client, Counts, Env, label
+
+CLAIM = "a listener hears every message, whether or not the program keeps its client in a variable"
+REFERENCE = "docs/reproduce.md#listener-dropped"
 
 _MESSAGES = 5
 _SECONDS = 5.0
@@ -34,11 +37,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     return Counts.of(sent, heard)
-
-
-SCENARIO = Scenario(
-    name="listener-dropped",
-    claim="a listener hears every message, whether or not the program keeps its client in a variable",
-    reference="docs/reproduce.md#listener-dropped",
-    run=run,
-)

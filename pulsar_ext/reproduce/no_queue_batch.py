@@ -9,7 +9,10 @@ from typing import Any
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario, label, send_batch
+from ._support import Client, Counts, Env, label, send_batch
+
+CLAIM = "a consumer with receiver_queue_size=0 receives every message of a batch"
+REFERENCE = "ConsumerImpl::executeNotifyCallback"
 
 _MESSAGES = 10
 _SECONDS = 10.0
@@ -36,11 +39,3 @@ def _receive(consumer: Any, received: list[str]) -> None:
     with contextlib.suppress(official.PulsarException):
         while True:
             received.append(label(consumer.receive()))
-
-
-SCENARIO = Scenario(
-    name="no-queue-batch",
-    claim="a consumer with receiver_queue_size=0 receives every message of a batch",
-    reference="ConsumerImpl::executeNotifyCallback",
-    run=run,
-)

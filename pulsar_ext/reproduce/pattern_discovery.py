@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ._support import Client, Counts, Env, Scenario, labels
+from ._support import Client, Counts, Env, labels
+
+CLAIM = "a consumer of a pattern receives from a new topic within pattern_auto_discovery_period"
+REFERENCE = "pulsar-client-python#171"
 
 _PERIOD_SECONDS, _PERIODS = 1, 10
 _MESSAGES = 3
@@ -28,11 +31,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     return Counts.of(expected, arrived)
-
-
-SCENARIO = Scenario(
-    name="pattern-discovery",
-    claim="a consumer of a pattern receives from a new topic within pattern_auto_discovery_period",
-    reference="pulsar-client-python#171",
-    run=run,
-)

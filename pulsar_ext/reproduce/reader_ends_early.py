@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, FaultProxy, Scenario, cut_amid
+from ._support import Client, Counts, Env, FaultProxy, cut_amid
+
+CLAIM = "a reader's loop ends when everything is read, not when the connection ends"
+REFERENCE = "docs/reproduce.md#reader-ends-early"
 
 _MESSAGES = 10
 
@@ -26,11 +29,3 @@ def run(pulsar: Client, env: Env) -> Counts:
             client.close()
             direct.close()
     return Counts.of(sent, read)
-
-
-SCENARIO = Scenario(
-    name="reader-ends-early",
-    claim="a reader's loop ends when everything is read, not when the connection ends",
-    reference="docs/reproduce.md#reader-ends-early",
-    run=run,
-)

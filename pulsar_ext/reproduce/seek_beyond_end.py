@@ -6,7 +6,10 @@ import contextlib
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, Scenario, labels
+from ._support import END, Client, Counts, Env, labels
+
+CLAIM = "a seek to an id beyond the topic's end is refused, or loses no message that is sent later"
+REFERENCE = "docs/reproduce.md#seek-beyond-end"
 
 _BEYOND = 3
 
@@ -27,11 +30,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         return Counts.of(sent, labels(consumer.receive))
     finally:
         client.close()
-
-
-SCENARIO = Scenario(
-    name="seek-beyond-end",
-    claim="a seek to an id beyond the topic's end is refused, or loses no message that is sent later",
-    reference="docs/reproduce.md#seek-beyond-end",
-    run=run,
-)

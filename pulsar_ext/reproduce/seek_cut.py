@@ -6,7 +6,10 @@ import time
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, FaultProxy, Scenario, cut_amid, labels
+from ._support import END, Client, Counts, Env, FaultProxy, cut_amid, labels
+
+CLAIM = "a seek that returns was done, also where the connection ends amid it"
+REFERENCE = "docs/reproduce.md#seek-cut"
 
 _MESSAGES = 10
 _TRIES = 20
@@ -37,11 +40,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         finally:
             client.close()
             direct.close()
-
-
-SCENARIO = Scenario(
-    name="seek-cut",
-    claim="a seek that returns was done, also where the connection ends amid it",
-    reference="docs/reproduce.md#seek-cut",
-    run=run,
-)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, labels
+from ._support import Client, Counts, Env, labels
+
+CLAIM = "a seek to an id of one partition leaves none of the other partitions' unread messages out"
+REFERENCE = "MultiTopicsConsumerImpl::seekAsync"
 
 _MESSAGES, _PARTITIONS, _READ = 300, 3, 30
 _RECEIVE_MILLIS = 3_000
@@ -31,11 +34,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     return Counts.of(unread, again & unread)
-
-
-SCENARIO = Scenario(
-    name="seek-one-partition",
-    claim="a seek to an id of one partition leaves none of the other partitions' unread messages out",
-    reference="MultiTopicsConsumerImpl::seekAsync",
-    run=run,
-)

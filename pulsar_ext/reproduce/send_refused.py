@@ -7,7 +7,10 @@ import time
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "a send that the broker refuses fails within its send timeout, and the next ones arrive"
+REFERENCE = "docs/reproduce.md#send-refused"
 
 _LARGEST_BYTES = 1000
 _TIMEOUT_MILLIS = 3000
@@ -38,11 +41,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)
     # The connection may end once more while the first of them is on its way, which is then sent twice, as officially.
     return Counts.of(sent, list(dict.fromkeys(env.stored(topic))), ended=outcome.ended)
-
-
-SCENARIO = Scenario(
-    name="send-refused",
-    claim="a send that the broker refuses fails within its send timeout, and the next ones arrive",
-    reference="docs/reproduce.md#send-refused",
-    run=run,
-)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, send_numbers
+from ._support import Client, Counts, Env, send_numbers
+
+CLAIM = "sequence id 0 is a sequence id: its message is deduplicated as any other"
+REFERENCE = "docs/reproduce.md#sequence-id-zero"
+PROFILE = "dedup"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -11,12 +15,3 @@ def run(pulsar: Client, env: Env) -> Counts:
     for _ in range(2):
         send_numbers(pulsar, env, topic, range(3), batched=False)
     return Counts.of([str(number) for number in range(3)], env.stored(topic))
-
-
-SCENARIO = Scenario(
-    name="sequence-id-zero",
-    claim="sequence id 0 is a sequence id: its message is deduplicated as any other",
-    reference="docs/reproduce.md#sequence-id-zero",
-    run=run,
-    profile="dedup",
-)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, skip_and_receive
+from ._support import Client, Counts, Env, skip_and_receive
+
+CLAIM = "skipping 10 of 200 messages, which were sent in batches, leaves the other 190"
+REFERENCE = "docs/reproduce.md#skip-batched"
 
 _BATCH = 10
 _BATCHES = 20
@@ -20,11 +23,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         batching_max_messages=_BATCH,
         batching_max_publish_delay_ms=10_000,
     )
-
-
-SCENARIO = Scenario(
-    name="skip-batched",
-    claim="skipping 10 of 200 messages, which were sent in batches, leaves the other 190",
-    reference="docs/reproduce.md#skip-batched",
-    run=run,
-)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, Scenario, skip_and_receive
+from ._support import Client, Counts, Env, skip_and_receive
+
+CLAIM = "skipping one of three chunked messages leaves the other two, and nothing of the first"
+REFERENCE = "docs/reproduce.md#skip-mid-chunk"
+PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send three messages of three chunks, and skip one message."""
     contents = [env.chunked(label) for label in ("first", "second", "third")]
     return skip_and_receive(pulsar, env, contents, 1, chunking_enabled=True, batching_enabled=False)
-
-
-SCENARIO = Scenario(
-    name="skip-mid-chunk",
-    claim="skipping one of three chunked messages leaves the other two, and nothing of the first",
-    reference="docs/reproduce.md#skip-mid-chunk",
-    run=run,
-    profile="small-chunks",
-)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, Scenario
+from ._support import Client, Counts, Env
+
+CLAIM = "a table view shows every key of its topic, however many messages there are"
+REFERENCE = "docs/reproduce.md#table-view-big"
 
 _MESSAGES, _KEYS = 100_000, 100
 _SECONDS = 30.0
@@ -32,11 +35,3 @@ def run(pulsar: Client, env: Env) -> Counts:
         client.close()
     outcome = env.apart(pulsar, view, topic, seconds=_SECONDS)
     return Counts.of(keys, outcome.value or [], ended=outcome.ended)
-
-
-SCENARIO = Scenario(
-    name="table-view-big",
-    claim="a table view shows every key of its topic, however many messages there are",
-    reference="docs/reproduce.md#table-view-big",
-    run=run,
-)

@@ -46,7 +46,7 @@ def place(pulsar_broker_factory, pulsar_namespace_factory):
 @pytest.mark.parametrize("name", [*_scenarios()])
 def test_our_half_of_each_row_is_clean(name, place):
     """pulsar_ext loses, duplicates and strands nothing."""
-    (ours,) = count(SCENARIOS[name], place(SCENARIOS[name].profile), ["pulsar_ext"])
+    (ours,) = count(SCENARIOS[name].run, place(SCENARIOS[name].profile), ["pulsar_ext"])
     assert ours.clean, str(ours)
 
 
