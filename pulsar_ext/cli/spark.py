@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 app = App(name="spark", help="Archive, replay, balance and audit topics with Apache Spark.")
+
+_ARCHIVE = "environment.tar.gz"
+_UNPACKED = "environment"
+_CLUSTER_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.ui.enabled": "false",
+}
 
 Master = Annotated[str | None, Parameter(env_var="SPARK_MASTER")]
 Flag = Annotated[bool, Parameter(negative="")]
@@ -275,9 +287,7 @@ def pipeline(
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         config: dict[str, str] = {}
         if cluster:
-            from .spark_own_cluster import own_cluster  # noqa: PLC0415  # only for this
-
-            master, config = stack.enter_context(own_cluster(directory))
+            master, config = stack.enter_context(_own_cluster(directory))
             notes.print(f"cluster: {master} with two workers", style="dim", markup=False)
         spark = stack.enter_context(_session(master, config))
         from pulsar_ext.spark.jobs.archive import run_pipeline  # noqa: PLC0415  # needs Spark
@@ -321,6 +331,26 @@ def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
             raise InvalidUse(f"{option} {one!r}: write it as name=value.")
         found[name.strip()] = value
     return found
+
+
+@contextlib.contextmanager
+def _own_cluster(directory: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Start a master and two workers, and give the master's URL and the settings of a session.
+
+    The library is sent to it as to any cluster. Within it, this process is in the directory, where the environment is
+    unpacked, and `PYSPARK_PYTHON` is set.
+    """
+    from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this
+    from pulsar_ext.testing import SparkCluster  # noqa: PLC0415  # an extra
+
+    archive = Path(directory, _ARCHIVE)
+    packing.pack(archive)
+    place = Path(directory, _UNPACKED)
+    place.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", place], check=True)
+    os.environ |= {"PYSPARK_PYTHON": f"./{_UNPACKED}/bin/python", "SPARK_LOCAL_IP": "127.0.0.1"}
+    with contextlib.chdir(directory), SparkCluster() as cluster:
+        yield cluster.master_url, {**_CLUSTER_SETTINGS, "spark.archives": f"{archive}#{_UNPACKED}"}
 
 
 @contextlib.contextmanager

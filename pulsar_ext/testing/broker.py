@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import ModuleType, TracebackType
 
-    from .access import Access
-    from .detour import Detour
+    from .access import Access, Detour
 
 
 class Startable(ABC):

@@ -31,8 +31,8 @@ from .tenancy import ClusterAdmin, insist
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from .access import Detour
     from .cluster_ground import Ground, Part
-    from .detour import Detour
 
 
 _POLL_SECONDS: Final = 0.1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .detour import Detour, Route
+from .access import Detour, Route
 from .java_program import LOOPBACK
 from .ports import free_port
 from .profiles import broker_settings, get_profile

@@ -28,8 +28,7 @@ from pulsar_ext.errors import BrokerStartError
 from .cluster_conf import HOST, SETUP, ZOOKEEPER, Addresses, Layout
 from .container import log_of, runs, start_guard
 from .image import choose_image, connect_engine, start_command
-from .java_program import JAVA_OPTIONS, Java, JavaProgram
-from .scratch import ScratchDirectory
+from .java_program import JAVA_OPTIONS, Java, JavaProgram, ScratchDirectory
 
 if TYPE_CHECKING:
     import subprocess

@@ -22,10 +22,9 @@ from .access import Access
 from .broker import Broker
 from .identity import Identity
 from .jars import cached_jars, find_java
-from .java_program import LOOPBACK, Java, JavaProgram, archive_path
+from .java_program import LOOPBACK, Java, JavaProgram, ScratchDirectory, archive_path
 from .ports import check_ports, free_port, is_free
 from .profiles import Profile, broker_settings, standalone_conf
-from .scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

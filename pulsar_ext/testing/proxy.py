@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pulsar_ext.errors import InvalidUse
 
-from .detour import Route, lease, way_to
+from .access import Route, lease, way_to
 from .ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from .detour import Detour
+    from .access import Detour
 
 
 Direction = Literal["to_broker", "to_client"]

@@ -21,7 +21,7 @@ from .start import start_broker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .detour import Detour
+    from .access import Detour
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ import psutil
 from pulsar_ext.errors import BrokerStartError
 
 from .jars import find_java
-from .java_program import GuardedProgram
-from .scratch import ScratchDirectory
+from .java_program import GuardedProgram, ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

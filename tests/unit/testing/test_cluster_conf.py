@@ -6,8 +6,8 @@ import pytest
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PulsarCluster
+from pulsar_ext.testing.access import Detour, Route
 from pulsar_ext.testing.cluster_conf import Addresses, BrokerPorts, Layout, bookie_conf, broker_conf, zookeeper_conf
-from pulsar_ext.testing.detour import Detour, Route
 
 DATA = Path("/data")
 

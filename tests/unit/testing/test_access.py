@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import FaultProxy
-from pulsar_ext.testing.detour import Detour, Route, lease, way_to
+from pulsar_ext.testing.access import Detour, Route, lease, way_to
 from pulsar_ext.testing.ports import free_port
 
 
