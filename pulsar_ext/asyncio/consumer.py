@@ -216,26 +216,10 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
     ) -> None:
         """Hand every message to `handler`, `concurrency` at a time, until something ends it.
 
-        A message is acknowledged when its handler returns, in whatever order. A message is received only when a
-        handler can run for it. It ends when the consumer is closed, behind `stop_processing()`, and behind a SIGTERM,
-        if the loop runs in the main thread and the application has no handler of its own for that signal. Handlers
-        that are under way end first, and their acknowledgements are sent; so it is where a receive raises, and that
-        error is raised then. After `stop_processing()` and a SIGTERM the rest of a batch is handled too, if the broker
-        keeps whole batches only: it would deliver all of the batch again. When this is cancelled, so are the handlers,
-        and their messages are negatively acknowledged.
-
-        Args:
-            handler: an async function of one message; a plain one holds up the loop.
-            concurrency: how many of them run at once, 1 or more.
-            on_error: what becomes of a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
-                or `Acknowledge()`, or a function of the message and the error that gives one of them, async or not.
-            batch_timeout_ms: how long after the end, in milliseconds, the rest of a batch that was begun is handled;
-                only if the broker keeps whole batches. 0 to handle no more messages.
-
-        Raises:
-            InvalidUse: one of these is not valid; nothing was received.
-            PulsarException: a receive failed; `AlreadyClosed`, if it was closed before; `InvalidConfiguration`, if it
-                has a message listener, which gets every message.
+        The arguments, the ends and the errors are those of `pulsar_ext.Consumer.process`. Here `handler` is async (a
+        plain one holds up the loop), and `on_error` may be. A SIGTERM ends it if the loop runs in the main thread and
+        the application has no handler of its own for that signal. When this is cancelled, so are the handlers, and
+        their messages are negatively acknowledged.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)

@@ -2,7 +2,7 @@
 
 `Handling` (pure) has the steps from a received message to its acknowledgement, for the blocking and the awaited client:
 a generator of calls, whose results or errors are sent back into it. `drive()` drives it on a thread,
-`asyncio/_driving.py` in a loop.
+`asyncio/_processing.py` in a loop.
 
 `BegunBatches` (pure) are batches whose first messages were handled when something ended `process()`. A broker that
 keeps only whole batches redelivers every message of such a batch. So the rest of the batch, which is in the receiver
