@@ -590,7 +590,7 @@ class PulsarCluster(Reachable):
 
     def _make_ground(self) -> Ground:
         if choose_backend(self._backend, self._report).backend == "docker":
-            from .cluster_ground import ContainerGround  # noqa: PLC0415  # docker is loaded only where it is used
+            from .cluster_containers import ContainerGround  # noqa: PLC0415  # docker is loaded only where it is used
 
             return ContainerGround(self._report, self._version)
         return ProcessGround(self._report, self._version)

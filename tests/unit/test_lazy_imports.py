@@ -60,3 +60,8 @@ def test_type_checkers_see_the_names_that_are_loaded():
         for name in node.names
     }
     assert seen == pulsar_ext._HOMES
+
+
+def test_a_process_backend_loads_no_docker():
+    """`start_broker` loads what containers need only when it starts one."""
+    assert not {"docker", "testcontainers"} & modules_after("import pulsar_ext.testing.start")
