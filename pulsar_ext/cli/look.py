@@ -103,11 +103,7 @@ _LOOKS: dict[str | None, tuple[str, str, str, str]] = {
 
 
 class SurveyPicture:
-    """Draws maps and findings as wide as the terminal is.
-
-    Args:
-        seen: the maps and the findings.
-    """
+    """Draws maps and findings as wide as the terminal is."""
 
     def __init__(self, seen: Survey) -> None:
         self._seen = seen
@@ -130,12 +126,7 @@ class SurveyPicture:
 
 
 class _Drawing:
-    """Draws in so many columns.
-
-    Args:
-        width: the columns.
-        ascii_only: whether nothing else can be printed.
-    """
+    """Draws in so many columns."""
 
     def __init__(self, width: int, *, ascii_only: bool) -> None:
         self._width, self._glyph = width, int(ascii_only)

@@ -103,15 +103,7 @@ def write_page(path: Path, page: str) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """Key hash ranges, how much weight each has, and each slot.
-
-    Args:
-        topic: what was weighed.
-        by: what was weighed, such as "messages".
-        histogram: the weight of each slot.
-        ranges: the ranges.
-        weights: the weight of each.
-    """
+    """Key hash ranges, how much weight each has, and each slot."""
 
     topic: str
     by: str

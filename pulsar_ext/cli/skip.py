@@ -73,12 +73,7 @@ def skip(
 
 
 def picture(result: SkipResult, backlog: Backlog) -> Group:
-    """Draw the ledgers before and after: what is acknowledged, skipped and left of each, and where the cursor stands.
-
-    Args:
-        result: what was skipped.
-        backlog: the topic as it was before.
-    """
+    """Draw the ledgers before and after: what is acknowledged, skipped and left of each, and the cursor."""
     table = Table("ledger", "entries", "before", "after", box=None, padding=(0, 2, 0, 0))
     ledgers = list(backlog.ledgers)
     shown = _around(ledgers, result)

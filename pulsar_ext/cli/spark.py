@@ -74,12 +74,7 @@ class Target:
     conf: Annotated[tuple[str, ...], Parameter(negative="")] = ()
 
     def options(self, topic: str, *, given: bool = True) -> dict[str, str]:
-        """Give the options of a read or a write.
-
-        Args:
-            topic: one topic, or several separated by commas.
-            given: whether to add those of `--option`.
-        """
+        """Give the options of a read or a write."""
         options = {"service.url": self.url, "topics" if "," in topic else "topic": topic}
         if self.admin_url is not None:
             options["admin.url"] = self.admin_url

@@ -43,13 +43,7 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def table(kind: str, columns: list[str], rows: list[list[object]]) -> Markup:
-    """Make a table that scrolls by itself where the page is narrow; numbers stand at the right.
-
-    Args:
-        kind: its class.
-        columns: their heads.
-        rows: their cells.
-    """
+    """Make a table that scrolls by itself where the page is narrow; numbers stand at the right."""
     head = element("tr", *(element("th", one, scope="col") for one in columns))
     body = (element("tr", *map(_cell, row)) for row in rows)
     inside = element("table", element("thead", head), element("tbody", *body), class_=kind)

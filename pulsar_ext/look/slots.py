@@ -29,16 +29,7 @@ def plan_page(
     unit: str,
     when: str,
 ) -> str:
-    """Draw the weight of the slots, in 256 bins, where the parts begin, and how much each has.
-
-    Args:
-        histogram: the weight of each slot.
-        parts: the ranges.
-        weights: of each of them.
-        title: what was weighed.
-        unit: what a weight is: messages, or bytes.
-        when: it was weighed, as text.
-    """
+    """Draw the weight of the slots, in 256 bins, where the parts begin, and how much each has."""
     total = sum(weights)
     even = total / len(parts) if parts else 0.0
     most = max(weights, default=0.0)

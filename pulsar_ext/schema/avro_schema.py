@@ -76,9 +76,6 @@ class AvroReader:
 class AvroModel(Generic[T]):
     """The codec of a dataclass or a pydantic model.
 
-    Args:
-        model: the class.
-
     Raises:
         InvalidUse: it has something that Avro has not.
         MissingExtra: fastavro is not installed.

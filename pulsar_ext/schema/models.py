@@ -128,10 +128,6 @@ def is_model(kind: object) -> bool:
 def shape_of_model(model: type[Any], bytes_as: Scalar = PLAIN_BYTES) -> Record:
     """Give the shape of a dataclass or a pydantic model.
 
-    Args:
-        model: the class.
-        bytes_as: what its bytes are; see `scalars.py`.
-
     Raises:
         InvalidUse: a field has a type that Avro has not, or one that cannot be told from another of its union; or a
             default is of another type than the field.

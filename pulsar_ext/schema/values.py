@@ -56,12 +56,7 @@ def branch_of(union: Union, value: Any) -> Shape:
 
 
 def writer_of(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
-    """Make what turns a value of a shape into what plain Avro has for it; it raises `Unfit`.
-
-    Args:
-        shape: the shape.
-        known: the writers of the records that contain it.
-    """
+    """Make what turns a value of a shape into what plain Avro has for it; it raises `Unfit`."""
     return _WRITERS[type(shape)](shape, {} if known is None else known)
 
 

@@ -48,10 +48,6 @@ class Loss:
 def report_data_loss(settings: Settings, losses: Sequence[Loss]) -> None:
     """Raise, or warn of those that a person has accepted.
 
-    Args:
-        settings: the options.
-        losses: what is gone; nothing happens without any.
-
     Raises:
         DataLoss: one was not accepted, and `failOnDataLoss` is true.
     """

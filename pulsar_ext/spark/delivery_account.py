@@ -26,9 +26,6 @@ _Key = tuple[int, int, int]
 class DeliveryAccount:
     """Keeps account of one segment.
 
-    Args:
-        segment: what is to be read.
-
     `last` is the position of the last message that came, of whichever segment; `reached` says whether the segment's end
     is reached or passed.
     """

@@ -60,9 +60,6 @@ _MORE = 0x80
 def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
     """Read the numbers of ids that the C++ client wrote.
 
-    Args:
-        serialized: the ids.
-
     Returns:
         Arrays of ledgers (64 bits), entries (64 bits) and batch indexes (32 bits; -1 for a message in no batch).
 
@@ -373,11 +370,7 @@ def batch_columns(count: int, id_of: Callable[[int], MessageIdData]) -> BatchCol
 
 
 class KeyDecoder:
-    """Gives the bytes and the slot of a key, by option `keyForms`.
-
-    Args:
-        settings: the options.
-    """
+    """Gives the bytes and the slot of a key, by option `keyForms`."""
 
     def __init__(self, settings: Settings) -> None:
         exact = settings["keyForms"] == "exact"
@@ -390,12 +383,7 @@ class KeyDecoder:
         return self._forms is not None
 
     def decode(self, inner: Any, text: str) -> bytes | None:
-        """Give the key of one message: the bytes of its text, or those that it was sent as.
-
-        Args:
-            inner: the C++ message.
-            text: its key as the C++ client shows it.
-        """
+        """Give the key of one message: the bytes of its text, or those that it was sent as."""
         decoded = bytes_of_base64(text) if text else b""
         if self._forms is None or decoded is None:
             return text.encode() if text else None

@@ -104,11 +104,7 @@ def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 class BatchSplitter:
-    """Divides Arrow batches into the rows of each lane.
-
-    Args:
-        settings: the options.
-    """
+    """Divides Arrow batches into the rows of each lane."""
 
     def __init__(self, settings: Settings) -> None:
         self._topic, self._encoding = settings["topic"], settings["keyValueEncoding"]

@@ -363,12 +363,7 @@ def _field(name: str, kind: str) -> StructField:
 
 
 class BatchMaker:
-    """Makes Arrow batches of a schema from blocks.
-
-    Args:
-        schema: the columns, in order.
-        settings: the options.
-    """
+    """Makes Arrow batches of a schema from blocks."""
 
     def __init__(self, schema: StructType, settings: Settings) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")

@@ -55,12 +55,7 @@ if TYPE_CHECKING:
 
 
 class CompactedView:
-    """The compacted view of one segment.
-
-    Args:
-        segment: what is to be read.
-        settings: the options.
-    """
+    """The compacted view of one segment."""
 
     def __init__(self, segment: Segment, settings: Settings) -> None:
         self._segment = segment
@@ -150,13 +145,7 @@ class EntryContent(Enum):
 
 
 class EntryLookup:
-    """Looks up entries of one segment.
-
-    Args:
-        segment: what is to be read.
-        settings: the options.
-        account: of the segment's messages.
-    """
+    """Looks up entries of one segment."""
 
     def __init__(self, segment: Segment, settings: Settings, account: DeliveryAccount) -> None:
         self._segment = segment

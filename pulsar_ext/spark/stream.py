@@ -60,10 +60,6 @@ class QuerySubscription:
     """The subscription, with an Exclusive consumer on each topic partition that never receives anything.
 
     The consumers keep other queries from using the same subscription, and the broker from deleting it as inactive.
-
-    Args:
-        name: of the subscription.
-        settings: the options.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
@@ -74,10 +70,6 @@ class QuerySubscription:
 
     def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
         """Create the subscription on topics that lack it, and connect.
-
-        Args:
-            begin: how far each topic has been read.
-            stats: of each topic.
 
         Raises:
             InvalidUse: another query uses the subscription.

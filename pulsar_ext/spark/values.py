@@ -402,11 +402,6 @@ def _definition_of(schema: SchemaInfo, part: Part) -> tuple[str, Any]:
 class _PartDecoder:
     """Decodes a part of the messages of a block.
 
-    Args:
-        kind: its option's value: "json", "avro", "string" or "bytes".
-        schema: the Avro schema, as parsed JSON.
-        settings: the options.
-
     Raises:
         InvalidUse: the schema has no fields, or one with a type that Spark does not have.
     """

@@ -229,13 +229,6 @@ def broker_conf(
 ) -> dict[str, str]:
     """Return the settings of a broker of the cluster: base, profile, cluster, then the caller's own.
 
-    Args:
-        name: which broker.
-        addresses: the cluster's.
-        profile: a profile or its name.
-        settings: more settings by their names in `broker.conf`.
-        layout: how it reaches ZooKeeper, and others reach it.
-
     Raises:
         InvalidUse: no such profile, a setting that no broker could have, or one by which the cluster is held together.
     """

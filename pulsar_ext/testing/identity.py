@@ -209,12 +209,7 @@ _NAMES: Final = ("localhost", "127.0.0.1")
 
 
 class Identity:
-    """The secrets of one broker; none shows in a repr.
-
-    Args:
-        profile: what the broker is.
-        files: the content of each file by its name.
-    """
+    """The secrets of one broker; none shows in a repr."""
 
     def __init__(self, profile: Profile, files: dict[str, bytes]) -> None:
         self._profile = profile

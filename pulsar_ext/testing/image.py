@@ -133,12 +133,6 @@ def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, leave_out: bo
     """Copy what the image needs of the jars into the empty directory `target`.
 
     Native libraries of other machines go, and so do the 94 % of fastutil that no other jar refers to.
-
-    Args:
-        jars: all jars of the broker.
-        target: where the copies go.
-        machine: the engine's machine, `x86_64` or `aarch64`.
-        leave_out: whether those of `UNNEEDED_JARS` go.
     """
     needed = [jar for jar in jars if not (leave_out and is_unneeded(jar.name))]
     kept = [jar for jar in needed if not _is_of_other_machine(jar.name, machine)]

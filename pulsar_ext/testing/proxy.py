@@ -140,12 +140,7 @@ class Frames:
 
 
 class Lane:
-    """What is on its way in one direction of one connection.
-
-    Args:
-        way: what this direction is like.
-        dice: where jitter comes from.
-    """
+    """What is on its way in one direction of one connection."""
 
     def __init__(self, way: Way, dice: random.Random | None = None) -> None:
         self._way = way
@@ -233,14 +228,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Link:
-    """A connection from a client and the one to the broker that belongs to it.
-
-    Args:
-        client: the client's socket.
-        broker: the broker's socket.
-        ways: what each direction is like.
-        on_end: called with this link when it is over.
-    """
+    """A connection from a client and the one to the broker that belongs to it."""
 
     def __init__(
         self,

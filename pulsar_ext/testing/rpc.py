@@ -23,11 +23,7 @@ _BACKLOG = 64
 
 
 class PoolServer:
-    """Answers the questions of other processes to a source, each on a thread of its own.
-
-    Args:
-        source: gives what answers, at the first question.
-    """
+    """Answers the questions of other processes to a source, each on a thread of its own."""
 
     def __init__(self, source: Callable[[], Source]) -> None:
         self._source = source
@@ -67,11 +63,7 @@ class PoolServer:
 
 
 class PoolClient:
-    """The other end of a `PoolServer`, in another process.
-
-    Args:
-        ticket: what the server gave out.
-    """
+    """The other end of a `PoolServer`, in another process."""
 
     def __init__(self, ticket: dict[str, Any]) -> None:
         self._port = int(ticket["port"])

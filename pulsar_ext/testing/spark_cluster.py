@@ -48,13 +48,7 @@ _LINES: Final = 15
 
 
 class SparkWorker:
-    """A worker: a daemon, and the executors that it starts.
-
-    Args:
-        program: the daemon.
-        command: that starts it.
-        environment: of the daemon, which its executors inherit.
-    """
+    """A worker: a daemon, and the executors that it starts."""
 
     def __init__(self, program: GuardedProgram, command: list[str], environment: dict[str, str]) -> None:
         self._program = program

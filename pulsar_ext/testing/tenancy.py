@@ -145,11 +145,7 @@ class Bundle(NamedTuple):
 
 
 class ClusterAdmin:
-    """The admin calls of a cluster that concern the place of things.
-
-    Args:
-        access: how a superuser gets in.
-    """
+    """The admin calls of a cluster that concern the place of things."""
 
     def __init__(self, access: Access) -> None:
         self._http = httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options())

@@ -237,15 +237,7 @@ class PipelineCounts:
 def run_pipeline(
     spark: SparkSession, service_url: str, admin_url: str, directory: str, messages: int
 ) -> PipelineCounts:
-    """Run the demonstration on a broker of its own.
-
-    Args:
-        spark: a session with the data source.
-        service_url: of the broker.
-        admin_url: of its admin API.
-        directory: an empty one, for the archive and its checkpoint.
-        messages: how many of each kind of message.
-    """
+    """Run the demonstration on a broker of its own."""
     urls = {"service.url": service_url, "admin.url": admin_url}
     source, copy = {**urls, "topic": _TOPIC}, {**urls, "topic": _COPY}
     path = f"{directory}/archive"
