@@ -39,7 +39,6 @@ from ._url import AdminUrl, derive_admin_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
 __all__ = [
     "AsyncPulsarAdmin",
@@ -231,9 +230,7 @@ class PulsarAdmin(_Operations, SyncShell):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -253,7 +250,5 @@ class AsyncPulsarAdmin(_Operations, AsyncShell):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -33,7 +33,6 @@ from .shipping import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
     from pyspark.sql.types import StructType
 
@@ -134,7 +133,7 @@ class TaskProducers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for producer in self._producers.values():
             with contextlib.suppress(pulsar.PulsarException):
                 producer.close()

@@ -19,7 +19,7 @@ from .readiness import default_namespace_exists, reported_version, round_trip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
     from .access import Access, Detour
 
@@ -30,9 +30,7 @@ class Startable(ABC):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @abstractmethod

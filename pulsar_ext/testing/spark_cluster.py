@@ -24,7 +24,6 @@ from .java_program import GuardedProgram, ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _HOST: Final = "127.0.0.1"
 # Spark runs the copy of a slow task on another host only; Linux answers at every address of 127.0.0.0/8.
@@ -182,7 +181,7 @@ class SparkCluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _start(self) -> None:
