@@ -20,6 +20,7 @@ from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext.errors import SchemaMismatch
 from pulsar_ext.receive.undecryptable import goes_on, unique_name
 from pulsar_ext.schema.choice import VersionLookup, schema_of
+from pulsar_ext.schema.reading import SchemaText, explain
 from pulsar_ext.schema.typed import TypedSchema
 
 from .authentication import telling_why
