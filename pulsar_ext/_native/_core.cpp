@@ -166,11 +166,48 @@ PyMemberDef id_members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
-// The numbers of an id of a received message, made when something asks for them.
+// What the bytes of an id say that is not chunked, and has no number below 0.
+struct Numbers {
+    std::int64_t ledger, entry, partition = -1, batch_index = -1, batch_size = 0;
+
+    // Whether some bytes are just what the C++ client would write.
+    bool read(PyObject* bytes) {
+        char* at;
+        Py_ssize_t size;
+        if (bytes == nullptr || !PyBytes_CheckExact(bytes) || PyBytes_AsStringAndSize(bytes, &at, &size) != 0) return false;
+        const char* const end = at + size;
+        return next(at, end, 0x08, 63, ledger) && next(at, end, 0x10, 63, entry) &&
+               (at == end || *at != 0x18 || next(at, end, 0x18, 31, partition)) &&
+               (at == end || *at != 0x20 || next(at, end, 0x20, 31, batch_index)) &&
+               (at == end || next(at, end, 0x30, 31, batch_size)) && at == end;
+    }
+
+    // Reads a number of so many bits behind its tag: seven in each octet, whose highest bit says if another one follows.
+    static bool next(char*& at, const char* end, char tag, int bits, std::int64_t& value) {
+        if (at == end || *at++ != tag) return false;
+        std::uint64_t found = 0;
+        for (int shift = 0; at != end && shift < bits; shift += 7) {
+            const auto octet = static_cast<unsigned char>(*at++);
+            found |= static_cast<std::uint64_t>(octet & 0x7F) << shift;
+            if (octet < 0x80) {
+                value = static_cast<std::int64_t>(found);
+                return found >> bits == 0;
+            }
+        }
+        return false;
+    }
+};
+
+// The numbers of an id, made when something asks for them: of a received message, or as its bytes say; None if neither.
 PyObject* order(PyObject* object, void*) {
     auto* self = reinterpret_cast<Id*>(object);
-    if (self->order == nullptr && self->id.is_full) {
-        PyObject* made = order_of(self->id.held());
+    Numbers numbers;
+    if (self->order == nullptr && (self->id.is_full || numbers.read(self->data))) {
+        PyObject* made = self->id.is_full ? order_of(self->id.held())
+                                          : Py_BuildValue("(LLii)", static_cast<long long>(numbers.ledger),
+                                                          static_cast<long long>(numbers.entry),
+                                                          static_cast<int>(numbers.partition),
+                                                          static_cast<int>(numbers.batch_index));
         if (made == nullptr) return nullptr;
         if (self->order == nullptr) std::swap(self->order, made);  // else a collection has asked as well
         Py_XDECREF(made);
@@ -181,9 +218,50 @@ PyObject* order(PyObject* object, void*) {
 int set_order(PyObject* object, PyObject* order, void*) {
     auto* self = reinterpret_cast<Id*>(object);
     PyObject* before = self->order;
-    self->order = order == nullptr ? nullptr : Py_NewRef(order);
+    self->order = order == nullptr || order == Py_None ? nullptr : Py_NewRef(order);
     Py_XDECREF(before);
     return 0;
+}
+
+// A number of an id: the place of it in its order, and the name of the binding's method.
+template <int place>
+PyObject* number(PyObject* object, PyObject*) {
+    constexpr const char* names[] = {"ledger_id", "entry_id", "partition", "batch_index"};
+    auto* self = reinterpret_cast<Id*>(object);
+    if (self->order == nullptr && self->id.is_full) {
+        const MessageId* id = &self->id.held();
+        return PyLong_FromLongLong(place == 0   ? client.ledger_id(id)
+                                   : place == 1 ? client.entry_id(id)
+                                   : place == 2 ? client.partition(id)
+                                                : client.batch_index(id));
+    }
+    PyObject* numbers = order(object, nullptr);
+    PyObject* found = nullptr;
+    if (numbers != nullptr && numbers != Py_None) {
+        found = PySequence_GetItem(numbers, place);
+    } else if (PyObject* bound = numbers == nullptr ? nullptr : PyObject_GetAttrString(object, "inner")) {
+        found = PyObject_CallMethod(bound, names[place], nullptr);
+        Py_DECREF(bound);
+    }
+    Py_XDECREF(numbers);
+    return found;
+}
+
+PyMethodDef id_methods[] = {
+    {"ledger_id", number<0>, METH_NOARGS, "ledger_id($self)\n--\n\nReturn its ledger; -1 in `MessageId.earliest`."},
+    {"entry_id", number<1>, METH_NOARGS, "entry_id($self)\n--\n\nReturn its entry in the ledger."},
+    {"partition", number<2>, METH_NOARGS, "partition($self)\n--\n\nReturn the partition's index; -1 if there is none."},
+    {"batch_index", number<3>, METH_NOARGS, "batch_index($self)\n--\n\nReturn its place in its batch; -1 if none."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+// plain_id(bytes): an id of bytes that are just what the C++ client would write of one that is not chunked, else None.
+PyObject* plain_id(PyObject*, PyObject* bytes) {
+    Numbers numbers;
+    if (!numbers.read(bytes)) Py_RETURN_NONE;
+    PyObject* made = PyType_GenericAlloc(id_class, 0);
+    if (made != nullptr) reinterpret_cast<Id*>(made)->data = Py_NewRef(bytes);
+    return made;
 }
 
 PyGetSetDef id_attributes[] = {
@@ -568,6 +646,7 @@ PyMethodDef functions[] = {
     {"drain", drain, METH_VARARGS, nullptr},
     {"held", held, METH_O, nullptr},
     {"serialized", serialized, METH_O, nullptr},
+    {"plain_id", plain_id, METH_O, nullptr},
     {"serialized_ids", serialized_ids, METH_O, nullptr},
     {"runs", runs, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -587,7 +666,8 @@ PyType_Slot message_slots[] = {
 PyType_Slot id_slots[] = {
     {Py_tp_dealloc, slot(id_dealloc)}, {Py_tp_traverse, slot(id_traverse)},
     {Py_tp_clear, slot(id_clear)},     {Py_tp_members, id_members},
-    {Py_tp_getset, id_attributes},     {0, nullptr},
+    {Py_tp_getset, id_attributes},     {Py_tp_methods, id_methods},
+    {0, nullptr},
 };
 
 constexpr unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;

@@ -39,6 +39,7 @@ __all__ = [
     "held",
     "id_reader",
     "native_status",
+    "plain_id",
     "runs",
     "serialized",
     "serialized_ids",
@@ -194,7 +195,24 @@ if TYPE_CHECKING or _core is None:
         """What an id keeps."""
 
         __slots__ = ("_data", "_order", "_topic", "inner")
+        _order: tuple[int, int, int, int] | None
         inner: Any
+
+        def ledger_id(self) -> int:
+            """Return its ledger; -1 in `MessageId.earliest`."""
+            return self._order[0] if self._order else self.inner.ledger_id()
+
+        def entry_id(self) -> int:
+            """Return its entry in the ledger."""
+            return self._order[1] if self._order else self.inner.entry_id()
+
+        def partition(self) -> int:
+            """Return the partition's index; -1 if there is none."""
+            return self._order[2] if self._order else self.inner.partition()
+
+        def batch_index(self) -> int:
+            """Return its place in its batch; -1 if it is in none."""
+            return self._order[3] if self._order else self.inner.batch_index()
 
     def held(_: IdBase) -> Any:
         """Return the C++ id that an id got from its message; None if it got none."""
@@ -207,6 +225,13 @@ if TYPE_CHECKING or _core is None:
     def serialized_ids(messages: list[Any]) -> list[bytes]:
         """Return the bytes of the ids of messages."""
         return list(map(_serialize, map(_message_id, map(_inner, messages))))
+
+    def plain_id(_: bytes, /) -> Any:
+        """Return an id without an origin if bytes are just what the C++ client would write of one that is not chunked.
+
+        None if they are not, or the core is not used.
+        """
+        return None
 
     def runs(_: list[Any], /) -> list[Run] | None:
         """Return what messages are, where they are neighbours in a batch as one; None if the core is not used.
@@ -233,7 +258,7 @@ if TYPE_CHECKING or _core is None:
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     held, serialized, serialized_ids = _core.held, _core.serialized, _core.serialized_ids
-    drainer, runs = partial(partial, _core.drain), _core.runs
+    drainer, runs, plain_id = partial(partial, _core.drain), _core.runs, _core.plain_id
 
 
 def id_reader(cls: type, id_of: _IdOf) -> _IdOf:

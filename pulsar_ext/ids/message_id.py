@@ -15,7 +15,7 @@ import enum
 import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pulsar_ext._native.core import held, id_reader, serialized
+from pulsar_ext._native.core import held, id_reader, plain_id, serialized
 from pulsar_ext._native.handles import MessageIdDoor
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
@@ -114,9 +114,10 @@ def checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: in
         TypeError: one of them is not an integer.
         InvalidMessageId: as `_check_numbers()`.
     """
-    ledger, entry, part, batch = map(operator.index, (ledger_id, entry_id, partition, batch_index))
-    _check_numbers(part, ledger, entry, batch)
-    return ledger, entry, part, batch
+    if not (type(ledger_id) is type(entry_id) is type(partition) is type(batch_index) is int):
+        ledger_id, entry_id, partition, batch_index = map(operator.index, (ledger_id, entry_id, partition, batch_index))
+    _check_numbers(partition, ledger_id, entry_id, batch_index)
+    return ledger_id, entry_id, partition, batch_index
 
 
 def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
@@ -284,22 +285,6 @@ class MessageId(JavaOrder, MessageIdDoor):
             self._data = data
         return data
 
-    def ledger_id(self) -> int:
-        """Give the ledger, -1 in `MessageId.earliest`."""
-        return self._order[0] if self._order else self.inner.ledger_id()
-
-    def entry_id(self) -> int:
-        """Give the entry in its ledger."""
-        return self._order[1] if self._order else self.inner.entry_id()
-
-    def partition(self) -> int:
-        """Give the index of the partition, -1 on a topic without partitions."""
-        return self._order[2] if self._order else self.inner.partition()
-
-    def batch_index(self) -> int:
-        """Give the index in the entry's batch, -1 for a message that is not in a batch."""
-        return self._order[3] if self._order else self.inner.batch_index()
-
     def topic_name(self, topic: str | None = None) -> str | None:
         """Set the topic that the id belongs to (as on an official id), or read it.
 
@@ -459,6 +444,9 @@ def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -
 def _from_plain(data: bytes) -> MessageId | None:
     """Read bytes that are just what the C++ client would write: nearly all, and fast."""
     # The C++ parser complains on stderr about what it cannot read, so it only gets what it can.
+    if (made := plain_id(data)) is not None:
+        made.origin = _BYTES
+        return made  # type: ignore[no-any-return]  # of C++
     if not isinstance(data, bytes) or not is_plain(data):
         return None
     message_id = _create(MessageId)

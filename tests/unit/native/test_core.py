@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext._native import core
-from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages
+from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages, deserialize_inner
+from pulsar_ext._wire.message_id_data import is_plain
 from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.ack.ids import gather
 from pulsar_ext.ack.topics import entry_of
 from pulsar_ext.errors import NotOpen
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, plain_from_inner
 from pulsar_ext.message import Message, Received, received
 
 FIELDS = core._FIELDS
@@ -122,6 +123,20 @@ def test_another_message_takes_the_place_of_a_held_one():
     del message.inner
     with pytest.raises(AttributeError):
         message.data()
+
+
+@_used
+@given(st.one_of(st.binary(max_size=12), st.tuples(_longs, _longs, *[st.none() | st.integers(0, (1 << 31) - 1)] * 3)))
+def test_plain_bytes_of_an_id_are_those_of_the_pattern(data):
+    """Bytes are an id natively if the pattern has them, with the numbers that the C++ client reads."""
+    if isinstance(data, tuple):
+        numbers = zip((8, 16, 24, 32, 48), data, strict=True)
+        data = b"".join(bytes([tag]) + varint(number) for tag, number in numbers if number is not None)
+    made = core.plain_id(data)
+    assert (made is not None) == is_plain(data)
+    if made is not None:
+        assert made.order_key() == plain_from_inner(deserialize_inner(data)).order_key()
+        assert made.serialize() == data
 
 
 @given(_bases)
