@@ -119,14 +119,10 @@ class _Pipe:
         What the C++ client has opened already leads to the new one then.
         """
         old = os.fstat(self._write)
-        written = [fd for fd in _open_files() if _is_written(fd, old)]
+        written = [fd for fd in (int(path.name) for path in Path("/dev/fd").iterdir()) if _is_written(fd, old)]
         self._open()
         for fd in written:
             os.dup2(self._write, fd)
-
-
-def _open_files() -> list[int]:
-    return [int(path.name) for path in Path("/dev/fd").iterdir()]
 
 
 def _is_written(fd: int, pipe: os.stat_result) -> bool:

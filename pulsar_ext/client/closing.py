@@ -100,12 +100,6 @@ class ClientClose:
         return self._senders.are_owed() or any(one._is_owed_ for one in self._receiving)
 
 
-def close_late_ones() -> None:
-    """Close what waits in the background: the program ends."""
-    for one in list(_late_ones):
-        one.close_now()
-
-
 def stop_fetching(receiving: list[Consumer | Reader]) -> None:
     """Have nobody wait for a batch of a consumer any more: the C++ client would not answer."""
     consumers = [one for one in receiving if isinstance(one, Consumer)]
@@ -165,7 +159,8 @@ def _close_all() -> None:
                 client.close()
         for one in used:
             one._bar_()
-    close_late_ones()
+    for late in list(_late_ones):  # what waits in the background
+        late.close_now()
     if threads.IS_PATCHED or threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
         threads.sleep(_LEAVING_SECONDS)

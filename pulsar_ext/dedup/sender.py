@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.handles import build_again, inner_producer_of
-from pulsar_ext._native.messages import batch_message
+from pulsar_ext._native.handles import inner_producer_of
 from pulsar_ext._native.results import name_of, raise_result, result_of
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._native.thread_state import keep_thread_state
@@ -46,7 +45,7 @@ from pulsar_ext.errors import MessageIdUnresolved, ProducerBroken
 from pulsar_ext.ids.position import Position
 from pulsar_ext.produce.batch import Batch, seal
 from pulsar_ext.produce.batching import BatchingSender
-from pulsar_ext.produce.dispatch import ReplacingDispatcher
+from pulsar_ext.produce.dispatch import ReplacingDispatcher, built_again
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
@@ -178,7 +177,7 @@ class DuplicateCheck:
             outcome[:] = [result, inner]
             known.set()
 
-        producer.send_async(_built_again(batch), on_outcome)
+        producer.send_async(built_again(batch), on_outcome)
         if not known.wait(self._patience):
             raise_result(pulsar.Result.Timeout)
         result, inner = outcome
@@ -197,13 +196,6 @@ def _just_before(entry: PersistedEntry | None) -> Position | None:
     return Position(ledger_id, entry_id - 1)
 
 
-def _built_again(batch: Batch) -> Any:
-    """Make the C++ message of a batch anew: one that was sent cannot be sent again."""
-    if batch.message is None:
-        return batch_message(batch.payload(), batch.count)
-    return build_again(batch.message, batch.options, batch.ids[0])
-
-
 _TOO_BIG = pulsar.Result.MessageTooBig
 _TIMEOUT = pulsar.Result.Timeout
 _GATHER_SECONDS = 0.02
@@ -216,10 +208,7 @@ _LOOK_SECONDS = 0.05
 class DedupDispatcher(ReplacingDispatcher):
     """A dispatcher that keeps the account of sequence ids, and waits for room if the broker has none.
 
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-        config: how batches are made.
+    Args, besides those of `BatchDispatcher`:
         sequence: the ids.
         timeout: after how many seconds without an answer, or without room, the sender takes no more messages; 0 for
             never.

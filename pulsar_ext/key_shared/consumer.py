@@ -165,7 +165,7 @@ class RangeConsumer(Consumer):
         self._judge = judge
         self._on_misrouted = on_misrouted
         # What comes in a batch was not looked at before.
-        self._filter = FilteredSource(self._source, self._passes)
+        self._filter = FilteredSource(self._source, lambda inner: self._is_wanted(inner) and self._wanted(inner))
         self._order.take_part(self._filter)
         self._source = self._filter
         self._order.make_sieve = None
@@ -225,9 +225,6 @@ class RangeConsumer(Consumer):
         except Exception:
             if not kept:
                 raise
-
-    def _passes(self, inner: Any) -> bool:
-        return self._is_wanted(inner) and self._wanted(inner)
 
     def _wanted(self, inner: Any) -> bool:
         if self._judge(inner):

@@ -420,10 +420,7 @@ _log = logging.getLogger("pulsar_ext")
 class ResendingDispatcher(ReplacingDispatcher):
     """A `BatchDispatcher` of single messages that are sent by another C++ producer where the connection ends.
 
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-        config: without batching.
+    Args, besides those of `BatchDispatcher`:
         open_again: opens an official producer of the same topic, given a name and the sequence id to go on behind.
         named: whether the application gave the producer's name; else the broker gives each one its own.
         timeout: after how many seconds a message has failed, 0 for never.

@@ -516,6 +516,13 @@ _unsettled: dict[BatchDispatcher, None] = {}
 """Those with messages whose outcome is not known yet."""
 
 
+def built_again(batch: Batch) -> Any:
+    """Return the C++ message of a batch, made again: one that was sent cannot be sent again."""
+    if batch.message is None:
+        return batch_message(batch.payload(), batch.count)
+    return build_again(batch.message, batch.options, batch.ids[0])
+
+
 class ReplacingDispatcher(BatchDispatcher, ABC):
     """A `BatchDispatcher` that may close its C++ producer, and resend by another one what has no outcome."""
 
@@ -557,10 +564,9 @@ class ReplacingDispatcher(BatchDispatcher, ABC):
 
     def resend(self, batch: Batch) -> None:
         """Give a batch to the C++ producer again; the lock is held."""
-        if batch.message is None:
-            message = batch_message(batch.payload(), batch.count)
-        else:
-            message = batch.message = build_again(batch.message, batch.options, batch.ids[0])
+        message = built_again(batch)
+        if batch.message is not None:
+            batch.message = message
         self.handle.inner.send_async(message, partial(self.on_outcome, batch))
 
     def begin_close(self) -> Answer:

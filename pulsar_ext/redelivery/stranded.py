@@ -103,12 +103,7 @@ _MOST_ATTEMPTS: Final = 3
 class StrandedWatch(ConsumerWatch):
     """Looks after what the broker delivers to nobody, of one consumer.
 
-    Args:
-        context: of the consumer's client.
-        order: of the consumer's messages.
-        topics: what was subscribed to.
-        subscription: its name.
-        acks: the consumer's acknowledgements.
+    Args, besides those of `ConsumerWatch`:
         leftovers: looks after what nobody can receive.
         only: the consumer's name where messages go to one consumer of the subscription; None on a Shared one.
     """

@@ -197,14 +197,14 @@ class _Opening:
             chain.show(reader)
             look_after(context, chain, self._topics)
         seconds = discovery_seconds if is_pattern else _PARTITIONS_SECONDS
-        open_topic = partial(self._open_new, reader, listener)
+
+        def open_topic(topic: str) -> None:
+            self._open_part(reader, listener, topic, MessageId.earliest)
+
         watch = TopicWatch(context, reader, self._find, open_topic, seconds, is_pattern=is_pattern)
         reader._keep_(watch)
         context.inquiries.watch(watch, seconds)
         return reader
-
-    def _open_new(self, reader: TopicsReader, listener: Any, topic: str) -> None:
-        self._open_part(reader, listener, topic, MessageId.earliest)
 
     def _open_part(self, reader: TopicsReader, listener: Any, topic: str, start: Any) -> None:
         make: Callable[..., PartReader] = PartReader._assemble_
