@@ -28,7 +28,7 @@ from pulsar_ext.produce.direct import DirectSender, ResendingDispatcher, Resendi
 from pulsar_ext.produce.dispatch import BatchDispatcher
 from pulsar_ext.produce.options import SendTiming, SequenceCounter, run_on
 from pulsar_ext.produce.partitioned import PartitionedSender
-from pulsar_ext.produce.pending import PendingLimit
+from pulsar_ext.produce.pending import PendingMessages
 from pulsar_ext.produce.router import HashingScheme, Routing
 from pulsar_ext.produce.sender import close_quietly
 from pulsar_ext.producer import Producer
@@ -201,7 +201,7 @@ class _SenderFactory:
         bounded = all(isinstance(one, int) and one > 0 for one in (most, across))
         if bounded and named["block_if_queue_full"] is True and (topics := self._partitions()):
             # Who waits for room in the official queue of a partition as it is closed, waits for ever.
-            limit = PendingLimit(min(most * len(topics), across))
+            limit = PendingMessages(min(most * len(topics), across))
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
         official, configuration = self._open_native(**changed)
         timing = None

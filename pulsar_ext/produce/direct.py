@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .batch import Batch, BatchingConfig
     from .batching import MixedKeyCheck
     from .options import SendTiming
-    from .pending import PendingLimit
+    from .pending import PendingMessages
 
 
 _POLL_SECONDS = 0.001
@@ -125,7 +125,7 @@ class DirectSender(HandleSender):
         handle: ProducerHandle,
         context: ClientContext,
         *,
-        limit: PendingLimit | None,
+        limit: PendingMessages | None,
         waits_inside: bool,
         mixed_keys: MixedKeyCheck | None,
         timing: SendTiming | None,
@@ -173,7 +173,7 @@ class DirectSender(HandleSender):
             try:
                 return plain_from_inner(self.handle.inner.send(message))
             finally:
-                limit.release()
+                limit.release(1)
         except pulsar.Interrupted:
             if self.closed:  # while it waited for room
                 raise_result(pulsar.Result.AlreadyClosed)
@@ -212,13 +212,13 @@ class DirectSender(HandleSender):
         if callback is not None:
             call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
 
-    def _send_within(self, limit: PendingLimit, message: Any, guarded: Callable[[Any, Any], None] | None) -> None:
+    def _send_within(self, limit: PendingMessages, message: Any, guarded: Callable[[Any, Any], None] | None) -> None:
         """Send behind a limit, without waiting for the outcome."""
         entered = False
         handed: list[None] = []
 
         def done(result: Any, inner: Any) -> None:
-            limit.release()
+            limit.release(1)
             if guarded is not None:
                 guarded(result, inner)
 
@@ -229,7 +229,7 @@ class DirectSender(HandleSender):
             handed.extend(map(self.handle.inner.send_async, (message,), (done,)))
         except BaseException:
             if entered and not handed:
-                limit.release()
+                limit.release(1)
             raise
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
@@ -296,7 +296,7 @@ class DirectSender(HandleSender):
     def refuse_interrupting(self) -> None:
         """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
         if self._limit is not None:  # who reports outcomes waits for it
-            refuse_interrupting("A close", self._limit.lock)
+            refuse_interrupting("A close", self._limit.changed.lock)
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
@@ -393,13 +393,11 @@ class DirectSender(HandleSender):
     def _let_go(self) -> None:
         _unflushed.discard(self)
         if self._limit is not None:
-            self._limit.close()
+            self._limit.bar()
 
-    def _enter(self, limit: PendingLimit) -> None:
+    def _enter(self, limit: PendingMessages) -> None:
         """Take room for a message, waiting for it."""
-        if not limit.try_acquire():
-            self.context.callbacks.refuse("send_async with a full queue")
-            limit.acquire()
+        limit.enter(partial(self.context.callbacks.refuse, "send_async with a full queue"))
 
 
 _CLOSED, _TIMEOUT = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout

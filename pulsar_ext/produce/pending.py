@@ -1,4 +1,4 @@
-"""Limits of the messages that a sender has accepted and that have no outcome yet, and waits for their outcomes."""
+"""The limit of the messages that a sender has accepted and that have no outcome yet, and waits for their outcomes."""
 
 from __future__ import annotations
 
@@ -13,56 +13,6 @@ from .outcome import DUPLICATE_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pulsar_ext._native.locks import OwnedLock
-
-
-class PendingLimit:
-    """A limit that a message enters, waiting for room, and leaves when it is done.
-
-    Args:
-        limit: how many may be pending; more than 0.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
-        self._closed = False
-        self._changed = Condition()
-
-    @property
-    def lock(self) -> OwnedLock:
-        """What makes each method one step: a signal's handler asks whether it interrupts one."""
-        return self._changed.lock
-
-    def try_acquire(self) -> bool:
-        """Enter if there is room now."""
-        with self._changed:
-            if not self._has_room():
-                return False
-            self._used += 1
-            return True
-
-    def acquire(self) -> None:
-        """Enter, waiting for room; a Ctrl-C ends the wait."""
-        with self._changed:
-            self._changed.wait_for(self._has_room)
-            self._used += 1
-
-    def release(self) -> None:
-        """Leave."""
-        with self._changed:
-            self._used -= 1
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Let every message in: the producer is closed and refuses them itself."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def _has_room(self) -> bool:
-        return self._closed or self._used < self._limit
 
 
 class PendingMessages:
@@ -122,6 +72,24 @@ class PendingMessages:
         """Whether there are so many places now; all of them are enough for whatever needs more."""
         taken = self.accepted - self.released + self.burden - self.relieved
         return not (self.barred or self.held) and taken + min(count, self.limit) <= self.limit
+
+    def enter(self, refuse: Callable[[], object]) -> None:
+        """Take a place, waiting for it; a Ctrl-C ends the wait. Once barred, everybody enters, and is refused later.
+
+        Args:
+            refuse: is called before a wait, and raises where none is possible.
+        """
+        with self.changed:
+            if not (self.barred or self.has_room()):
+                refuse()
+                self.wait_for(lambda: self.barred or self.has_room())
+            self.accepted += 1
+
+    def bar(self) -> None:
+        """Let nothing in any more, and end the waits for room."""
+        with self.changed:
+            self.barred = True
+            self.changed.notify_all()
 
     def release(self, count: int, burden: int = 0) -> None:
         """Leave the room of so many messages to others, and what they took besides."""
