@@ -38,13 +38,12 @@ from pulsar_ext.errors import (
     InvalidUse,
 )
 
-from ._core import refuse_page
+from ._core import Answer, Request, refuse_page
 from ._url import host_of, is_less_safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ._core import Answer, Request
     from ._transport import Transport
 
 

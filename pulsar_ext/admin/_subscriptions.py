@@ -9,7 +9,7 @@ again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pulsar_ext.errors import AdminNotFound, InvalidUse
@@ -17,11 +17,8 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from ._core import MAX_INT, Request, Session, nothing, persistent, refuse_beyond_end, refuse_parent, whole_number
-from ._models import BacklogAnalysis
+from ._models import BacklogAnalysis, EntryMetadata
 from ._topics import send_entry
-
-if TYPE_CHECKING:
-    from ._models import EntryMetadata
 
 Topic = str | TopicName
 End = Literal["earliest", "latest"]

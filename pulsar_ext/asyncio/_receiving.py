@@ -37,17 +37,14 @@ from pulsar_ext.receive.receiver import Receiving
 from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
 
-from ._executor import awaited
-from ._loop_bridge import is_own_cancellation, running_loop_bridge
+from ._executor import Executor, awaited
+from ._loop_bridge import LoopBridge, is_own_cancellation, running_loop_bridge
 from .errors import PulsarException, error_of, raise_for, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-
-    from ._executor import Executor
-    from ._loop_bridge import LoopBridge
 
 
 _LINGER_SECONDS = 1.0

@@ -22,7 +22,7 @@ from pulsar_ext.process.actions import Redeliver
 from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
-from ._executor import awaited
+from ._executor import Executor, awaited
 from ._processing import Run
 from ._receiving import AsyncSeeking, BlockingReceiver
 from .errors import error_of, raise_for, translating
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
 
-    from ._executor import Executor
 
 _REDELIVER = Redeliver()
 

@@ -18,7 +18,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.schema.typed import T
 
-from ._executor import awaited
+from ._executor import Executor, awaited
 from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for, translating
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.outcome import SentMany
 
-    from ._executor import Executor
 
 _OK = pulsar.Result.Ok
 

@@ -6,7 +6,7 @@ from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from pulsar_ext.ids.text import counted
@@ -20,8 +20,6 @@ from .output import check_pause, check_place, look_again, now_text, print_json, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from rich.console import ConsoleOptions, RenderResult
 
     from pulsar_ext.doctor.findings import Finding
     from pulsar_ext.look.survey import Survey

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext.chunks.leftovers import leftovers_among
 from pulsar_ext.ids.text import counted
 
-from .findings import Finding, Remedy, skip_remedy
+from .findings import Finding, Remedy, Run, TopicFacts, skip_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, SubscriptionStats
     from pulsar_ext.ids.position import Position
-
-    from .findings import Run, TopicFacts
 
 
 _SHOWN = 10

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from .findings import Finding, Remedy
+from .findings import Finding, Remedy, TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.ids.position import Position
-
-    from .findings import TopicFacts
 
 
 def is_busy(stats: SubscriptionStats) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.coverage import batch_keys, cover_of
 
-from .findings import Finding, Remedy
+from .findings import Finding, Remedy, TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.position import Position
     from pulsar_ext.key_shared.coverage import KeyCover, StickyKey
 
-    from .findings import TopicFacts
 
 _SHOWN = 10
 

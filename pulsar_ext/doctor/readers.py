@@ -10,12 +10,10 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from .findings import Finding, Remedy
+from .findings import Finding, Remedy, TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from .findings import TopicFacts
 
 
 _MIB = 1024 * 1024

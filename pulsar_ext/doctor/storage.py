@@ -9,14 +9,12 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from .findings import Finding, Remedy, skip_remedy
+from .findings import Finding, Remedy, TopicFacts, skip_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pulsar_ext.admin import EntryMetadata
-
-    from .findings import TopicFacts
 
 
 def find_expiring(facts: TopicFacts) -> Iterator[Finding]:

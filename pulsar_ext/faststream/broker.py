@@ -7,14 +7,14 @@ import logging
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pulsar
-from fast_depends import dependency_provider
+from fast_depends import Provider, dependency_provider
 from faststream import Context
 from faststream._internal.broker import BrokerUsecase
-from faststream._internal.configs import UnderlyingDriverAnnotation
+from faststream._internal.configs import UnderlyingDriverAnnotation, UnderlyingDriverAnnotations
 from faststream._internal.constants import EMPTY
 from faststream._internal.context import ContextRepo
 from faststream._internal.di import FastDependsConfig
-from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
+from faststream._internal.logger import DefaultLoggerStorage, LoggerState, make_logger_state
 from faststream._internal.logger.logging import get_broker_logger
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
@@ -35,12 +35,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from fast_depends import Provider
     from fast_depends.dependencies import Dependant
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.basic_types import LoggerProto, SendableMessage
-    from faststream._internal.configs import UnderlyingDriverAnnotations
-    from faststream._internal.logger import LoggerState
     from faststream._internal.parser import CodecProto
     from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
     from faststream.middlewares import AckPolicy

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faststream._internal.endpoint.publisher import PublisherUsecase
+from faststream._internal.endpoint.publisher import PublisherSpecification, PublisherUsecase
 from faststream._internal.endpoint.publisher.fake import FakePublisher
-from faststream.response import PublishType
+from faststream.response import PublishCommand, PublishType
 
-from .message import answering
+from .message import PulsarMessage, answering
 from .response import PulsarPublishCommand
 
 if TYPE_CHECKING:
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from faststream._internal.basic_types import SendableMessage
-    from faststream._internal.endpoint.publisher import PublisherSpecification
     from faststream._internal.producer import ProducerProto
     from faststream._internal.types import PublisherMiddleware
     from faststream.message import StreamMessage
-    from faststream.response import PublishCommand
 
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import PulsarBrokerConfig, PulsarPublisherConfig
-    from .message import PulsarMessage
 
 
 class PulsarPublisher(PublisherUsecase):

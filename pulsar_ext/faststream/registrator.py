@@ -15,7 +15,7 @@ from faststream._internal.endpoint.subscriber import SubscriberSpecification
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.exceptions import SetupError
 from faststream.specification.asyncapi.utils import resolve_payloads
-from faststream.specification.schema import BrokerSpec, Message, Operation, PublisherSpec, SubscriberSpec
+from faststream.specification.schema import BrokerSpec, Message, Operation, PublisherSpec, SubscriberSpec, Tag, TagDict
 from pulsar import ConsumerType
 
 from .config import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from faststream._internal.parser import CodecProto
     from faststream._internal.types import BrokerMiddleware, CustomCallable
     from faststream.middlewares import AckPolicy
-    from faststream.specification.schema import Tag, TagDict
 
 
 _DEFAULT_URL: Final = "pulsar://localhost:6650"

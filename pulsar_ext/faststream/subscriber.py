@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pulsar
 from faststream import BaseMiddleware
-from faststream._internal.endpoint.subscriber import SubscriberUsecase
+from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
 from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import AckMessage, HandlerException, IncorrectState, NackMessage, RejectMessage, SkipMessage
 from faststream.middlewares import AckPolicy
@@ -25,7 +25,7 @@ from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
 from pulsar_ext.process.processing import BegunBatches
 
-from .config import check_consumer_options
+from .config import PulsarBrokerConfig, PulsarSubscriberConfig, check_consumer_options
 from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, have_again
 from .publisher import PulsarReplyPublisher
 
@@ -36,14 +36,11 @@ if TYPE_CHECKING:
     from faststream._internal.basic_types import AsyncFuncAny
     from faststream._internal.context import ContextRepo
     from faststream._internal.endpoint.publisher import PublisherProto
-    from faststream._internal.endpoint.subscriber import SubscriberSpecification
     from faststream._internal.endpoint.subscriber.call_item import CallsCollection
     from faststream._internal.types import BrokerMiddleware
     from faststream.message import StreamMessage
 
     from pulsar_ext.asyncio import Consumer
-
-    from .config import PulsarBrokerConfig, PulsarSubscriberConfig
 
 
 class Settling(BaseMiddleware):

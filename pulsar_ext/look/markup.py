@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from pulsar_ext.ids.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pulsar_ext.doctor.findings import Finding
 
     from .topic_map import TopicMap

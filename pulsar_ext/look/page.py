@@ -23,7 +23,7 @@ from .markup import (
     rate_text,
     table,
 )
-from .topic_map import cells_of, cursor_states, entry_kinds, joined
+from .topic_map import ChunkedMessage, CursorMap, TopicMap, cells_of, cursor_states, entry_kinds, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pulsar_ext.doctor.findings import Finding
 
     from .survey import Survey
-    from .topic_map import ChunkedMessage, CursorMap, TopicMap
 
 
 _CELLS = 480

@@ -9,7 +9,7 @@ from pulsar_ext.doctor.examination import judge, observe, wanted_entries
 from pulsar_ext.doctor.findings import DiagnosisLimits
 from pulsar_ext.errors import InvalidUse
 
-from .topic_map import map_of
+from .topic_map import TopicMap, map_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.doctor.findings import Diagnosis, TopicFacts
     from pulsar_ext.ids.position import Position
-
-    from .topic_map import TopicMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
-from ._runner import Verdict
+from ._runner import Row, Verdict
 from ._scenarios import GROUPS, SCENARIOS
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ._runner import Row
     from ._support import Scenario
 
 _TABLE, _SUMMARY = "reproduce", "reproduce summary"

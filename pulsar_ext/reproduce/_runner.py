@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,7 +16,6 @@ from pulsar_ext.errors import AdminError, BrokerStartError
 from ._support import Apart, Counts, Env, Place, Scenario, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
 _CLIENTS = ("pulsar", "pulsar_ext")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -27,8 +27,6 @@ from .reading import SchemaText
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pulsar_ext.admin import PulsarAdmin
 
 

@@ -14,7 +14,7 @@ from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 from .avro_definition import definition_of, plain_definition, read_definition, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import Reading, reading_of
-from .shapes import Unfit
+from .shapes import Shape, Unfit
 from .typed import T, TypedSchema
 from .values import writer_of
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
-
-    from .shapes import Shape
 
 
 def _fastavro() -> Any:

@@ -15,7 +15,7 @@ from .avro_definition import definition_of
 from .json_values import Origin, check_json_unions, json_reader, json_writer, origin_of, parse_json
 from .models import is_model, shape_of_model
 from .reading import SchemaText, bytes_on
-from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, NoText, Unfit
+from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, NoText, Record, Scalar, Unfit
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.schemas import Encoded
 
-    from .shapes import Record, Scalar
 
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _write_lines = json.JSONEncoder(indent=1).encode

@@ -24,15 +24,13 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
 
-from .message_block import id_bytes
-from .values import key_part_decoder, value_decoder
+from .message_block import MessageBlock, id_bytes
+from .values import ValueDecoder, key_part_decoder, value_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .message_block import MessageBlock
     from .options import Settings
-    from .values import ValueDecoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .connection import admin_of, client_of, producer_keys
 from .errors import NotWritten
-from .rows import BatchSplitter, arguments_of, row_sender_of
+from .rows import BatchSplitter, PartitionedRowSender, Rows, RowSender, arguments_of, row_sender_of
 from .schema import COLUMNS, WRITTEN
 from .shipping import Shipped
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .options import Settings
-    from .rows import PartitionedRowSender, Rows, RowSender
 
 
 _BUSY_SECONDS = 60.0

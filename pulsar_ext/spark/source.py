@@ -33,7 +33,7 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 
 from .connection import admin_of
-from .options import READ, SINK, STREAM, WRITE, check_options, parse_options, with_environment
+from .options import READ, SINK, STREAM, WRITE, Settings, check_options, parse_options, with_environment
 from .planning import batch_segments
 from .schema import check_schema, full_schema
 from .segment_reader import PulsarPartition, read_split, wanted_ranges
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from .options import Settings
     from .sink import PulsarStreamWriter, PulsarWriter
     from .stream import PulsarStreamReader
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import types
-from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from pulsar_ext._native.schemas import version_of
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
@@ -308,8 +308,6 @@ _LOGICAL: Final[dict[str, Callable[[Any], Any]]] = {
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark.sql.types import StructField
 
     from pulsar_ext.admin import SchemaInfo
 

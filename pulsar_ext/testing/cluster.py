@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .access import Access
+from .access import Access, Detour
 from .backend import BACKENDS, choose_backend
 from .broker import Broker, Reachable, start_error, tail_of
 from .cluster_conf import CLUSTER, HOST, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
-from .cluster_ground import Command, ProcessGround
+from .cluster_ground import Command, Ground, Part, ProcessGround
 from .identity import Identity
 from .profiles import Profile, choose_version, get_profile, standalone_conf
 from .proxy import FaultProxy
@@ -30,9 +30,6 @@ from .tenancy import ClusterAdmin, insist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from .access import Detour
-    from .cluster_ground import Ground, Part
 
 
 _POLL_SECONDS: Final = 0.1

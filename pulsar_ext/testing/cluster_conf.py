@@ -16,13 +16,12 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 from .access import Detour, Route
 from .java_program import LOOPBACK
 from .ports import free_port
-from .profiles import broker_settings, get_profile
+from .profiles import Profile, broker_settings, get_profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import PurePath
 
-    from .profiles import Profile
 
 CLUSTER: Final = "cluster"
 HOST: Final = "127.0.0.1"

@@ -8,14 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .cluster_conf import SETUP, Layout
+from .cluster_conf import SETUP, Addresses, Layout
 from .java_program import Java, JavaProgram, ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path, PurePath
-
-    from .cluster_conf import Addresses
 
 
 class Command(NamedTuple):

@@ -26,13 +26,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pulsar_ext.errors import InvalidUse
 
-from .access import Route, lease, way_to
+from .access import Detour, Route, lease, way_to
 from .ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from .access import Detour
 
 
 Direction = Literal["to_broker", "to_client"]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pulsar_ext.errors import InvalidUse
 
 from .broker import Startable
 from .process import PulsarProcess
-from .profiles import get_profile
+from .profiles import Profile, get_profile
 from .tenancy import Tenancy, insist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
 
-    from .profiles import Profile
 
 _WEST: Final = "west"
 _EAST: Final = "east"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .access import Access
+from .access import Access, Detour
 from .broker import Broker
 from .profiles import Profile, get_profile
 from .readiness import default_namespace_exists, reported_version
@@ -20,8 +20,6 @@ from .start import start_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from .access import Detour
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from pulsar_ext.errors import InvalidUse
 from .backend import Choice, choose_backend, is_asked_for
 from .cluster import ClusterBroker
 from .process import PulsarProcess
-from .profiles import get_profile
+from .profiles import Profile, get_profile
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
     from .broker import Broker
-    from .profiles import Profile
 
 
 def start_broker(

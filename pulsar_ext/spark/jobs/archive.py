@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pulsar
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.client.client import Client
@@ -31,8 +31,6 @@ from pulsar_ext.produce.batching import MixedKeyBatchWarning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
 
 _PARQUET = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window, functions
+from pyspark.sql import DataFrame, SparkSession, Window, functions
 
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
@@ -19,8 +19,6 @@ from pulsar_ext.spark.planning import stats_of, topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from pulsar_ext.admin import PulsarAdmin
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping  # noqa: TC003  # a dataclass is read at run
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql import functions
+from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pulsar_ext.ids.text import counted
@@ -16,8 +16,6 @@ from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, wei
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
