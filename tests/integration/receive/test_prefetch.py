@@ -304,6 +304,18 @@ def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
 
 
 @pytest.mark.core
+def test_whoever_acknowledges_has_messages_ahead_again(client, topic):
+    """Messages are looked at one by one after the first acknowledgement, and fetched ahead again when that has ended."""
+    count, found = 20_000, 0
+    consumer = client.subscribe(topic, "s", receiver_queue_size=2_000)
+    fill(client, topic, count)
+    for index in range(count):
+        consumer.acknowledge(consumer.receive(10_000))
+        found += index % 50 == 0 and index > count / 2 and is_ahead(consumer) > 0
+    assert found
+
+
+@pytest.mark.core
 def test_what_was_fetched_reads_as_officially(client, topic):
     """Each field, the id and its acknowledgement are those of the binding's message, and what is left comes again."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=50)
