@@ -28,7 +28,7 @@ from .message_block import MessageBlock, id_bytes
 from .values import ValueDecoder, key_part_decoder, value_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .options import Settings
 
@@ -117,10 +117,6 @@ def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
     return _COLUMNS[name](block, kind)
 
 
-def _value(block: MessageBlock, kind: Any) -> Any:
-    return _textual(block, block.values, kind)
-
-
 def _key(block: MessageBlock, kind: Any) -> Any:
     if block.key_decoder.exact:
         return _textual(block, list(map(block.key_decoder.decode, block.inners, block.key_texts)), kind)
@@ -128,18 +124,6 @@ def _key(block: MessageBlock, kind: Any) -> Any:
     if block.has_keyless:
         keys = pa.array([text or None for text in block.key_texts], pa.string())
     return keys if kind == pa.string() else keys.cast(kind)
-
-
-def _ordering_key(block: MessageBlock, kind: Any) -> Any:
-    return pa.array([one or None for one in block.ordering_keys], kind)
-
-
-def _topic(block: MessageBlock, kind: Any) -> Any:
-    return pa.repeat(pa.scalar(block.topic, kind), len(block))
-
-
-def _partition(block: MessageBlock, kind: Any) -> Any:
-    return pa.repeat(pa.scalar(block.partition, kind), len(block))
 
 
 def _message_id(block: MessageBlock, kind: Any) -> Any:
@@ -216,38 +200,6 @@ def _properties(block: MessageBlock, kind: Any) -> Any:
     )
 
 
-def _sequence_id(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.sequence_ids, kind)
-
-
-def _producer_name(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.producer_names, kind)
-
-
-def _key_slot(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.slots, kind)
-
-
-def _ledger_id(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.positions[0], kind)
-
-
-def _entry_id(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.positions[1], kind)
-
-
-def _begin_ledger_id(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.begin_columns[0], kind)
-
-
-def _begin_entry_id(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.begin_columns[1], kind)
-
-
-def _batch_index(block: MessageBlock, kind: Any) -> Any:
-    return pa.array(block.positions[2], kind)
-
-
 def _textual(block: MessageBlock, values: Sequence[bytes | None], kind: Any) -> Any:
     found = pa.array(values, pa.binary())
     if kind != pa.string():
@@ -265,25 +217,25 @@ def _textual(block: MessageBlock, values: Sequence[bytes | None], kind: Any) -> 
         raise
 
 
-_COLUMNS = {
-    "value": _value,
+_COLUMNS: dict[str, Callable[[MessageBlock, Any], Any]] = {
+    "value": lambda block, kind: _textual(block, block.values, kind),
     "__key": _key,
-    "__orderingKey": _ordering_key,
-    "__topic": _topic,
-    "__partition": _partition,
+    "__orderingKey": lambda block, kind: pa.array([one or None for one in block.ordering_keys], kind),
+    "__topic": lambda block, kind: pa.repeat(pa.scalar(block.topic, kind), len(block)),
+    "__partition": lambda block, kind: pa.repeat(pa.scalar(block.partition, kind), len(block)),
     "__messageId": _message_id,
     "__firstChunkId": _first_chunk_id,
     "__publishTime": _publish_time,
     "__eventTime": _event_time,
     "__messageProperties": _properties,
-    "__sequenceId": _sequence_id,
-    "__producerName": _producer_name,
-    "__keySlot": _key_slot,
-    "__ledgerId": _ledger_id,
-    "__entryId": _entry_id,
-    "__beginLedgerId": _begin_ledger_id,
-    "__beginEntryId": _begin_entry_id,
-    "__batchIndex": _batch_index,
+    "__sequenceId": lambda block, kind: pa.array(block.sequence_ids, kind),
+    "__producerName": lambda block, kind: pa.array(block.producer_names, kind),
+    "__keySlot": lambda block, kind: pa.array(block.slots, kind),
+    "__ledgerId": lambda block, kind: pa.array(block.positions[0], kind),
+    "__entryId": lambda block, kind: pa.array(block.positions[1], kind),
+    "__beginLedgerId": lambda block, kind: pa.array(block.begin_columns[0], kind),
+    "__beginEntryId": lambda block, kind: pa.array(block.begin_columns[1], kind),
+    "__batchIndex": lambda block, kind: pa.array(block.positions[2], kind),
 }
 
 
