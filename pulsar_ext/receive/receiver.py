@@ -253,7 +253,7 @@ class Receiving(Moving, Generic[T]):
     def _found_(self, foundation: Foundation, cluster: int = 0) -> None:
         """Take what opens another C++ object in the place of this one, and the number of the cluster that it is on."""
         self._order.foundation, self._order.cluster = foundation, cluster
-        self._message_class = at_cluster(self._message_class, cluster)
+        self._enter_cluster()
 
     @property
     def _cluster_(self) -> int:
@@ -444,7 +444,7 @@ class Receiving(Moving, Generic[T]):
         return self.inner
 
     def _enter_cluster(self) -> None:
-        """Receive messages of another cluster from now on."""
+        """Receive messages of the order's cluster from now on, which may be another one."""
         self._message_class = at_cluster(self._message_class, self._order.cluster)
 
     def _other_than(self, tried: Any, timeout_millis: int | None = None) -> Any:

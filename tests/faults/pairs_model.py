@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pulsar
+from pulsar.schema import BytesSchema
 
 import pulsar_ext.consumer
 from pulsar_ext import ForkedClientError, Message
@@ -21,6 +22,7 @@ from pulsar_ext._native.fork import Refusing
 from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.receive import many
 from pulsar_ext.receive import many as prefetch
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
@@ -118,9 +120,9 @@ class Queue:
                 messages.append(self.receive(0))
         return messages
 
-    def fetch_made(self) -> list[Any]:
-        """Give the same as messages."""
-        return [Message._wrap(one) for one in self.fetch()]
+    def fetch_made(self, cls: type[Message]) -> list[Any]:
+        """Give the same as messages of a class."""
+        return [adopt_message(SimpleNamespace(_message=one), cls) for one in self.fetch()]
 
     def seek(self, target: int) -> None:
         self._check()
@@ -226,7 +228,15 @@ class World:
         )
         self.order.take_part(self._noting[0])
         subscription: Any = Subscription(
-            context, self.order, nothing, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
+            context,
+            self.order,
+            nothing,
+            nothing,
+            nothing,
+            message_class(BytesSchema()),
+            "topic",
+            splits=splits,
+            fetches=fetches,
         )
         with _on(1, makes=makes):
             self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
@@ -424,7 +434,7 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
     replaced = (
         (pulsar_ext.consumer, "get_ident", lambda: thread),
         (many, "get_ident", lambda: thread),
-        (prefetch, "drainer", lambda _: Queue.fetch_made if makes else Queue.fetch),
+        (prefetch, "drainer", lambda cls: (lambda queue: queue.fetch_made(cls)) if makes else Queue.fetch),
         (prefetch, "IS_USED", makes),
         (prefetch, "_OFFICIAL_MILLIS", 0),
         (prefetch, "_FAST_SECONDS", 1.0),

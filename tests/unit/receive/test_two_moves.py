@@ -42,3 +42,16 @@ def test_a_close_that_fails_drops_nothing(fault_module):
 def test_random_moves_among_receives(machine):
     """Two threads receive in every way, interrupted or not, while a consumer is moved at random."""
     machine.run_machine(300)
+
+
+def test_what_is_fetched_is_of_its_consumers_cluster(fault_module):
+    """Messages of a consumer that was opened on another cluster are of that one: their acknowledgements are taken."""
+    model = fault_module("pairs_model")
+    world = model.World(splits=False, fetches=True, makes=True)
+    consumer = world.consumer
+    consumer._found_(consumer._order.foundation, 1)
+    world.send(100)
+    with model._on(1, makes=True):
+        messages = [consumer.receive(100) for _ in range(100)]
+    assert {message.cluster for message in messages} == {1}
+    assert {*map(type, messages)} == {consumer._message_class}
