@@ -305,7 +305,7 @@ def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
 
 @pytest.mark.core
 def test_whoever_acknowledges_has_messages_ahead_again(client, topic):
-    """Messages are looked at one by one after the first acknowledgement, and fetched ahead again when that has ended."""
+    """Messages are looked at singly after the first acknowledgement, and fetched ahead again when that has ended."""
     count, found = 20_000, 0
     consumer = client.subscribe(topic, "s", receiver_queue_size=2_000)
     fill(client, topic, count)
