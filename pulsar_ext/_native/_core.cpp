@@ -3,7 +3,7 @@
 // What is known here of the C++ client: that a Message and a MessageId are one shared pointer each, and the names and
 // signatures of the methods in `Client`. What is known of its Python binding: where an object of it has the address of
 // the C++ one, which core.py proves before anything is read. Every other object is read as the binding does it, by a
-// call of its method of that name. Only drain() waits, and lets go of the interpreter's lock meanwhile.
+// call of its method of that name. Only what calls a Consumer may wait, and lets go of the interpreter's lock meanwhile.
 //
 // CPython's stable ABI of 3.11, without which a wheel would be for one version of Python.
 #define PY_SSIZE_T_CLEAN
@@ -55,6 +55,7 @@ struct Client {
     std::int32_t (*batch_size)(const MessageId*);
     void (*serialize)(const MessageId*, Text&);
     int (*batch_receive)(Consumer*, Messages&);
+    int (*acknowledge)(Consumer*, const MessageId&);
 } client;
 
 struct Symbol {
@@ -521,10 +522,11 @@ PyObject* serialized_ids(PyObject*, PyObject* messages) {
     return found;
 }
 
-// What neighbours among some messages have in common that are one after the other in one batch.
+// What neighbours among some messages have in common that are one after the other in one batch, or single messages in
+// entries one after the other; size is 0 for these, -1 if unknown, -2 for a chunked message.
 struct Run {
     std::int64_t ledger, entry;
-    int partition, size, first, last;  // size: 0 for a single message, -1 if unknown, -2 for a chunked one
+    int partition, size, first, last;
 };
 
 Run run_of(const MessageId& id) {
@@ -534,8 +536,9 @@ Run run_of(const MessageId& id) {
 }
 
 bool follows(const Run& run, const Run& next) {
-    return next.size > 0 && next.size == run.size && next.entry == run.entry && next.ledger == run.ledger &&
-           next.partition == run.partition && next.first == run.last + 1;
+    if (next.size != run.size || next.ledger != run.ledger || next.partition != run.partition) return false;
+    if (next.size == 0) return next.entry == run.entry + run.last - run.first + 1;
+    return next.size > 0 && next.entry == run.entry && next.first == run.last + 1;
 }
 
 // runs(messages): (partition, ledger, entry, size, first and last index, place of the last message) of each run; None
@@ -552,7 +555,7 @@ PyObject* runs(PyObject*, PyObject* messages) {
         if (found.empty() || !follows(found.back().first, next)) {
             found.emplace_back(next, at);
         } else {
-            found.back().first.last = next.last;
+            ++found.back().first.last;
             found.back().second = at;
         }
     }
@@ -566,6 +569,31 @@ PyObject* runs(PyObject*, PyObject* messages) {
         if (one == nullptr || PyList_SetItem(made, place++, one) != 0) Py_CLEAR(made);
     }
     return made;
+}
+
+// acknowledge(consumer of the binding, messages): has the C++ consumer acknowledge each; it keeps them for a while, and
+// answers at once. Raises what it refused.
+PyObject* acknowledge(PyObject*, PyObject* args) {
+    PyObject *bound, *messages;
+    if (!PyArg_ParseTuple(args, "OO!", &bound, &PyList_Type, &messages)) return nullptr;
+    auto* consumer = object_in<Consumer>(bound, bound_consumer);
+    if (consumer == nullptr) return PyObject_CallMethod(bound, "acknowledge", "O", messages);  // what refuses every use
+    return guarded([&]() -> PyObject* {
+        std::vector<MessageId> ids;
+        for (Py_ssize_t at = 0; at < PyList_Size(messages); ++at) {
+            PyObject* one = PyList_GetItem(messages, at);
+            const Message* message =
+                PyObject_TypeCheck(one, message_type) ? message_in(reinterpret_cast<Msg*>(one)) : nullptr;
+            if (message == nullptr) return PyErr_Format(PyExc_TypeError, "%R is no received message", one);
+            ids.push_back(client.message_id(message));
+        }
+        int result = 0;
+        PyThreadState* state = PyEval_SaveThread();
+        for (auto id = ids.begin(); id != ids.end() && result == 0; ++id) result = client.acknowledge(consumer, *id);
+        PyEval_RestoreThread(state);
+        if (result != 0) return PyObject_CallFunction(refuse, "i", result);
+        Py_RETURN_NONE;
+    });
 }
 
 PyMethodDef message_methods[] = {
@@ -611,6 +639,7 @@ PyObject* begin(PyObject*, PyObject* args) {
         symbol(client.batch_size, "_ZNK6pulsar9MessageId9batchSizeEv"),
         symbol(client.serialize, "_ZNK6pulsar9MessageId9serializeERNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
         symbol(client.batch_receive, "_ZN6pulsar8Consumer12batchReceiveERSt6vectorINS_7MessageESaIS2_EE"),
+        symbol(client.acknowledge, "_ZN6pulsar8Consumer11acknowledgeERKNS_9MessageIdE"),
     };
     void* library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);  // kept open: it never goes
     for (const Symbol& one : symbols) {
@@ -649,6 +678,7 @@ PyMethodDef functions[] = {
     {"plain_id", plain_id, METH_O, nullptr},
     {"serialized_ids", serialized_ids, METH_O, nullptr},
     {"runs", runs, METH_O, nullptr},
+    {"acknowledge", acknowledge, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -14,6 +14,7 @@ import ctypes
 import importlib
 import logging
 import os
+from collections import deque
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -35,6 +36,7 @@ __all__ = [
     "IdBase",
     "MessageBase",
     "NativeStatus",
+    "acknowledge",
     "drainer",
     "held",
     "id_reader",
@@ -64,17 +66,19 @@ class NativeStatus(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Messages that are neighbours in one batch, or one message; the core gives plain tuples of this form."""
+    """Messages that are neighbours in one batch, or single ones in neighbouring entries; the core has plain tuples."""
 
     partition: int
     """-1 if none."""
     ledger: int
     entry: int
+    """The first one of single messages."""
     size: int
-    """Number of the batch's messages, -1 if unknown; 0 for a single message, -2 for a chunked one."""
+    """Number of the batch's messages, -1 if unknown; 0 for single messages, -2 for a chunked one."""
     first: int
-    """Its index in the batch, -1 if there is none."""
+    """Index of the first one in the batch, -1 if there is none."""
     last: int
+    """That of the last one; of single messages so much more as there are entries after the first."""
     at: int
     """Place of the last of them among all."""
 
@@ -138,11 +142,12 @@ def _prove(core: Any) -> None:
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
         raise ImportError("it reads other fields than a message was made of")
     _prove_more(core, messages, received)
-    try:
-        core.drain(message_class, consumer)
-    except pulsar.ConsumerNotInitialized:
-        return
-    raise ImportError("it drains a consumer that was never opened")
+    for call, arguments in ((core.drain, (message_class, consumer)), (core.acknowledge, (consumer, received))):
+        try:
+            call(*arguments)
+        except pulsar.ConsumerNotInitialized:
+            continue
+        raise ImportError("it asks a consumer that was never opened")
 
 
 def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
@@ -244,6 +249,10 @@ if TYPE_CHECKING or _core is None:
         """
         return None
 
+    def acknowledge(consumer: Any, messages: list[Any], /) -> None:
+        """Have a C++ consumer acknowledge messages, of one topic, each by itself."""
+        deque(map(consumer.acknowledge, map(_inner, messages)), 0)
+
     def drainer(_: type, /) -> Callable[[Any], list[Any]]:
         """Return what waits for messages as a C++ consumer's policy says.
 
@@ -258,7 +267,7 @@ if TYPE_CHECKING or _core is None:
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     held, serialized, serialized_ids = _core.held, _core.serialized, _core.serialized_ids
-    drainer, runs, plain_id = partial(partial, _core.drain), _core.runs, _core.plain_id
+    drainer, runs, acknowledge, plain_id = partial(partial, _core.drain), _core.runs, _core.acknowledge, _core.plain_id
 
 
 def id_reader(cls: type, id_of: _IdOf) -> _IdOf:

@@ -18,7 +18,7 @@ from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, bat
 from pulsar_ext._wire.message_id_data import is_plain
 from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.ack.ids import gather
-from pulsar_ext.ack.topics import entry_of
+from pulsar_ext.ack.topics import entries_of
 from pulsar_ext.errors import NotOpen
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, plain_from_inner
 from pulsar_ext.message import Message, Received, received
@@ -105,7 +105,8 @@ def test_a_held_message_is_that_of_the_binding(several):
         assert message.inner is message.inner
         assert message.inner.message_id() == inner.message_id()
     expected = [place for found in gather(core.serialized_ids(held)) for place in _places(found)]
-    assert [place for run in core.runs(held) for place in _places(entry_of(core.Run(*run)))] == expected
+    found = [place for run in core.runs(held) for one in entries_of(core.Run(*run)) for place in _places(one)]
+    assert found == expected
 
 
 def _places(found):
