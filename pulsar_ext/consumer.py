@@ -59,7 +59,7 @@ class Subscription:
         splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
         listens: whether the C++ consumer has a listener.
         queued: whether the receiver queue has room, so that a receive with a timeout is possible.
-        fetches: whether messages may be fetched ahead, see `take_over_batches()`.
+        fetches: how many messages are fetched ahead at once, see `take_over_batches()`.
         flow: counts what comes, where messages that cannot be decrypted use up permits.
     """
 
@@ -73,7 +73,7 @@ class Subscription:
     splits: bool
     listens: bool = False
     queued: bool = True
-    fetches: bool = False
+    fetches: int = 0
     flow: Flow | None = None
 
 
@@ -139,7 +139,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             order.take_part(self._screened)
             self._source = self._screened
         elif subscription.fetches:
-            self._prefetch = Prefetch(self._context, self.inner, native, self._message_class)
+            self._prefetch = Prefetch(self._context, self.inner, native, self._message_class, subscription.fetches)
             order.take_part(self._prefetch)
             self._source = self._prefetch
         if subscription.listens:

@@ -13,12 +13,14 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,6 @@ using Text = std::string;
 using Properties = std::map<Text, Text>;
 using MessageId = std::shared_ptr<MessageIdImpl>;
 using Message = std::shared_ptr<MessageImpl>;
-using Messages = std::vector<Message>;
 
 // The C++ client's methods, each called with its object as the first argument, as Linux' C++ ABI has it. None returns
 // an object by value, which it would return in another way.
@@ -54,7 +55,7 @@ struct Client {
     std::int32_t (*batch_index)(const MessageId*);
     std::int32_t (*batch_size)(const MessageId*);
     void (*serialize)(const MessageId*, Text&);
-    int (*batch_receive)(Consumer*, Messages&);
+    int (*receive)(Consumer*, Message&, int milliseconds);
     int (*acknowledge)(Consumer*, const MessageId&);
 } client;
 
@@ -77,6 +78,7 @@ PyTypeObject* bound_message_id = nullptr;  // of a MessageId
 PyTypeObject* bound_consumer = nullptr;    // and of a Consumer
 PyObject* any_message = nullptr;           // makes an object of the binding with any C++ message
 PyObject* refuse = nullptr;                // raises the error of a result that is not 0
+int timeout = 0;                           // the result of a wait in which nothing came
 PyTypeObject* id_class = nullptr;          // whose objects Message.message_id() makes; a subclass of Id
 PyObject* id_slowly = nullptr;             // makes the id of any message, chunked ones included
 
@@ -409,18 +411,37 @@ PyObject* hold(PyObject*, PyObject* args) {
     return made;
 }
 
-// drain(class of messages, consumer of the binding): waits for messages as the consumer's policy says, and makes them.
+// How long a drain lets more messages come, once: who takes them from the queue one by one as they come keeps those who
+// put them there from it.
+constexpr std::chrono::microseconds pause{500};
+
+// drain(class of messages, so many, so many bytes, consumer of the binding): makes messages of what the C++ consumer has
+// in its queue, up to that many, or to the one with which they have so many bytes; does not wait for the first one.
 PyObject* drain(PyObject*, PyObject* args) {
     PyObject *cls, *bound;
-    if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &cls, &bound)) return nullptr;
+    Py_ssize_t most, most_bytes;
+    if (!PyArg_ParseTuple(args, "O!nnO", &PyType_Type, &cls, &most, &most_bytes, &bound)) return nullptr;
     auto* consumer = object_in<Consumer>(bound, bound_consumer);
     if (consumer == nullptr) return PyObject_CallMethod(bound, "batch_receive", nullptr);  // what refuses every use
     return guarded([&]() -> PyObject* {
-        Messages found;
+        std::vector<Message> found;
+        int result = 0;
         PyThreadState* state = PyEval_SaveThread();
-        const int result = client.batch_receive(consumer, found);
+        bool has_paused = false;
+        while (static_cast<Py_ssize_t>(found.size()) < most && most_bytes > 0) {
+            Message message;
+            result = client.receive(consumer, message, 0);
+            if (result == timeout && !found.empty() && !has_paused) {
+                std::this_thread::sleep_for(pause);
+                has_paused = true;
+                continue;
+            }
+            if (result != 0) break;
+            most_bytes -= static_cast<Py_ssize_t>(client.length(&message));
+            found.push_back(std::move(message));
+        }
         PyEval_RestoreThread(state);
-        if (result != 0) return PyObject_CallFunction(refuse, "i", result);
+        if (found.empty() && result != 0 && result != timeout) return PyObject_CallFunction(refuse, "i", result);
         PyObject* made = PyList_New(static_cast<Py_ssize_t>(found.size()));
         Py_ssize_t at = 0;
         for (Message& message : found) {
@@ -613,12 +634,14 @@ PyMethodDef message_methods[] = {
 
 // -- the module ------------------------------------------------------------------------------------------------------
 
-// begin(file, Message, MessageId, Consumer, any_message, refuse): finds the C++ client's methods in the library that a
+// begin(file, Message, MessageId, Consumer, any_message, refuse, timeout): finds the C++ client's methods in the library that a
 // file has loaded already.
 PyObject* begin(PyObject*, PyObject* args) {
     const char* file;
     PyObject *of_message, *of_id, *of_consumer, *any, *with_error;
-    if (!PyArg_ParseTuple(args, "sOOOOO", &file, &of_message, &of_id, &of_consumer, &any, &with_error)) return nullptr;
+    if (!PyArg_ParseTuple(args, "sOOOOOi", &file, &of_message, &of_id, &of_consumer, &any, &with_error, &timeout)) {
+        return nullptr;
+    }
     const Symbol symbols[] = {
         symbol(client.data, "_ZNK6pulsar7Message7getDataEv"),
         symbol(client.length, "_ZNK6pulsar7Message9getLengthEv"),
@@ -638,7 +661,7 @@ PyObject* begin(PyObject*, PyObject* args) {
         symbol(client.batch_index, "_ZNK6pulsar9MessageId10batchIndexEv"),
         symbol(client.batch_size, "_ZNK6pulsar9MessageId9batchSizeEv"),
         symbol(client.serialize, "_ZNK6pulsar9MessageId9serializeERNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
-        symbol(client.batch_receive, "_ZN6pulsar8Consumer12batchReceiveERSt6vectorINS_7MessageESaIS2_EE"),
+        symbol(client.receive, "_ZN6pulsar8Consumer7receiveERNS_7MessageEi"),
         symbol(client.acknowledge, "_ZN6pulsar8Consumer11acknowledgeERKNS_9MessageIdE"),
     };
     void* library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);  // kept open: it never goes

@@ -130,7 +130,9 @@ def _prove(core: Any) -> None:
     consumer = InnerConsumer()
     if _address_at(consumer) != address_of(consumer, "how objects of the binding are laid out"):
         raise ImportError("consumers of the binding are laid out in another way")
-    core.begin(_pulsar.__file__, InnerMessage, InnerMessageId, InnerConsumer, _any_message, _refuse)
+    core.begin(
+        _pulsar.__file__, InnerMessage, InnerMessageId, InnerConsumer, _any_message, _refuse, int(pulsar.Result.Timeout)
+    )
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
     message_class: Any = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})
     received = [core.hold(message_class, inner) for inner in messages]
@@ -142,7 +144,7 @@ def _prove(core: Any) -> None:
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
         raise ImportError("it reads other fields than a message was made of")
     _prove_more(core, messages, received)
-    for call, arguments in ((core.drain, (message_class, consumer)), (core.acknowledge, (consumer, received))):
+    for call, arguments in ((core.drain, (message_class, 1, 1, consumer)), (core.acknowledge, (consumer, received))):
         try:
             call(*arguments)
         except pulsar.ConsumerNotInitialized:
@@ -253,14 +255,17 @@ if TYPE_CHECKING or _core is None:
         """Have a C++ consumer acknowledge messages, of one topic, each by itself."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
 
-    def drainer(_: type, /) -> Callable[[Any], list[Any]]:
-        """Return what waits for messages as a C++ consumer's policy says.
+    def drainer(_: type, _most: int, _most_bytes: int, /) -> Callable[[Any], list[Any]]:
+        """Return what takes messages out of a C++ consumer's queue.
 
         Args:
             _: the class of the messages.
+            _most: how many at most.
+            _most_bytes: with the message that makes them so many bytes it ends.
 
         Returns:
-            Takes the C++ consumer; returns messages of that class if the core is used, C++ messages otherwise.
+            Takes the C++ consumer. If the core is used it returns messages of that class, after half a millisecond at
+            most; otherwise C++ messages, as many as the C++ consumer's policy says.
         """
         return _batch_receive  # type: ignore[no-any-return]  # the binding ships no types
 

@@ -409,5 +409,5 @@ class _Listener:
         order.take_part(subscription.acks)
         order.cluster = subscription.order.cluster
         messages = at_cluster(subscription.message_class, order.cluster)
-        changed = replace(subscription, order=order, topics=topic, fetches=False, message_class=messages)
+        changed = replace(subscription, order=order, topics=topic, fetches=0, message_class=messages)
         return self._make(official, changed)

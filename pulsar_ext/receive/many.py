@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _MOST, _FEWEST = 400, 50
-"""How many are fetched at once; fewer cost as much as one by one."""
+"""How many are fetched at once; fewer cost as much as one by one, unless the native core fetches them."""
 _MOST_BYTES: Final = 1 << 20
 _WAIT_MILLIS: Final = 1
 """How long a fetch that finds fewer waits for more; the C++ client knows no shorter time."""
@@ -66,8 +66,8 @@ OFFICIAL_POLICY: Final = pulsar.ConsumerBatchReceivePolicy(-1, _OFFICIAL_BYTES, 
 """What the C++ client does without one."""
 
 
-def take_over_batches(named: dict[str, Any], *, screens: bool) -> bool:
-    """Have the C++ consumer's `batch_receive()` be for fetching ahead, and tell whether it is.
+def take_over_batches(named: dict[str, Any], *, screens: bool) -> int:
+    """Have the C++ consumer's `batch_receive()` be for fetching ahead, of so many at once; 0 if it is not.
 
     It is not with a policy or a listener of the application's own; with a small queue; and where the time counts from
     the moment at which a message leaves the C++ queue, as it does for acknowledgement timeouts.
@@ -80,9 +80,9 @@ def take_over_batches(named: dict[str, Any], *, screens: bool) -> bool:
     at_once = min(size // 4, _MOST) if isinstance(size, int) else 0
     own = ("batch_receive_policy", "message_listener", "unacked_messages_timeout_ms", "dead_letter_policy")
     if screens or at_once < _FEWEST or any(named[name] for name in own):
-        return False
+        return 0
     named["batch_receive_policy"] = _policy(at_once)
-    return True
+    return at_once
 
 
 @cache
@@ -99,10 +99,12 @@ class Prefetch(Part):
         inner: the C++ consumer, see `take_over_batches()`.
         source: gives its messages one by one.
         messages: the class of the consumer's messages.
+        at_once: how many are fetched at once, at most.
     """
 
     __slots__ = (
         "_are_made",
+        "_at_once",
         "_barred",
         "_context",
         "_drain",
@@ -123,13 +125,14 @@ class Prefetch(Part):
         "_waits",
     )
 
-    def __init__(self, context: ClientContext, inner: Any, source: Source, messages: type) -> None:
+    def __init__(self, context: ClientContext, inner: Any, source: Source, messages: type, at_once: int) -> None:
         self._context, self._source = context, source
         self._inner, self._each, self._wait = inner, source.each, source.wait
         self._kept: Iterator[Any] = NOTHING
         """What is ahead, as it was drained: threads may share it, and whoever drops it exhausts it for all of them."""
         self._are_made = False
         """Whether they are messages of ours already, and not C++ messages."""
+        self._at_once = at_once
         self.make(messages)
         self._timeouts: Iterator[int] = NOTHING
         self._waits: Iterator[Any] = NOTHING
@@ -171,7 +174,7 @@ class Prefetch(Part):
 
     def make(self, messages: type) -> None:
         """Make messages of this class from now on."""
-        self._drain = drainer(messages)
+        self._drain = drainer(messages, self._at_once, _MOST_BYTES)
 
     def several(self) -> tuple[Iterator[Any], bool]:
         """Return the next messages, and whether they are messages of ours already.
@@ -182,11 +185,12 @@ class Prefetch(Part):
             if not length_hint(self._timeouts):
                 if self._look():
                     return self._kept, self._are_made
-                self._singly -= _MOST
-                timeouts = repeat(POLL_MILLIS, _MOST)
+                count = 1 if IS_USED and self._fast else _MOST
+                self._singly -= count
+                timeouts = repeat(POLL_MILLIS, count)
                 waits = map(self._wait, timeouts)
                 self._waits, self._timeouts = waits, timeouts  # no call in between, after which a Ctrl-C may come
-                self._left = _MOST
+                self._left = count
             return self._waits, False
 
     def several_here(self, upto: int) -> tuple[Iterator[Any], bool]:
@@ -217,7 +221,7 @@ class Prefetch(Part):
             self._taken, self._since = 0, now
         if not ahead and self._fast and self._singly <= 0 and not self._context.calls_back:
             ahead = self.fetch()
-            if ahead < _FEWEST:
+            if ahead < (1 if IS_USED else _FEWEST):
                 self.found_few()
         return ahead
 
@@ -233,7 +237,7 @@ class Prefetch(Part):
 
     def found_few(self) -> None:
         """Have messages taken one by one for a while: there are not enough."""
-        self._singly = _SINGLY
+        self._singly = 1 if IS_USED else _SINGLY
 
     def fetch(self) -> int:
         """Fetch what is in the queue, if nothing is ahead, and tell how many are ahead."""

@@ -434,7 +434,7 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
     replaced = (
         (pulsar_ext.consumer, "get_ident", lambda: thread),
         (many, "get_ident", lambda: thread),
-        (prefetch, "drainer", lambda cls: (lambda queue: queue.fetch_made(cls)) if makes else Queue.fetch),
+        (prefetch, "drainer", lambda cls, *_: (lambda queue: queue.fetch_made(cls)) if makes else Queue.fetch),
         (prefetch, "IS_USED", makes),
         (prefetch, "_OFFICIAL_MILLIS", 0),
         (prefetch, "_FAST_SECONDS", 1.0),

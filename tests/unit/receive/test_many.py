@@ -28,7 +28,7 @@ ARGUMENTS = {
 def test_a_fetch_takes_a_quarter_of_the_queue_at_most(queue, at_once):
     """And never more than 400: that many more are out of the broker's hands."""
     named = ARGUMENTS | {"receiver_queue_size": queue}
-    assert take_over_batches(named, screens=False)
+    assert take_over_batches(named, screens=False) == at_once
     policy = named["batch_receive_policy"].policy()
     assert (policy.getMaxNumMessages(), policy.getMaxNumBytes(), policy.getTimeoutMs()) == (at_once, 1 << 20, 1)
 
@@ -132,12 +132,12 @@ def _ctrl_c(at):
 def test_a_ctrl_c_anywhere_in_a_fetch_leaves_every_message_in_its_place(monkeypatch, turns):
     """Interrupted once at each place where Python looks for signals: all come, in order, and fetches go on."""
     count, interrupted = 1_500, 0
-    monkeypatch.setattr(ahead_module, "drainer", lambda _: _Queue.fetch)
+    monkeypatch.setattr(ahead_module, "drainer", lambda *_: _Queue.fetch)
     monkeypatch.setattr(ahead_module, "IS_USED", False)
     monkeypatch.setattr(ahead_module, "_FAST_SECONDS", 1.0)
     while True:
         queue = _Queue(count)
-        ahead = Prefetch(queue, queue, NativeSource(queue, lambda queue: queue.wait), pulsar.Message)
+        ahead = Prefetch(queue, queue, NativeSource(queue, lambda queue: queue.wait), pulsar.Message, 100)
         with _ctrl_c(interrupted + 1) as passed:
             got = _take_all(ahead, cycle(turns))
         assert got == list(range(count))

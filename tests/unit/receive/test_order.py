@@ -213,7 +213,7 @@ def test_nothing_stays_barred_by_what_was_interrupted_as_it_got_ready(transition
 
     source = SimpleNamespace(each=iter(()), wait=lambda _: None)
     parts = (
-        interrupted(Prefetch)(None, None, source, Message),
+        interrupted(Prefetch)(None, None, source, Message, 100),
         interrupted(ScreenedSource)(source, bool),
         interrupted(Interrupted)(),
     )
