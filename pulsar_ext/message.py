@@ -9,7 +9,8 @@ message in the receive loop is one allocation and one store.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic
+from copy import copy
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 from pulsar.schema import BytesSchema
@@ -85,10 +86,15 @@ class Message(MessageDoor, Generic[T]):
         """
         if unknown := changes.keys() - _ALTERABLE:
             raise InvalidUse(f"A message can be altered in {', '.join(_ALTERABLE)}; not in {', '.join(unknown)}.")
+        other = copy(self)
+        other.__dict__.update({name: _giving(value) for name, value in changes.items()})  # each hides the method
+        return other
+
+    def __copy__(self) -> Self:
+        """Return the same message with attributes of its own."""
         other = type(self)()
         other.inner = self.inner
         other.__dict__.update(self.__dict__)
-        other.__dict__.update({name: _giving(value) for name, value in changes.items()})  # each hides the method
         return other
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pulsar as official
 
@@ -13,7 +14,7 @@ REFERENCE = "SharedConsumerAssignor"
 PROFILE = "small-chunks"
 
 _CONSUMERS, _CHUNKS = 4, 100
-_RECEIVE_MILLIS = 10_000
+_RECEIVE_SECONDS = 20.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -32,7 +33,9 @@ def run(pulsar: Client, env: Env) -> Counts:
             with contextlib.suppress(official.NotConnected):  # of the official client, now and then
                 lost.close()
         consumers = [client.subscribe(topic, "s", pulsar.ConsumerType.Shared) for topic in topics]
+        deadline = time.monotonic() + _RECEIVE_SECONDS
         for consumer in consumers:
             with contextlib.suppress(official.Timeout):
-                received.append(label(consumer.receive(_RECEIVE_MILLIS)))
+                left = max(deadline - time.monotonic(), 1.0)
+                received.append(label(consumer.receive(int(1000 * left))))
     return Counts.of(sent, received)

@@ -240,8 +240,8 @@ class World:
         )
         with _on(1, makes=makes):
             self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
+            self.consumer._found_(Ground(self.broker, self.consumer))
         self.order.take_part(self._noting[1])
-        self.consumer._found_(Ground(self.broker, self.consumer))
         self.ended: str | None = None
         self.floor = self.epoch = 0
         self.threads: dict[tuple[str, int], Came] = {}

@@ -1,5 +1,6 @@
 """The native core reads what the binding reads, and stays out where it may not fit."""
 
+import copy
 import gc
 import importlib.util
 import multiprocessing
@@ -112,6 +113,17 @@ def test_a_held_message_is_that_of_the_binding(several):
 def _places(found):
     partition, entry, size, bits, _ = found
     return [(partition, entry, size, bit) for bit in range(max(bits.bit_length(), 1)) if bits >> bit & 1 or not bits]
+
+
+@given(built())
+def test_a_copy_of_a_message_reads_the_same(inner):
+    """A copy, as officially, has the C++ message and attributes of its own."""
+    messages = [received(inner), *([core._core.hold(Received, inner)] if core.IS_USED else [])]
+    for message in messages:
+        message.mine = 1
+        copied = copy.copy(message)
+        copied.mine += 1
+        assert (type(copied), copied.data(), copied.inner, message.mine) == (Received, inner.data(), message.inner, 1)
 
 
 @_used

@@ -49,9 +49,9 @@ def test_what_is_fetched_is_of_its_consumers_cluster(fault_module):
     model = fault_module("pairs_model")
     world = model.World(splits=False, fetches=True, makes=True)
     consumer = world.consumer
-    consumer._found_(consumer._order.foundation, 1)
     world.send(100)
     with model._on(1, makes=True):
+        consumer._found_(consumer._order.foundation, 1)
         messages = [consumer.receive(100) for _ in range(100)]
     assert {message.cluster for message in messages} == {1}
     assert {*map(type, messages)} == {consumer._message_class}
