@@ -1,4 +1,4 @@
-"""A loop that reads its messages: the official client, ours without and with the native core, and Java.
+"""Loops that receive or send messages: the official client, ours without and with the native core, and Java.
 
     python -m benchmarks.loop [--rounds 9] [--messages 100000] [--save] [--url URL]
 
@@ -31,6 +31,7 @@ _WAYS: Final = {
     "receive": "`receive()`",
     "fields": "`receive()`, six fields and the id",
     "acknowledge": "the same, and `acknowledge()`",
+    "send": "`send_async()`, a callback each",
 }
 _SIDES: Final = {
     "pulsar": "pulsar-client",
@@ -39,14 +40,22 @@ _SIDES: Final = {
     "java": "Java",
 }
 _BATCH: Final = 1000
+_BATCHES: Final = {
+    "batching_enabled": True,
+    "batching_max_messages": _BATCH,
+    "batching_max_publish_delay_ms": 10,
+    "batching_max_allowed_size_in_bytes": 1 << 20,
+    "max_pending_messages": 20 * _BATCH,
+    "block_if_queue_full": True,
+}
 _PAGE: Final = """\
-# Speed: a loop that reads its messages
+# Speed: loops that receive or send messages
 
-Nanoseconds of processor time a message of 100 bytes with a key, sent in batches of {batch}: of the thread that loops,
-and of the whole process, whose other threads read from the network. The fields are `data()`, `partition_key()`,
-`properties()`, `publish_timestamp()`, `event_timestamp()` and `redelivery_count()`; the id is made. Each run is a
-process of its own, by turns; a figure is the median of {rounds} runs, a ratio that of the rates of runs that followed
-each other. Of Java, the third round in a process counts, when its code is compiled.
+Nanoseconds of processor time a message of 100 bytes, in batches of {batch}: of the thread that loops, and of the whole
+process, whose other threads read from the network and write to it. Messages that are received have a key. The fields
+are `data()`, `partition_key()`, `properties()`, `publish_timestamp()`, `event_timestamp()` and `redelivery_count()`; the id
+is made. Each run is a process of its own, by turns; a figure is the median of {rounds} runs, a ratio that of the
+rates of runs that followed each other. Of Java, the third round in a process counts, when its code is compiled.
 
 {facts}
 
@@ -82,15 +91,7 @@ def main() -> int:
 
 def _fill(url: str, topic: str, messages: int) -> None:
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    producer = client.create_producer(
-        topic,
-        batching_enabled=True,
-        batching_max_messages=_BATCH,
-        batching_max_publish_delay_ms=1000,
-        batching_max_allowed_size_in_bytes=1 << 20,
-        max_pending_messages=10 * _BATCH,
-        block_if_queue_full=True,
-    )
+    producer = client.create_producer(topic, **{**_BATCHES, "batching_max_publish_delay_ms": 1000})
     for number in range(messages):
         producer.send_async(b"x" * 100, None, partition_key=f"k{number % 100}", event_timestamp=number + 1)
     producer.flush()
@@ -103,7 +104,7 @@ def _run(side: str, url: str, topic: str, way: str, messages: int) -> tuple[floa
     environment = dict(os.environ)
     if side == "java":
         java = Java.find()
-        command = [str(java.program), "-cp", f"{java.jars}/*", str(_HERE / "java/ReadLoop.java"), *arguments]
+        command = [str(java.program), "-cp", f"{java.jars}/*", str(_HERE / "java/Loop.java"), *arguments]
         environment.pop("JDK_JAVA_OPTIONS", None)  # what makes tests start soon keeps a loop slow
     else:
         environment["PULSAR_EXT_NATIVE"] = "1" if side == "native" else "0"
@@ -119,12 +120,15 @@ def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
     """Receive messages as `way` says, and print what a message took."""
     lib = importlib.import_module(library)
     client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    earliest = pulsar.InitialPosition.Earliest
-    consumer = client.subscribe(topic, uuid.uuid4().hex, initial_position=earliest)
-    run = {"receive": _receive, "fields": _fields, "acknowledge": _acknowledge}[way]
-    consumer.receive()
+    if way == "send":
+        run, end = _send, client.create_producer(f"{topic}-sent-{uuid.uuid4().hex}", **_BATCHES)
+    else:
+        run = {"receive": _receive, "fields": _fields, "acknowledge": _acknowledge}[way]
+        earliest = pulsar.InitialPosition.Earliest
+        end = client.subscribe(topic, uuid.uuid4().hex, initial_position=earliest)
+        end.receive()
     thread, process = time.thread_time(), time.process_time()
-    run(consumer, int(messages))
+    run(end, int(messages))
     spent = time.thread_time() - thread, time.process_time() - process
     print("RESULT", *(seconds / int(messages) * 1e9 for seconds in spent), flush=True)
     client.close()
@@ -155,6 +159,20 @@ def _acknowledge(consumer: pulsar.Consumer, messages: int) -> None:
         message = consumer.receive()
         _read(message)
         consumer.acknowledge(message)
+
+
+def _send(producer: pulsar.Producer, messages: int) -> None:
+    data, reported = b"x" * 100, 0
+
+    def callback(_result: pulsar.Result, _message_id: pulsar.MessageId) -> None:
+        nonlocal reported
+        reported += 1
+
+    for _ in range(messages):
+        producer.send_async(data, callback)
+    producer.flush()
+    if reported != messages:
+        sys.exit(f"{reported} of {messages} messages have an outcome")
 
 
 def _page(figures: dict[tuple[str, str], list[tuple[float, float]]], rounds: int) -> str:

@@ -39,7 +39,7 @@ class Producer(ProducerDoor, Generic[T]):
         """Make the producer of a sender, with the official attributes of a producer."""
         self = cls.__new__(cls)
         self.open(sender, schema, client)
-        self.__dict__["send_async"] = sender.send_async  # itself, because a call in between costs each message
+        self.__dict__["send_async"] = sender.joining()  # itself: a call in between costs each message
         return self
 
     @shaped_like(pulsar.Producer.send)

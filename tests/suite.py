@@ -21,7 +21,7 @@ _BACKEND = os.environ.get("PULSAR_EXT_BACKEND", "process")
 """A process with an archive of classes takes half the processor time of a container to start."""
 _FETCH = [["pulsar-ext", "broker", "fetch"]] if _BACKEND == "process" else []
 _ON_BROKERS = ["--pulsar-backend", _BACKEND, "-n", "4", "--dist", "loadgroup", "--durations", "25"]
-_HOT = ("receive", "ids", "ack")
+_HOT = ("receive", "ids", "ack", "produce")
 """The rooms that the native core is used in."""
 _PAGES = "tests/docs/test_browser.py"
 
@@ -49,7 +49,7 @@ STEPS = {
         [*_FETCH, ["pytest", "tests/integration", "--tier", "core", *_ON_BROKERS, "--no-loadscope-reorder"]],
     ),
     "pure": Step(
-        "receiving, ids and acknowledgements without the native core",
+        "receiving, sending, ids and acknowledgements without the native core",
         1.5,
         [
             ["pytest", "-n", "2", *(f"tests/unit/{room}" for room in ("native", "message", *_HOT))],

@@ -1,6 +1,6 @@
 // Reads messages and message ids by the C++ client's own exported methods: `core.py` says when that is used.
 //
-// What is known here of the C++ client: that a Message and a MessageId are one shared pointer each, and the names and
+// What is known here of the C++ client: that a Message, a MessageBuilder and a MessageId are one shared pointer each, and the names and
 // signatures of the methods in `Client`. What is known of its Python binding: where an object of it has the address of
 // the C++ one, which core.py proves before anything is read. Every other object is read as the binding does it, by a
 // call of its method of that name. Only what calls a Consumer may wait, and lets go of the interpreter's lock meanwhile.
@@ -33,9 +33,10 @@ using Text = std::string;
 using Properties = std::map<Text, Text>;
 using MessageId = std::shared_ptr<MessageIdImpl>;
 using Message = std::shared_ptr<MessageImpl>;
+using MessageBuilder = std::shared_ptr<MessageImpl>;
 
-// The C++ client's methods, each called with its object as the first argument, as Linux' C++ ABI has it. None returns
-// an object by value, which it would return in another way.
+// The C++ client's methods, each called with its object as the first argument, as Linux' C++ ABI has it; the last one is
+// static.
 struct Client {
     const char* (*data)(const Message*);
     std::size_t (*length)(const Message*);
@@ -57,6 +58,8 @@ struct Client {
     void (*serialize)(const MessageId*, Text&);
     int (*receive)(Consumer*, Message&, int milliseconds);
     int (*acknowledge)(Consumer*, const MessageId&);
+    MessageBuilder& (*set_content)(MessageBuilder*, Text&&);
+    Message (*message_of_batch)(Message& batch, int index, int size, const std::shared_ptr<void>& acker);
 } client;
 
 struct Symbol {
@@ -70,13 +73,21 @@ Symbol symbol(Method& method, const char* name) {
 }
 
 PyTypeObject* message_type = nullptr;  // Message, of this module
-PyTypeObject* id_type = nullptr;       // and Id
+PyTypeObject* id_type = nullptr;       // Id
+PyTypeObject* items_type = nullptr;    // Items
+PyTypeObject* group_type = nullptr;    // Group
+PyTypeObject* pending_type = nullptr;  // Pending
+PyTypeObject* sequence_type = nullptr; // Sequence
+PyTypeObject* dispatch_type = nullptr; // Dispatch
+PyTypeObject* joiner_type = nullptr;   // and Joiner
+PyObject* no_bytes = nullptr;
 
 // What core.py says in begin() and make_ids().
 PyTypeObject* bound_message = nullptr;     // the binding's class of a Message
 PyTypeObject* bound_message_id = nullptr;  // of a MessageId
 PyTypeObject* bound_consumer = nullptr;    // and of a Consumer
 PyObject* any_message = nullptr;           // makes an object of the binding with any C++ message
+PyObject* empty_batch = nullptr;           // makes the first message of a batch of so many empty ones
 PyObject* refuse = nullptr;                // raises the error of a result that is not 0
 int timeout = 0;                           // the result of a wait in which nothing came
 PyTypeObject* id_class = nullptr;          // whose objects Message.message_id() makes; a subclass of Id
@@ -106,6 +117,15 @@ struct Kept {
     PyObject* object;
 };
 
+// Owns a new reference, or nothing.
+struct Owned {
+    explicit Owned(PyObject* object) : object(object) {}
+    ~Owned() { Py_XDECREF(object); }
+    Owned(const Owned&) = delete;
+    Owned& operator=(const Owned&) = delete;
+    PyObject* object;
+};
+
 PyObject* text_of(const Text& text) {
     return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
 }
@@ -120,6 +140,34 @@ PyObject* order_of(const MessageId& id) {
     return Py_BuildValue("(LLii)", static_cast<long long>(client.ledger_id(&id)),
                          static_cast<long long>(client.entry_id(&id)), client.partition(&id), client.batch_index(&id));
 }
+
+void free_object(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+// What the collector of reference cycles needs of a type: its members that are objects.
+template <typename Self, PyObject* Self::*... members>
+struct Collected {
+    static int traverse(PyObject* object, visitproc visit, void* arg) {
+        auto* self = reinterpret_cast<Self*>(object);
+        for (PyObject* each : {reinterpret_cast<PyObject*>(Py_TYPE(object)), self->*members...}) Py_VISIT(each);
+        return 0;
+    }
+
+    static int clear(PyObject* object) {
+        auto* self = reinterpret_cast<Self*>(object);
+        for (PyObject* each : {std::exchange(self->*members, nullptr)...}) Py_XDECREF(each);
+        return 0;
+    }
+
+    static void dealloc(PyObject* object) {
+        PyObject_GC_UnTrack(object);
+        clear(object);
+        free_object(object);
+    }
+};
 
 // Calls a function that a C++ exception may leave: the only one is that there is no memory.
 template <typename Function>
@@ -153,28 +201,13 @@ struct Holder {
     }
 };
 
-struct Id {
-    PyObject_HEAD
-    PyObject* inner;  // the binding's object; absent until something asks for it
-    PyObject* order;  // ledger, entry, partition, batch index
-    PyObject* data;   // the id's bytes
-    PyObject* topic;
-    Holder<MessageId> id;  // of a received message; it shares with those of its batch what is acknowledged of that
-};
-
-PyMemberDef id_members[] = {
-    {"inner", T_OBJECT_EX, offsetof(Id, inner), 0, nullptr},
-    {"_data", T_OBJECT, offsetof(Id, data), 0, nullptr},
-    {"_topic", T_OBJECT, offsetof(Id, topic), 0, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
-
 // What the bytes of an id say that is not chunked, and has no number below 0.
 struct Numbers {
     std::int64_t ledger, entry, partition = -1, batch_index = -1, batch_size = 0;
 
     // Whether some bytes are just what the C++ client would write.
     bool read(PyObject* bytes) {
+        *this = {};
         char* at;
         Py_ssize_t size;
         if (bytes == nullptr || !PyBytes_CheckExact(bytes) || PyBytes_AsStringAndSize(bytes, &at, &size) != 0) return false;
@@ -201,11 +234,30 @@ struct Numbers {
     }
 };
 
+struct Id {
+    PyObject_HEAD
+    PyObject* inner;  // the binding's object; absent until something asks for it
+    PyObject* order;  // ledger, entry, partition, batch index
+    PyObject* data;   // the id's bytes
+    PyObject* topic;
+    Holder<MessageId> id;  // of a received message; it shares with those of its batch what is acknowledged of that
+    bool is_sent;          // and has these numbers
+    Numbers numbers;
+};
+
+PyMemberDef id_members[] = {
+    {"inner", T_OBJECT_EX, offsetof(Id, inner), 0, nullptr},
+    {"_batch_size", T_LONGLONG, offsetof(Id, numbers) + offsetof(Numbers, batch_size), 0, nullptr},
+    {"_data", T_OBJECT, offsetof(Id, data), 0, nullptr},
+    {"_topic", T_OBJECT, offsetof(Id, topic), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
 // The numbers of an id, made when something asks for them: of a received message, or as its bytes say; None if neither.
 PyObject* order(PyObject* object, void*) {
     auto* self = reinterpret_cast<Id*>(object);
-    Numbers numbers;
-    if (self->order == nullptr && (self->id.is_full || numbers.read(self->data))) {
+    Numbers numbers = self->numbers;
+    if (self->order == nullptr && (self->id.is_full || self->is_sent || numbers.read(self->data))) {
         PyObject* made = self->id.is_full ? order_of(self->id.held())
                                           : Py_BuildValue("(LLii)", static_cast<long long>(numbers.ledger),
                                                           static_cast<long long>(numbers.entry),
@@ -272,34 +324,11 @@ PyGetSetDef id_attributes[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-int id_traverse(PyObject* object, visitproc visit, void* arg) {
-    auto* self = reinterpret_cast<Id*>(object);
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->inner);
-    Py_VISIT(self->order);
-    Py_VISIT(self->data);
-    Py_VISIT(self->topic);
-    return 0;
-}
-
-int id_clear(PyObject* object) {
-    auto* self = reinterpret_cast<Id*>(object);
-    Py_CLEAR(self->inner);
-    Py_CLEAR(self->order);
-    Py_CLEAR(self->data);
-    Py_CLEAR(self->topic);
-    return 0;
-}
-
-void free_object(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
-}
+using IdMembers = Collected<Id, &Id::inner, &Id::order, &Id::data, &Id::topic>;
 
 void id_dealloc(PyObject* object) {
     PyObject_GC_UnTrack(object);
-    id_clear(object);
+    IdMembers::clear(object);
     reinterpret_cast<Id*>(object)->id.let_go();
     free_object(object);
 }
@@ -373,20 +402,11 @@ PyGetSetDef message_attributes[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-int message_traverse(PyObject* self, visitproc visit, void* arg) {
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(reinterpret_cast<Msg*>(self)->inner);
-    return 0;
-}
-
-int message_clear(PyObject* self) {
-    Py_CLEAR(reinterpret_cast<Msg*>(self)->inner);
-    return 0;
-}
+using MessageMembers = Collected<Msg, &Msg::inner>;
 
 void message_dealloc(PyObject* self) {
     PyObject_GC_UnTrack(self);
-    message_clear(self);
+    MessageMembers::clear(self);
     reinterpret_cast<Msg*>(self)->message.let_go();
     free_object(self);
 }
@@ -632,14 +652,344 @@ PyMethodDef message_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+// -- sending ---------------------------------------------------------------------------------------------------------
+
+void put_varint(Text& out, std::uint64_t number) {
+    for (; number >= 0x80; number >>= 7) out.push_back(static_cast<char>(number | 0x80));
+    out.push_back(static_cast<char>(number));
+}
+
+void put_size(Text& out, std::size_t size) {
+    for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<char>(size >> shift));
+}
+
+bool put_bytes(Text& out, PyObject* bytes) {
+    char* data;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) return false;
+    out.append(data, static_cast<std::size_t>(size));
+    return true;
+}
+
+// Puts a message's metadata, whose fields but its payload's size and its sequence id are written, behind their size.
+void put_metadata(Text& out, Text& fields, std::size_t payload, std::uint64_t sequence_id) {
+    constexpr char payload_size_tag = 0x18, sequence_id_tag = 0x40;
+    fields.push_back(payload_size_tag);
+    put_varint(fields, payload);
+    fields.push_back(sequence_id_tag);
+    put_varint(fields, sequence_id);
+    put_size(out, fields.size());
+    out += fields;
+}
+
+// batch_payload(contents, sequence ids, other fields of each message or None): a batch, as it is sent.
+PyObject* batch_payload(PyObject*, PyObject* args) {
+    PyObject *contents, *ids, *others;
+    if (!PyArg_ParseTuple(args, "OOO", &contents, &ids, &others)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        const Py_ssize_t size = PySequence_Size(contents);
+        Text out, fields;
+        for (Py_ssize_t at = 0; at < size; ++at) {
+            Owned content(PySequence_GetItem(contents, at)), id(PySequence_GetItem(ids, at));
+            Owned other(others == Py_None ? nullptr : PySequence_GetItem(others, at));
+            fields.clear();
+            if (content.object == nullptr || id.object == nullptr ||
+                (others != Py_None && (other.object == nullptr || !put_bytes(fields, other.object)))) {
+                return nullptr;
+            }
+            const auto number = PyLong_AsUnsignedLongLong(id.object);
+            const auto length = PyErr_Occurred() != nullptr ? -1 : PyBytes_Size(content.object);
+            if (length < 0) return nullptr;
+            put_metadata(out, fields, static_cast<std::size_t>(length), number);
+            put_bytes(out, content.object);
+        }
+        return size < 0 ? nullptr : PyBytes_FromStringAndSize(out.data(), static_cast<Py_ssize_t>(out.size()));
+    });
+}
+
+// Messages without content of batches of so many messages. The C++ client says how many its messages hold by what it
+// has parsed, which takes as long as that batch is: it is done once for each number.
+std::map<int, Message> templates;
+constexpr std::size_t most_templates = 1024;
+
+// batch_message(payload, how many messages it holds, sequence id, written keys and properties): the C++ message, as an
+// object of the binding, that is one entry of so many messages.
+PyObject* batch_message(PyObject*, PyObject* args) {
+    PyObject *payload, *keys;
+    int size;
+    unsigned long long sequence_id;
+    if (!PyArg_ParseTuple(args, "SiKS", &payload, &size, &sequence_id, &keys)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        auto found = templates.find(size);
+        if (found == templates.end()) {
+            Owned made(PyObject_CallFunction(empty_batch, "i", size));
+            const auto* message = shared_in<const Message>(made.object, bound_message);
+            if (message == nullptr) return nullptr;
+            if (templates.size() == most_templates) templates.clear();
+            found = templates.emplace(size, *message).first;
+        }
+        Text content, fields;
+        content.reserve(static_cast<std::size_t>(PyBytes_Size(payload) + PyBytes_Size(keys)) + 32);
+        put_bytes(fields, keys);
+        put_metadata(content, fields, static_cast<std::size_t>(PyBytes_Size(payload)), sequence_id);
+        put_bytes(content, payload);
+        Owned bound(PyObject_CallNoArgs(any_message));
+        auto* message = shared_in<Message>(bound.object, bound_message);
+        if (message == nullptr) return nullptr;
+        client.set_content(&found->second, std::move(content));
+        *message = client.message_of_batch(found->second, 0, 1, nullptr);
+        client.set_content(&found->second, Text());
+        return Py_NewRef(bound.object);
+    });
+}
+
+// deliver(failed, callbacks, result, ledger, entry, partition): calls each callback that is not None with the result and
+// the id of its message in the batch of that entry, and failed(error) with what one raises.
+PyObject* deliver(PyObject*, PyObject* args) {
+    PyObject *callbacks, *result, *failed;
+    long long ledger, entry;
+    int partition;
+    if (!PyArg_ParseTuple(args, "OOOLLi", &failed, &callbacks, &result, &ledger, &entry, &partition)) return nullptr;
+    const Py_ssize_t size = PySequence_Size(callbacks);
+    if (size < 0) return nullptr;
+    for (Py_ssize_t at = 0; at < size; ++at) {
+        Owned callback(PySequence_GetItem(callbacks, at));
+        if (callback.object == nullptr) return nullptr;
+        if (callback.object == Py_None) continue;
+        Owned id(PyType_GenericAlloc(id_class, 0));
+        if (id.object == nullptr) return nullptr;
+        auto* sent = reinterpret_cast<Id*>(id.object);
+        sent->is_sent = true;
+        sent->numbers = {ledger, entry, partition, at, size};
+        Owned returned(PyObject_CallFunctionObjArgs(callback.object, result, id.object, nullptr));
+        if (returned.object != nullptr) continue;
+        PyObject *type, *error, *trace;
+        PyErr_Fetch(&type, &error, &trace);
+        PyErr_NormalizeException(&type, &error, &trace);
+        if (trace != nullptr) PyException_SetTraceback(error, trace);
+        Owned reported(PyObject_CallFunctionObjArgs(failed, error, nullptr));
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(trace);
+        if (reported.object == nullptr) return nullptr;
+    }
+    Py_RETURN_NONE;
+}
+
+// Messages that have joined an open batch.
+struct Item {
+    PyObject *content, *callback;
+    long long sequence_id;
+    PyObject *fields, *keys;
+};
+
+struct Items {
+    PyObject_HEAD
+    std::vector<Item>* joined;  // absent while there is none
+};
+
+void add(Items* self, PyObject* content, PyObject* callback, long long sequence_id, PyObject* fields, PyObject* keys) {
+    if (self->joined == nullptr) self->joined = new std::vector<Item>;
+    self->joined->push_back({content, callback, sequence_id, fields, keys});
+    for (PyObject* object : {content, callback, fields, keys}) Py_XINCREF(object);
+}
+
+// append((content, callback, sequence id, fields, keys))
+PyObject* items_append(PyObject* self, PyObject* item) {
+    PyObject *content, *callback, *fields, *keys;
+    long long sequence_id;
+    if (!PyArg_ParseTuple(item, "SOLSS", &content, &callback, &sequence_id, &fields, &keys)) return nullptr;
+    return guarded([&] {
+        add(reinterpret_cast<Items*>(self), content, callback, sequence_id, fields, keys);
+        return Py_NewRef(Py_None);
+    });
+}
+
+Py_ssize_t items_length(PyObject* self) {
+    const auto* joined = reinterpret_cast<Items*>(self)->joined;
+    return joined == nullptr ? 0 : static_cast<Py_ssize_t>(joined->size());
+}
+
+// columns(): contents, callbacks, sequence ids, fields and keys, a tuple each.
+PyObject* items_columns(PyObject* object, PyObject*) {
+    const Py_ssize_t size = items_length(object);
+    PyObject* columns[5] = {PyTuple_New(size), PyTuple_New(size), PyTuple_New(size), PyTuple_New(size), PyTuple_New(size)};
+    Owned found(PyTuple_New(5));
+    bool is_whole = found.object != nullptr;
+    for (int column = 0; column < 5; ++column) {
+        is_whole = columns[column] != nullptr && is_whole && PyTuple_SetItem(found.object, column, columns[column]) == 0;
+    }
+    for (Py_ssize_t at = 0; is_whole && at < size; ++at) {
+        const Item& one = (*reinterpret_cast<Items*>(object)->joined)[static_cast<std::size_t>(at)];
+        PyObject* id = PyLong_FromLongLong(one.sequence_id);
+        is_whole = id != nullptr;
+        PyObject* row[5] = {Py_NewRef(one.content), Py_NewRef(one.callback), id,
+                            Py_NewRef(one.fields == nullptr ? no_bytes : one.fields),
+                            Py_NewRef(one.keys == nullptr ? no_bytes : one.keys)};
+        for (int column = 0; column < 5; ++column) PyTuple_SetItem(columns[column], at, row[column]);
+    }
+    return is_whole ? Py_NewRef(found.object) : nullptr;
+}
+
+PyMethodDef items_methods[] = {
+    {"append", items_append, METH_O, nullptr},
+    {"columns", items_columns, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+int items_traverse(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(object));
+    if (const auto* joined = reinterpret_cast<Items*>(object)->joined) {
+        for (const Item& one : *joined) Py_VISIT(one.callback);
+    }
+    return 0;
+}
+
+int items_clear(PyObject* object) {
+    std::unique_ptr<std::vector<Item>> joined(std::exchange(reinterpret_cast<Items*>(object)->joined, nullptr));
+    if (joined) {
+        for (const Item& one : *joined) {
+            for (PyObject* each : {one.content, one.callback, one.fields, one.keys}) Py_XDECREF(each);
+        }
+    }
+    return 0;
+}
+
+void items_dealloc(PyObject* object) {
+    PyObject_GC_UnTrack(object);
+    items_clear(object);
+    free_object(object);
+}
+
+// What decides whether a message may join the open batch at once; each is the base of the class that owns it.
+struct Group {
+    PyObject_HEAD
+    Py_ssize_t free, left;  // how many messages, and how many bytes
+    PyObject* only;         // Items, or None
+};
+
+struct Pending {
+    PyObject_HEAD
+    Py_ssize_t accepted, released, limit;
+};
+
+struct Sequence {
+    PyObject_HEAD
+    long long last;
+    char steady;
+};
+
+struct Dispatch {
+    PyObject_HEAD
+    PyObject *inside, *group, *pending;
+};
+
+PyMemberDef group_members[] = {
+    {"free", T_PYSSIZET, offsetof(Group, free), 0, nullptr},
+    {"left", T_PYSSIZET, offsetof(Group, left), 0, nullptr},
+    {"only", T_OBJECT, offsetof(Group, only), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyMemberDef pending_members[] = {
+    {"accepted", T_PYSSIZET, offsetof(Pending, accepted), 0, nullptr},
+    {"released", T_PYSSIZET, offsetof(Pending, released), 0, nullptr},
+    {"limit", T_PYSSIZET, offsetof(Pending, limit), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyMemberDef sequence_members[] = {
+    {"last", T_LONGLONG, offsetof(Sequence, last), 0, nullptr},
+    {"steady", T_BOOL, offsetof(Sequence, steady), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyMemberDef dispatch_members[] = {
+    {"inside", T_OBJECT, offsetof(Dispatch, inside), 0, nullptr},
+    {"group", T_OBJECT, offsetof(Dispatch, group), 0, nullptr},
+    {"pending", T_OBJECT, offsetof(Dispatch, pending), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+// What send_async(content, callback, ...) of a producer is: a message that needs nothing else joins the open batch here,
+// in one step, between which and others no signal's handler and no thread can come. Any other message goes the long way.
+struct Joiner {
+    PyObject_HEAD
+    PyObject *longer, *dispatch, *sequence;
+};
+
+template <typename Object>
+Object* of_type(PyObject* object, PyTypeObject* type) {
+    return object != nullptr && PyObject_TypeCheck(object, type) ? reinterpret_cast<Object*>(object) : nullptr;
+}
+
+bool joins(const Joiner* self, PyObject* content, PyObject* callback) {
+    if (!PyBytes_CheckExact(content) || !PyCallable_Check(callback)) return false;
+    const auto* dispatch = reinterpret_cast<Dispatch*>(self->dispatch);
+    auto* sequence = reinterpret_cast<Sequence*>(self->sequence);
+    auto* group = of_type<Group>(dispatch->group, group_type);
+    auto* pending = of_type<Pending>(dispatch->pending, pending_type);
+    const Py_ssize_t size = PyBytes_Size(content);
+    if ((dispatch->inside != nullptr && dispatch->inside != Py_None) || group == nullptr || pending == nullptr ||
+        group->free <= 1 || group->left <= size || !sequence->steady ||
+        pending->accepted - pending->released >= pending->limit) {
+        return false;
+    }
+    auto* items = of_type<Items>(group->only, items_type);
+    if (items == nullptr) return false;
+    add(items, content, callback, sequence->last + 1, nullptr, nullptr);
+    ++sequence->last;
+    --group->free;
+    group->left -= size;
+    ++pending->accepted;
+    return true;
+}
+
+PyObject* send_async(PyObject* object, PyObject* const* args, Py_ssize_t size, PyObject* names) {
+    const auto* self = reinterpret_cast<Joiner*>(object);
+    return guarded([&]() -> PyObject* {
+        const Py_ssize_t named = names == nullptr ? 0 : PyTuple_Size(names);
+        if (size + named == 2 &&
+            (named == 0 || (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "callback") == 0)) &&
+            joins(self, args[0], args[1])) {
+            Py_RETURN_NONE;
+        }
+        Owned plain(PyTuple_New(size)), by_name(PyDict_New());
+        if (plain.object == nullptr || by_name.object == nullptr) return nullptr;
+        for (Py_ssize_t at = 0; at < size; ++at) PyTuple_SetItem(plain.object, at, Py_NewRef(args[at]));
+        for (Py_ssize_t at = 0; at < named; ++at) {
+            if (PyDict_SetItem(by_name.object, PyTuple_GetItem(names, at), args[size + at]) != 0) return nullptr;
+        }
+        return PyObject_Call(self->longer, plain.object, by_name.object);
+    });
+}
+
+PyMethodDef send_async_definition = {
+    "send_async", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(send_async)), METH_FASTCALL | METH_KEYWORDS,
+    "send_async($self, content, callback, *args, **kwargs)\n--\n\nPublish a message; see `Producer.send_async`."};
+
+// joiner(send_async, dispatch, sequence): the method of a producer, for that of its sender.
+PyObject* joiner(PyObject*, PyObject* args) {
+    PyObject *longer, *dispatch, *sequence;
+    if (!PyArg_ParseTuple(args, "OO!O!", &longer, dispatch_type, &dispatch, sequence_type, &sequence)) return nullptr;
+    Owned made(PyType_GenericAlloc(joiner_type, 0));
+    if (made.object == nullptr) return nullptr;
+    auto* self = reinterpret_cast<Joiner*>(made.object);
+    self->longer = Py_NewRef(longer);
+    self->dispatch = Py_NewRef(dispatch);
+    self->sequence = Py_NewRef(sequence);
+    return PyCFunction_NewEx(&send_async_definition, made.object, nullptr);
+}
+
 // -- the module ------------------------------------------------------------------------------------------------------
 
-// begin(file, Message, MessageId, Consumer, any_message, refuse, timeout): finds the C++ client's methods in the library that a
-// file has loaded already.
+// begin(file, Message, MessageId, Consumer, any_message, empty_batch, refuse, timeout): finds the C++ client's methods in the
+// library that a file has loaded already.
 PyObject* begin(PyObject*, PyObject* args) {
     const char* file;
-    PyObject *of_message, *of_id, *of_consumer, *any, *with_error;
-    if (!PyArg_ParseTuple(args, "sOOOOOi", &file, &of_message, &of_id, &of_consumer, &any, &with_error, &timeout)) {
+    PyObject *of_message, *of_id, *of_consumer, *any, *empty, *with_error;
+    if (!PyArg_ParseTuple(args, "sOOOOOOi", &file, &of_message, &of_id, &of_consumer, &any, &empty, &with_error,
+                          &timeout)) {
         return nullptr;
     }
     const Symbol symbols[] = {
@@ -663,6 +1013,9 @@ PyObject* begin(PyObject*, PyObject* args) {
         symbol(client.serialize, "_ZNK6pulsar9MessageId9serializeERNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
         symbol(client.receive, "_ZN6pulsar8Consumer7receiveERNS_7MessageEi"),
         symbol(client.acknowledge, "_ZN6pulsar8Consumer11acknowledgeERKNS_9MessageIdE"),
+        symbol(client.set_content, "_ZN6pulsar14MessageBuilder10setContentEONSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
+        symbol(client.message_of_batch,
+               "_ZN6pulsar8Commands31deSerializeSingleMessageInBatchERNS_7MessageEiiRKSt10shared_ptrINS_17BatchMessageAckerEE"),
     };
     void* library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);  // kept open: it never goes
     for (const Symbol& one : symbols) {
@@ -673,6 +1026,7 @@ PyObject* begin(PyObject*, PyObject* args) {
     bound_message_id = reinterpret_cast<PyTypeObject*>(Py_NewRef(of_id));
     bound_consumer = reinterpret_cast<PyTypeObject*>(Py_NewRef(of_consumer));
     any_message = Py_NewRef(any);
+    empty_batch = Py_NewRef(empty);
     refuse = Py_NewRef(with_error);
     Py_RETURN_NONE;
 }
@@ -702,6 +1056,10 @@ PyMethodDef functions[] = {
     {"serialized_ids", serialized_ids, METH_O, nullptr},
     {"runs", runs, METH_O, nullptr},
     {"acknowledge", acknowledge, METH_VARARGS, nullptr},
+    {"batch_payload", batch_payload, METH_VARARGS, nullptr},
+    {"batch_message", batch_message, METH_VARARGS, nullptr},
+    {"deliver", deliver, METH_VARARGS, nullptr},
+    {"joiner", joiner, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -711,34 +1069,70 @@ void* slot(Function* function) {
 }
 
 PyType_Slot message_slots[] = {
-    {Py_tp_dealloc, slot(message_dealloc)}, {Py_tp_traverse, slot(message_traverse)},
-    {Py_tp_clear, slot(message_clear)},     {Py_tp_getset, message_attributes},
-    {Py_tp_methods, message_methods},       {0, nullptr},
+    {Py_tp_dealloc, slot(message_dealloc)},      {Py_tp_traverse, slot(MessageMembers::traverse)},
+    {Py_tp_clear, slot(MessageMembers::clear)},  {Py_tp_getset, message_attributes},
+    {Py_tp_methods, message_methods},            {0, nullptr},
 };
 
 PyType_Slot id_slots[] = {
-    {Py_tp_dealloc, slot(id_dealloc)}, {Py_tp_traverse, slot(id_traverse)},
-    {Py_tp_clear, slot(id_clear)},     {Py_tp_members, id_members},
-    {Py_tp_getset, id_attributes},     {Py_tp_methods, id_methods},
+    {Py_tp_dealloc, slot(id_dealloc)},      {Py_tp_traverse, slot(IdMembers::traverse)},
+    {Py_tp_clear, slot(IdMembers::clear)},  {Py_tp_members, id_members},
+    {Py_tp_getset, id_attributes},          {Py_tp_methods, id_methods},
     {0, nullptr},
 };
 
-constexpr unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
-PyType_Spec message_spec = {"pulsar_ext._native._core.Message", sizeof(Msg), 0, flags, message_slots};
-PyType_Spec id_spec = {"pulsar_ext._native._core.Id", sizeof(Id), 0, flags, id_slots};
+PyType_Slot items_slots[] = {
+    {Py_tp_dealloc, slot(items_dealloc)}, {Py_tp_traverse, slot(items_traverse)}, {Py_tp_clear, slot(items_clear)},
+    {Py_sq_length, slot(items_length)},   {Py_tp_methods, items_methods},         {0, nullptr},
+};
+
+using GroupMembers = Collected<Group, &Group::only>;
+PyType_Slot group_slots[] = {
+    {Py_tp_dealloc, slot(GroupMembers::dealloc)}, {Py_tp_traverse, slot(GroupMembers::traverse)},
+    {Py_tp_clear, slot(GroupMembers::clear)},     {Py_tp_members, group_members},
+    {0, nullptr},
+};
+
+using DispatchMembers = Collected<Dispatch, &Dispatch::inside, &Dispatch::group, &Dispatch::pending>;
+PyType_Slot dispatch_slots[] = {
+    {Py_tp_dealloc, slot(DispatchMembers::dealloc)}, {Py_tp_traverse, slot(DispatchMembers::traverse)},
+    {Py_tp_clear, slot(DispatchMembers::clear)},     {Py_tp_members, dispatch_members},
+    {0, nullptr},
+};
+
+using JoinerMembers = Collected<Joiner, &Joiner::longer, &Joiner::dispatch, &Joiner::sequence>;
+PyType_Slot joiner_slots[] = {
+    {Py_tp_dealloc, slot(JoinerMembers::dealloc)}, {Py_tp_traverse, slot(JoinerMembers::traverse)},
+    {Py_tp_clear, slot(JoinerMembers::clear)},     {0, nullptr},
+};
+
+PyType_Slot pending_slots[] = {{Py_tp_members, pending_members}, {0, nullptr}};
+PyType_Slot sequence_slots[] = {{Py_tp_members, sequence_members}, {0, nullptr}};
+
+constexpr unsigned plain = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, collected = plain | Py_TPFLAGS_HAVE_GC;
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
+
+template <typename Object>
+bool add_type(PyObject* module, PyTypeObject*& type, const char* name, unsigned flags, PyType_Slot* slots) {
+    PyType_Spec spec = {name, sizeof(Object), 0, flags, slots};
+    type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    return type != nullptr && PyModule_AddType(module, type) == 0;
+}
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit__core() {
     PyObject* module = PyModule_Create(&definition);
-    PyObject* message = PyType_FromSpec(&message_spec);
-    PyObject* id = PyType_FromSpec(&id_spec);
-    if (module == nullptr || message == nullptr || id == nullptr) return nullptr;
-    message_type = reinterpret_cast<PyTypeObject*>(message);
-    id_type = reinterpret_cast<PyTypeObject*>(id);
-    if (PyModule_AddObjectRef(module, "Message", message) != 0 || PyModule_AddObjectRef(module, "Id", id) != 0) {
-        return nullptr;
-    }
-    return module;
+    no_bytes = PyBytes_FromStringAndSize(nullptr, 0);
+    const bool is_whole =
+        module != nullptr && no_bytes != nullptr &&
+        add_type<Msg>(module, message_type, "pulsar_ext._native._core.Message", collected, message_slots) &&
+        add_type<Id>(module, id_type, "pulsar_ext._native._core.Id", collected, id_slots) &&
+        add_type<Items>(module, items_type, "pulsar_ext._native._core.Items", collected, items_slots) &&
+        add_type<Group>(module, group_type, "pulsar_ext._native._core.Group", collected, group_slots) &&
+        add_type<Pending>(module, pending_type, "pulsar_ext._native._core.Pending", plain, pending_slots) &&
+        add_type<Sequence>(module, sequence_type, "pulsar_ext._native._core.Sequence", plain, sequence_slots) &&
+        add_type<Dispatch>(module, dispatch_type, "pulsar_ext._native._core.Dispatch", collected, dispatch_slots) &&
+        add_type<Joiner>(module, joiner_type, "pulsar_ext._native._core.Joiner", collected, joiner_slots);
+    return is_whole ? module : nullptr;
 }

@@ -54,6 +54,8 @@ _FIELDS: Final = (
 )
 _PAYLOAD: Final = b"\x00\x00\x00\x13\x0a\x08\x0a\x01p\x12\x03\xc3\xa9v\x12\x03key\x18\x04\x28\x07data"
 """A message of a batch, as it is sent: property, key, size and event time, and the payload."""
+_EMPTY: Final = b"\x00\x00\x00\x02\x18\x00"
+"""A message of a batch without a payload."""
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -128,9 +130,8 @@ def _prove(core: Any) -> None:
     bound = [*messages, other.message_id(), InnerMessageId(1, 2, 3, 4), consumer]
     if not all(_address_at(each) == address_of(each, "how objects of the binding are laid out") for each in bound):
         raise ImportError("objects of the binding are laid out in another way")
-    core.begin(
-        _pulsar.__file__, InnerMessage, InnerMessageId, InnerConsumer, _any_message, _refuse, int(pulsar.Result.Timeout)
-    )
+    classes = InnerMessage, InnerMessageId, InnerConsumer
+    core.begin(_pulsar.__file__, *classes, _any_message, _empty_batch, _refuse, int(pulsar.Result.Timeout))
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
     message_class: Any = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})
     received = [core.hold(message_class, inner) for inner in messages]
@@ -161,6 +162,12 @@ def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
         raise ImportError("it reads a message's id in another way")
     if core.runs(received) != [(3, 1 << 40, 58, 2, 0, 1, 1), (-1, -1, -1, 0, -1, -1, 2), (-1, -1, -1, 0, -1, -1, 3)]:
         raise ImportError("it reads a batch's size in another way")
+    sent = core.batch_message(core.batch_payload([b"a", b"b"], [299, 300], [b"", b"\x28\x07"]), 2, 300, b"\x12\x03key")
+    if (sent.data(), sent.partition_key()) != (
+        b"\x00\x00\x00\x05\x18\x01\x40\xab\x02a\x00\x00\x00\x07\x28\x07\x18\x01\x40\xac\x02b",
+        "key",
+    ):
+        raise ImportError("it makes another batch")
     received[0].inner = other
     held = [message.inner.message_id() for message in received[:3]]
     if held != [inner.message_id() for inner in (other, other, built)]:
@@ -170,6 +177,11 @@ def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
 def _any_message() -> Any:
     """Return an object of the binding with a C++ message of its own."""
     return InnerMessageBuilder().build()
+
+
+def _empty_batch(count: int) -> Any:
+    """Return the first C++ message of a batch of `count` messages, which are empty."""
+    return batch_messages(_EMPTY * count, count, InnerMessageId(-1, -1, -1, -1))[0]
 
 
 def _refuse(result: int) -> None:
@@ -199,7 +211,8 @@ if TYPE_CHECKING or _core is None:
     class IdBase:
         """What an id keeps."""
 
-        __slots__ = ("_data", "_order", "_topic", "inner")
+        __slots__ = ("_batch_size", "_data", "_order", "_topic", "inner")
+        _batch_size: int
         _order: tuple[int, int, int, int] | None
         inner: Any
 
@@ -267,8 +280,42 @@ if TYPE_CHECKING or _core is None:
         """
         return _batch_receive  # type: ignore[no-any-return]  # the binding ships no types
 
+    class DispatchBase:
+        """What a dispatcher has that decides whether a message may join its open batch."""
+
+        inside: Any
+        group: Any
+        pending: Any
+
+    class GroupBase:
+        """What a group of open batches has that decides it."""
+
+        __slots__ = ("free", "left", "only")
+        free: int
+        left: int
+        only: Any
+
+    class PendingBase:
+        """What the limit of pending messages has that decides it."""
+
+        __slots__ = ("accepted", "limit", "released")
+        accepted: int
+        released: int
+        limit: int
+
+    class SequenceBase:
+        """What sequence ids have that decides it."""
+
+        __slots__ = ("last", "steady")
+        last: int
+        steady: bool
+
+    Items = batch_payload = batch_message = deliver = joiner = None
 else:
     MessageBase, IdBase = _core.Message, _core.Id
+    DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
+    Items, joiner = _core.Items, _core.joiner
+    batch_payload, batch_message, deliver = _core.batch_payload, _core.batch_message, _core.deliver
     held, serialized, serialized_ids = _core.held, _core.serialized, _core.serialized_ids
     drainer, runs, acknowledge, plain_id = partial(partial, _core.drain), _core.runs, _core.acknowledge, _core.plain_id
 

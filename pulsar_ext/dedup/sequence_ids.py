@@ -19,6 +19,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pulsar_ext._native.core import SequenceBase
 from pulsar_ext._native.refusals import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import InFlight
@@ -37,7 +38,7 @@ class Standing(Enum):
     """Its message has been pushed, and the broker has not answered yet."""
 
 
-class SequenceIds:
+class SequenceIds(SequenceBase):
     """The sequence ids of one producer name on one topic without partitions, or on one partition.
 
     Ids go up; gaps are allowed. Either the application gives all of them or none. `admit`, `admit_many` and `push`
@@ -56,10 +57,8 @@ class SequenceIds:
         "_next",
         "_refused",
         "broken",
-        "last",
         "published",
         "pushed",
-        "steady",
     )
 
     def __init__(self, published: int, above: Collection[int] = (), *, first: int = 0) -> None:

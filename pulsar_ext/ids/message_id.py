@@ -175,8 +175,7 @@ class MessageId(JavaOrder, MessageIdDoor):
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
 
-    __slots__ = ("_batch_size", "origin")
-    _batch_size: int
+    __slots__ = ("origin",)
     _data: bytes | None
     origin: Origin
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
+from pulsar_ext._native.core import GroupBase
+
+from .core import Items, batch_payload, entry_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from .core import Item
     from .outcome import BulkOutcome
 
 
@@ -72,10 +75,6 @@ class Bounds:
         self.size = size
 
 
-Item = tuple[bytes, Any, int, bytes, bytes]
-"""A message in an open batch: its payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
-
-
 class InFlight:
     """A group of batches on its way: the ids of each batch, and how many batches have no outcome yet."""
 
@@ -124,10 +123,12 @@ class Batch:
         "unsent",
     )
 
-    def __init__(self, message: Any = None, items: Sequence[Item] = ()) -> None:
+    def __init__(self, message: Any = None, items: Iterable[Item] = ()) -> None:
         self.message = message
-        self.items: list[Item] = list(items)
-        """What joined; a tuple each, so that nothing can come between."""
+        self.items = Items()
+        """What joined."""
+        for item in items:
+            self.items.append(item)
         self.contents: Sequence[bytes] = ()
         self.callbacks: Sequence[Any] = ()
         self.ids: Sequence[int] = ()
@@ -164,17 +165,19 @@ class Batch:
     def close(self) -> None:
         """Take its messages apart, now that no more join."""
         if self.items and not self.count:
-            self.contents, self.callbacks, self.ids, fields, keys = zip(*self.items, strict=True)
+            self.contents, self.callbacks, self.ids, fields, keys = self.items.columns()
             self.fields = fields if any(fields) else None
             self.keys = keys[0]
             self.count = len(self.contents)
 
     def payload(self) -> bytes:
-        """Write what becomes one C++ message; see `whole_batch`."""
+        """Return the payload of its messages."""
+        return batch_payload(self.contents, self.ids, self.fields)
+
+    def entry(self) -> Any:
+        """Return the C++ message that is all of it."""
         carried = max(self.ids) if self.carried is None else self.carried
-        return whole_batch(
-            batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys + self.note
-        )
+        return entry_message(self.payload(), self.count, carried, self.keys + self.note)
 
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""
@@ -184,10 +187,11 @@ class Batch:
                 Batch.of(self.contents[part], self.outcome, self.ids[part])
                 for part in (slice(None, middle), slice(middle, None))
             ]
-        return [Batch(items=self.items[:middle]), Batch(items=self.items[middle:])]
+        items = list(zip(*self.items.columns(), strict=True))
+        return [Batch(items=items[:middle]), Batch(items=items[middle:])]
 
 
-class BatchGroup:
+class BatchGroup(GroupBase):
     """The open batches of a producer: one, or one for each key.
 
     Args:
@@ -195,7 +199,7 @@ class BatchGroup:
         by_key: whether there is one for each key.
     """
 
-    __slots__ = ("_by_key", "_most", "batches", "closed", "flight", "free", "left", "only", "sealed")
+    __slots__ = ("_by_key", "_most", "batches", "closed", "flight", "sealed")
 
     def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
         self._by_key = by_key
@@ -205,7 +209,7 @@ class BatchGroup:
         """How many messages more may join, and fill it."""
         self.left = bounds.size
         """How many bytes more may join, and fill it."""
-        self.only: list[Item] | None = None
+        self.only: Items | None = None
         """The messages of the only batch, once there is one and if it is the only one: who has room may append."""
         self.closed = False
         """Whether no message may join any more."""

@@ -34,6 +34,7 @@ from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 
 from .batch import Batch
+from .core import joining
 from .options import key_of, named_options, parts_of, rows_of, stands_alone
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
 from .sender import HandleSender, WrappingSender, check_callback
@@ -195,26 +196,6 @@ class BatchingSender(HandleSender):
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
-        if not (args or kwargs) and type(content) is bytes and self._plain and callable(callback):
-            dispatch, size = self.dispatch, len(content)
-            with dispatch.lock:  # what nearly every message is: it joins a batch that it does not fill
-                group, pending, numbers = dispatch.group, dispatch.pending, self.numbers
-                items, left = group.only, group.left - size
-                if (
-                    items is not None
-                    and dispatch.inside is None
-                    and group.free > 1
-                    and left > 0
-                    and numbers.steady
-                    and pending.accepted - pending.released < pending.limit
-                ):
-                    # A signal's handler can run only behind a call, so nothing comes between these lines.
-                    numbers.last = number = numbers.last + 1
-                    group.free -= 1
-                    group.left = left
-                    pending.accepted += 1
-                    items.append((content, callback, number, b"", b""))
-                    return
         check_callback(callback)
         options = named_options(args, kwargs) if args or kwargs else _NO_OPTIONS
         if self.dispatch.pending.barred:
@@ -223,6 +204,10 @@ class BatchingSender(HandleSender):
                 call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
             return
         self.post(content, callback, options)
+
+    def joining(self) -> Callable[..., None]:
+        """Return what a producer's `send_async` is: with the native core a plain message joins the open batch there."""
+        return joining(self.send_async, self.dispatch, self.numbers) if self._plain else self.send_async
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages, without a callback for each; the fastest way to send.

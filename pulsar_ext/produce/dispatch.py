@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.core import DispatchBase
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.handles import build_again
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
@@ -48,14 +48,15 @@ if TYPE_CHECKING:
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.context import ClientContext
 
-    from .batch import BatchingConfig, Item
+    from .batch import BatchingConfig
+    from .core import Item
     from .outcome import PersistedEntry
 
 
 _log = logging.getLogger("pulsar_ext")
 
 
-class Exclusive:
+class Exclusive(DispatchBase):
     """A re-entrant lock, and what has to wait because its holder is interrupted."""
 
     def __init__(self) -> None:
@@ -139,6 +140,9 @@ class BatchDispatcher(Exclusive):
         context: of its client.
         config: how batches are made.
     """
+
+    group: BatchGroup
+    pending: PendingMessages
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
         super().__init__()
@@ -314,7 +318,7 @@ class BatchDispatcher(Exclusive):
     def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer, if anything may be sent."""
         if batch.unsent is None:
-            message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
+            message = batch.entry() if batch.message is None else batch.message
             self.take_off(batch)
             if not self.may_push():
                 self.context.outcomes.run(partial(self.failed, batch, _CLOSED))
@@ -401,7 +405,7 @@ class BatchDispatcher(Exclusive):
             last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
             batch.outcome.many(result, count, last)
         else:
-            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
+            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry)
         pending.fail(result, batch.accepted)
         if pending.complete(count):
             _unsettled.pop(self, None)
@@ -519,7 +523,7 @@ _unsettled: dict[BatchDispatcher, None] = {}
 def built_again(batch: Batch) -> Any:
     """Return the C++ message of a batch, made again: one that was sent cannot be sent again."""
     if batch.message is None:
-        return batch_message(batch.payload(), batch.count)
+        return batch.entry()
     return build_again(batch.message, batch.options, batch.ids[0])
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pulsar_ext._native.core import SequenceBase
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
@@ -143,10 +144,10 @@ class SequenceNumbers(Protocol):
         ...
 
 
-class SequenceCounter:
+class SequenceCounter(SequenceBase):
     """The sequence ids of a producer without deduplication; an explicit one moves the automatic ones behind it."""
 
-    __slots__ = ("last", "steady")
+    __slots__ = ()
 
     def __init__(self, last: int) -> None:
         self.last = last

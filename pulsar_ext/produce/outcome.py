@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,12 @@ from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._wire.message_id_data import decode, encode
 from pulsar_ext.errors import DuplicateMessage
-from pulsar_ext.ids.message_id import MessageId, from_inner, ids_in_batch
+from pulsar_ext.ids.message_id import MessageId, from_inner
+
+from .core import deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pulsar_ext._runtime.callbacks import SendCallback
 
@@ -107,8 +108,6 @@ class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client sh
 DUPLICATE_MESSAGE = _OwnResult(100)
 """The result of a message that the topic holds already, by its producer name and sequence id; it has no id to give."""
 
-_log = logging.getLogger("pulsar_ext")
-
 
 PersistedEntry = tuple[int, int, int] | MessageId
 """Ledger, entry and partition of a batch; or the id of an entry that is not a batch."""
@@ -154,17 +153,10 @@ class OutcomeWaiter:
         return self.message_id
 
 
-def deliver_each(
-    callbacks: Iterable[SendCallback | None], result: Any, entry: PersistedEntry | None, size: int
-) -> None:
+def deliver_each(callbacks: Sequence[SendCallback | None], result: Any, entry: PersistedEntry | None) -> None:
     """Call the callbacks of a batch. What one raises is logged, and the next one is called."""
     if isinstance(entry, tuple):
-        for callback, message_id in zip(callbacks, ids_in_batch(entry, size), strict=True):
-            if callback is not None:
-                try:
-                    callback(result, message_id)
-                except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-                    _log.exception("A send callback raised; the result of its message was %s", result)
+        deliver(callbacks, result, *entry)
         return
     message_id = entry if isinstance(entry, MessageId) else MessageId()
     for callback in callbacks:

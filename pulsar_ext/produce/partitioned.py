@@ -129,6 +129,10 @@ class PartitionedSender:
             return
         self.post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS)
 
+    def joining(self) -> Callable[..., None]:
+        """Return what the `send_async` of its producer is."""
+        return self.send_async
+
     def _is_barred(self) -> bool:
         return self.parts[0].dispatch.pending.barred
 

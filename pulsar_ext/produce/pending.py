@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.core import PendingBase
 from pulsar_ext._runtime.condition import Condition
 
 from .outcome import DUPLICATE_MESSAGE
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class PendingMessages:
+class PendingMessages(PendingBase):
     """Counts the messages of a sender.
 
     `accepted` and `burden` belong to who holds the sender's lock. The others change under `changed`, which outcomes
@@ -27,7 +28,6 @@ class PendingMessages:
 
     __slots__ = (
         "_waiting",
-        "accepted",
         "barred",
         "burden",
         "changed",
@@ -36,8 +36,6 @@ class PendingMessages:
         "failure",
         "failures",
         "held",
-        "limit",
-        "released",
         "relieved",
         "reported",
     )

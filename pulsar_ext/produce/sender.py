@@ -10,7 +10,7 @@ import pulsar
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.callbacks import SendCallback
@@ -64,7 +64,11 @@ class Sender(Protocol):
         ...
 
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Send a message and have its outcome reported; the producer's method of this name is this very method."""
+        """Send a message and have its outcome reported; what a producer calls is `joining()`."""
+        ...
+
+    def joining(self) -> Callable[..., None]:
+        """Return what the `send_async` of its producer is."""
         ...
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> object:
@@ -97,6 +101,12 @@ class HandleSender:
     def __init__(self, handle: ProducerHandle, context: ClientContext) -> None:
         self.handle = handle
         self.context = context
+
+    send_async: Callable[..., None]
+
+    def joining(self) -> Callable[..., None]:
+        """Return what the `send_async` of its producer is."""
+        return self.send_async
 
     def topic(self) -> str:
         """Give the topic's name."""
@@ -151,10 +161,15 @@ class WrappingSender:
     """
 
     many_in_flight: int | None
+    send_async: Callable[..., None]
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self.context, self.many_in_flight = sender.context, sender.many_in_flight
+
+    def joining(self) -> Callable[..., None]:
+        """Return what the `send_async` of its producer is."""
+        return self.send_async
 
     def __getattr__(self, name: str) -> Any:
         """Give what is not another here."""

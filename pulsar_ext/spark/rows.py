@@ -29,7 +29,6 @@ from pulsar_ext._wire.batch_payload import (
     Base64Key,
     option_fields,
     size_field,
-    whole_batch,
 )
 from pulsar_ext._wire.protobuf import bytes_head, number_field, varint
 from pulsar_ext.errors import InvalidUse
@@ -273,9 +272,8 @@ class RowBatch(Batch):
         self.ids, self.outcome, self.count, self.keys = ids, outcome, len(rows), rows.keys[0].as_py()
 
     def payload(self) -> bytes:
-        """Write what becomes one C++ message; see `whole_batch`."""
-        carried = self.ids[-1] if self.carried is None else self.carried
-        return whole_batch((self._rows.written(self.ids),), self.count, carried, self.keys + self.note)
+        """Return the payload of its messages."""
+        return bytes(self._rows.written(self.ids))
 
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""

@@ -1,0 +1,74 @@
+"""The steps of a batched send that the native core has in C++, each with its counterpart in Python."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext._native import core
+from pulsar_ext._native.messages import batch_message
+from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
+from pulsar_ext.ids.message_id import ids_in_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pulsar_ext._runtime.callbacks import SendCallback
+
+    Item = tuple[bytes, SendCallback | None, int, bytes, bytes]
+    """A message in an open batch: payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
+    Columns = tuple[Sequence[bytes], Sequence[SendCallback | None], Sequence[int], Sequence[bytes], Sequence[bytes]]
+
+
+_log = logging.getLogger("pulsar_ext")
+
+
+def _log_raised(error: BaseException) -> None:
+    """Log what a send callback raised: nothing may reach the C++ client."""
+    _log.error("A send callback raised", exc_info=error)
+
+
+if TYPE_CHECKING or not core.IS_USED:
+
+    class Items(list["Item"]):
+        """The messages of an open batch; one is appended in one step, so that an interrupt cannot part it."""
+
+        def columns(self) -> Columns:
+            """Return payloads, callbacks, sequence ids, fields and keys; there is a message."""
+            contents, callbacks, ids, fields, keys = zip(*self, strict=True)
+            return contents, callbacks, ids, fields, keys
+
+    def batch_payload(contents: Sequence[bytes], ids: Sequence[int], fields: Sequence[bytes] | None, /) -> bytes:
+        """Return the payload of a batch; the arguments are those of `batch_parts`."""
+        return b"".join(batch_parts(contents, ids, fields))
+
+    def entry_message(payload: bytes, count: int, sequence_id: int, keys: bytes, /) -> Any:
+        """Return the C++ message that is one entry of `count` messages; the arguments are those of `whole_batch`."""
+        return batch_message(whole_batch((payload,), count, sequence_id, keys), count)
+
+    def deliver(
+        callbacks: Sequence[SendCallback | None], result: Any, ledger: int, entry: int, partition: int, /
+    ) -> None:
+        """Call the callbacks of a batch with their result and ids; log what one raises."""
+        ids = ids_in_batch((ledger, entry, partition), len(callbacks))
+        for callback, message_id in zip(callbacks, ids, strict=True):
+            if callback is not None:
+                try:
+                    callback(result, message_id)
+                except BaseException as error:  # noqa: BLE001  # nothing may reach the C++ client
+                    _log_raised(error)
+
+    def joining(send_async: Callable[..., None], _dispatch: Any, _sequence: Any, /) -> Callable[..., None]:
+        """Return what a producer's `send_async` is.
+
+        Args:
+            send_async: of its sender.
+            _dispatch: its dispatcher.
+            _sequence: its sequence ids.
+        """
+        return send_async
+
+else:
+    Items, batch_payload, entry_message = core.Items, core.batch_payload, core.batch_message
+    joining, deliver = core.joiner, partial(core.deliver, _log_raised)
