@@ -49,7 +49,7 @@ def find_unconsumed(facts: TopicFacts) -> Iterator[Finding]:
             },
             "its backlog grows with each message, and no ledger from its first entry on can be trimmed",
             (
-                Remedy("start its consumers; if it is read only from time to time, nothing is wrong"),
+                Remedy("start its consumers; if it is read only from time to time, ignore this"),
                 Remedy(
                     "delete the subscription if it is not needed: its unread messages are lost to it",
                     f"pulsar-ext admin delete-subscription {topic} {subscription}",
