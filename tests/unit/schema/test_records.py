@@ -187,7 +187,7 @@ def test_an_official_record_that_loses_fields_is_refused(kind):
 
 def test_json_that_is_no_object_raises():
     """A list, as another program may have sent, is no record."""
-    with pytest.raises(SchemaMismatch, match="Item is a JSON object, and list was read"):
+    with pytest.raises(SchemaMismatch, match="Item must be a JSON object, got list"):
         JsonSchema(Item).decode(json.dumps([1]).encode())
 
 
@@ -218,5 +218,5 @@ def test_avro_of_a_record_with_bytes_left_raises(schema):
     """What is longer than its schema says was written with another one."""
     written = AvroSchema(Item).encode(ITEM)
     assert schema.decode(written) == (ITEM if "Item" in str(schema) else {"name": "a", "id": 1, "count": 3})
-    with pytest.raises(SchemaMismatch, match="1 bytes are left"):
+    with pytest.raises(SchemaMismatch, match="1 bytes remain"):
         schema.decode(written + b"x")
