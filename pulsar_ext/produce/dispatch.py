@@ -287,7 +287,7 @@ class BatchDispatcher(Exclusive):
             raise interrupted
 
     def _push_each(self) -> BaseException | None:
-        """Push the closed groups; return an exception raised by a signal handler after a push; see `_native/locks.py`."""
+        """Push the closed groups; return what a signal handler raised after a push; see `_native/locks.py`."""
         interrupted: BaseException | None = None
         while self._groups:
             group = self._groups[0]
