@@ -1,4 +1,4 @@
-"""Skipping is exact for every kind of message, however it is counted."""
+"""Skips are exact for every kind of message and every way of counting."""
 
 import random
 
@@ -31,7 +31,7 @@ BOTH_CLIENTS = True
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix(bench, kind, holes):
-    """Skipping 0, 1, in the middle, to the end and past it: the next message is the right one, and the rest drains."""
+    """After a skip of 0, 1, a part, all or more, the next message is the right one and the rest can be drained."""
     for count in (0, 1, 11, "end", "past"):
         topic = bench.topic()
         stored = bench.fill(topic, kind)
@@ -57,7 +57,7 @@ def test_matrix(bench, kind, holes):
         assert result.exact == (wanted <= len(left))
         assert result.redelivered_entries == 0
         rest = left[wanted:]
-        # A consumer without this never acknowledges a batch that it gets in part; an official limit, in docs/skip.md.
+        # Without this option, a consumer never acknowledges a partly delivered batch; an official limit, see skip.md.
         options = {"batch_index_ack_enabled": result.batch_index is not None}
         assert bench.drain(topic, **options) == rest if rest else not bench.backlog(topic)
         assert bench.backlog(topic) == 0
@@ -67,7 +67,7 @@ def test_matrix(bench, kind, holes):
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix_of_large_batches(bench, kind, holes):
-    """The same with batches so large that the broker counts them, which it does where nothing speaks against it."""
+    """Large batches are skipped exactly; the broker counts them if nothing speaks against it."""
     counts = (1, 170, 240, "end", "past") if "batch" in kind else (1, 33, "end", "past")
     topic = bench.topic(*map(str, counts))
     stored = bench.fill(topic, kind, 320 if "batch" in kind else 80, batch=40 if "batch" in kind else 20)
@@ -95,8 +95,8 @@ def test_matrix_of_large_batches(bench, kind, holes):
 
 
 @on(ONE_LEDGER)
-def test_the_broker_counts_in_several_steps(bench):
-    """Where the broker counts 100 entries at a time, a longer topic is counted all the same, and holes not at all."""
+def test_broker_counts_in_several_steps(bench):
+    """A topic longer than the broker's limit of 100 entries per count is counted exactly, without its holes."""
     topic = bench.topic()
     stored = bench.fill(topic, "batched", 6_000, batch=20)
     result = bench.client.skip_messages(topic, "s", 4_800, dry_run=True)
@@ -113,8 +113,8 @@ def test_the_broker_counts_in_several_steps(bench):
 
 
 @on(PLAIN)
-def test_where_the_brokers_own_skip_goes(bench):
-    """On random topics of many ledgers, position_after is where the broker's own skip puts the cursor."""
+def test_position_after_equals_broker_skip(bench):
+    """On random topics of many ledgers, position_after returns where the broker's own skip moves the cursor."""
     choose = random.Random(4)
     for _ in range(6):
         topic = bench.topic()
@@ -133,7 +133,7 @@ def test_where_the_brokers_own_skip_goes(bench):
 @on(ONE_LEDGER)
 @pytest.mark.parametrize("odd", ["none", "holes", "batch", "chunks"])
 def test_long_stretch_that_was_unloaded(bench, odd):
-    """Where the broker's counters were lost, it counts again, and takes batches and chunks for what they are."""
+    """After the broker's counters were lost, the broker counts again, and batches and chunks are detected."""
     topic = bench.topic()
     bench.fill(topic, "plain", 450)
     if odd in ("batch", "chunks"):
@@ -151,7 +151,7 @@ def test_long_stretch_that_was_unloaded(bench, odd):
 
 @on(PLAIN)
 def test_entries(bench):
-    """Counted in entries, a skip goes where the broker's own goes with holes, except into a chunked message."""
+    """A skip by entries goes where the broker's own skip goes, also with holes, but never into a chunked message."""
     for count in (1, 3, 9):
         one, other = bench.topic(), bench.topic()
         for topic in (one, other):
@@ -163,14 +163,14 @@ def test_entries(bench):
         assert bench.drain(one) == bench.drain(other)
     topic = bench.topic()
     bench.fill(topic, "chunked", 2)
-    with pytest.raises(SkipInsideMessage, match="possible are 0 and 3") as error:
+    with pytest.raises(SkipInsideMessage, match="possible counts are 0 and 3") as error:
         bench.client.skip_messages(topic, "s", 1, unit="entry")
     assert (error.value.below, error.value.above) == (0, 3)
 
 
 @on(PLAIN, INDEXED)
 def test_interleaved_chunks(bench):
-    """Chunks of two producers interleave: no skip lands inside either message, and no message is cut or stuck."""
+    """No skip ends inside interleaved chunked messages of two producers, and the rest can be received."""
     topic = bench.topic()
     producers = [bench.client.create_producer(topic, chunking_enabled=True, batching_enabled=False) for _ in range(3)]
     for number in range(30):
@@ -196,7 +196,7 @@ def test_interleaved_chunks(bench):
 
 @on(BATCH_ACKS)
 def test_acknowledged_inside_batches(bench):
-    """Single messages acknowledged inside batches count nothing: the skip is exact, and none of them comes again."""
+    """Messages acknowledged inside batches do not count: the skip is exact, and none of them is redelivered."""
     for count in (0, 1, 4, 9, 13):
         topic = bench.topic()
         stored = [label for label, _ in bench.fill(topic, "batched")]
@@ -217,7 +217,7 @@ def test_acknowledged_inside_batches(bench):
 
 @on(PLAIN)
 def test_scan_survives_trimmed_start_and_gaps(bench):
-    """A topic of chunks longer than the header limit is read, gaps are filled from headers, and the count is right."""
+    """A topic with chunks and batches is read, gaps are filled by headers, and the count is right."""
     topic = bench.topic()
     bench.fill(topic, "plain", 300)
     bench.fill(topic, "chunked", 6, begin=300)
