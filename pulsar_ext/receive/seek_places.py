@@ -1,4 +1,4 @@
-"""Where a seek goes: the entry that the broker moves to, and what of that entry is left out."""
+"""Positions of seeks: the entry that the broker moves to, and the messages of that entry that are excluded."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = [
-    "NOT_THERE",
     "PROBE",
+    "SEEK_RETRY_ERRORS",
     "Head",
-    "Place",
+    "SeekPosition",
     "first_at",
     "first_by_time",
     "position_of",
     "read_heads",
 ]
 
-NOT_THERE = (NotConnected, pulsar.BrokerMetadataError, pulsar.NotAllowedError)
-"""What a seek says that has moved nothing. The second is the broker's, which does not know the consumer: it has closed
-it, for another seek or an operator's, and the C++ client has yet to hear of it, and to open it again. The third is the
-C++ client's own: an earlier seek is on its way, for of several topics the first that fails is the answer."""
+SEEK_RETRY_ERRORS = (NotConnected, pulsar.BrokerMetadataError, pulsar.NotAllowedError)
+"""Errors of a seek that moved nothing, and is retried. The second one is the broker's, which has closed the consumer
+for another seek or an operator's, while the C++ client has not reopened it yet. The third one is the C++ client's: an
+earlier seek is still in flight, because with several topics the first failure is reported at once."""
 PROBE: Final[dict[str, Any]] = {"receiver_queue_size": 0, "reader_listener": None}
-"""How a reader is opened that is to find a place: without a queue nothing is on its way when it seeks."""
-_HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000
-"""How long the entry that was sought may take to come, and how many messages of other partitions may come before it. On
-a Failover subscription the broker waits for a second before it sends; on a Shared one another consumer may get it."""
+"""Arguments of a reader that searches for a position: without a queue, no message is in flight when it seeks."""
+_HEAD_SECONDS, _MAX_AHEAD = 3.0, 1000
+"""Seconds until the sought entry must arrive, and number of messages of other partitions that may precede it. On a
+Failover subscription the broker waits a second before it sends; on a Shared one another consumer may receive it."""
 _FIRST_MILLIS = 10_000
-"""How long the first message may take, all chunks of it."""
-_BEHIND_ALL: Final = 1 << 62
-"""A ledger that is behind all others, and behind which there can be one: the broker goes to the end."""
+"""Milliseconds until the first message must arrive with all of its chunks."""
+_BEYOND_ALL: Final = 1 << 62
+"""A ledger id above all others that still has a successor: the broker moves to the end."""
 
 
 class Head:
-    """The messages of an entry before the one that was sought; of a chunked message its last chunk's entry.
+    """The messages that precede the sought one in its entry; for a chunked message, the entry of its last chunk.
 
     Args:
-        entry: ledger and entry; no other topic has that ledger.
-        last: which message of its batch is the last of them; -1 if it is not a batch.
-        partition: of their topic, -1 if it has none; None where there are several topics, which an id does not name.
+        entry: ledger and entry; ledger ids are unique across topics.
+        last: the batch index of the last of the messages; -1 without a batch.
+        partition: the partition, -1 without partitions; None with several topics, whose ids do not name the topic.
     """
 
     def __init__(self, entry: tuple[int, int], last: int, partition: int | None = None) -> None:
@@ -60,12 +60,12 @@ class Head:
 
     @classmethod
     def of(cls, target: Any, inclusive: bool, *, several_topics: bool) -> Head | None:
-        """Give what is before the message of a C++ id; None if nothing is.
+        """Return the messages that a seek to a C++ id excludes; None if it excludes none.
 
         Args:
             target: the C++ id.
-            inclusive: whether that message itself is not.
-            several_topics: whether messages of other topics come as well.
+            inclusive: whether the target itself is to be received.
+            several_topics: whether messages of other topics are received as well.
         """
         if target in (InnerMessageId.earliest, InnerMessageId.latest):
             return None
@@ -76,14 +76,14 @@ class Head:
         return cls((data.ledger_id, data.entry_id), last, None if several_topics else data.partition)
 
     def has(self, inner_id: Any) -> bool:
-        """Whether the message of a C++ id is one of them."""
+        """Return whether the message of a C++ id is one of these messages."""
         entry = (inner_id.ledger_id(), inner_id.entry_id())
         return bool(entry == self.entry and inner_id.batch_index() <= self.last)
 
-    def is_behind(self, inner_id: Any) -> bool:
-        """Whether a C++ id that is none of them says that all of them have come, or were trimmed.
+    def is_past(self, inner_id: Any) -> bool:
+        """Return whether another C++ id shows that all of these messages have arrived, or were trimmed.
 
-        One of another partition does not, nor does that of a chunked message that ends among the chunks of this one.
+        An id of another partition does not show it, nor that of a chunked message that ends among this one's chunks.
         """
         ledger_id = inner_id.ledger_id()
         if ledger_id == self.entry[0]:
@@ -91,38 +91,38 @@ class Head:
         return bool(ledger_id > self.entry[0] and inner_id.partition() == self._partition)
 
 
-def read_heads(heads: Iterable[Head], inner: Any, left_out: Callable[[Any, int], None]) -> list[Any]:
-    """Receive what is left out from a C++ consumer, and give others that came before the last of that.
+def read_heads(heads: Iterable[Head], inner: Any, on_excluded: Callable[[Any, int], None]) -> list[Any]:
+    """Receive the excluded messages from a C++ consumer; return other messages that arrived before the last of them.
 
     Args:
-        heads: what is left out.
+        heads: the excluded messages.
         inner: the C++ consumer.
-        left_out: see `ConsumerFoundation`.
+        on_excluded: called with an excluded message and `Head.last`.
     """
     ahead: list[Any] = []
-    waiting, receive = set(heads), cooperative(inner.receive)
+    pending, receive = set(heads), cooperative(inner.receive)
     deadline = time.monotonic() + _HEAD_SECONDS
-    while waiting and time.monotonic() < deadline and len(ahead) < _MOST_AHEAD:
+    while pending and time.monotonic() < deadline and len(ahead) < _MAX_AHEAD:
         try:
             message = receive(POLL_MILLIS)
         except Timeout:
             continue
         inner_id = message.message_id()
-        head = next((one for one in waiting if one.has(inner_id)), None)
+        head = next((one for one in pending if one.has(inner_id)), None)
         if head is None:
             ahead.append(message)
-            waiting = {one for one in waiting if not one.is_behind(inner_id)}
+            pending = {one for one in pending if not one.is_past(inner_id)}
             continue
-        left_out(message, head.last)
+        on_excluded(message, head.last)
         if inner_id.batch_index() >= head.last:
-            waiting.remove(head)
+            pending.remove(head)
     return ahead
 
 
 def position_of(topic: str, target: Any) -> Any:
-    """Give the C++ id of an entry that has a consumer of several topics move on one of them.
+    """Return the C++ id of an entry that moves a consumer of several topics on one of them only.
 
-    It moves all of them for the earliest and the latest id, so these are replaced by what is before and behind all.
+    The earliest and the latest id would move all topics, so they are replaced by ids before and beyond all entries.
 
     Args:
         topic: the full name of the topic or partition.
@@ -132,57 +132,57 @@ def position_of(topic: str, target: Any) -> Any:
     if target == InnerMessageId.earliest:
         target = InnerMessageId(partition, 0, 0, -1)
     elif target == InnerMessageId.latest:
-        target = InnerMessageId(partition, _BEHIND_ALL, 0, -1)
+        target = InnerMessageId(partition, _BEYOND_ALL, 0, -1)
     target.topic_name(topic)
     return target
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a topic.
+class SeekPosition:
+    """A position in a topic.
 
     Args:
         target: a C++ id.
-        is_exclusive: whether the place is behind that message.
+        is_exclusive: whether the position is after that message.
     """
 
     target: Any
     is_exclusive: bool = False
 
 
-def first_at(open_probe: Callable[..., Any], ask: Callable[..., Any], millis: int) -> Place:
-    """Find the first message that was published at a time or later, or the place where the next one will be.
+def first_at(open_probe: Callable[..., Any], ask: Callable[..., Any], millis: int) -> SeekPosition:
+    """Return the position of the first message published at a time or later, or of the next message to be published.
 
     Args:
         open_probe: opens an official reader of the topic, inclusive of the message that a C++ id names.
-        ask: see `ReaderFoundation`.
+        ask: calls an asynchronous method and retries; see `ReaderReopener`.
         millis: the time, in milliseconds since the epoch.
     """
     while True:
         found = first_by_time(open_probe(InnerMessageId.latest, **PROBE), ask, millis)
         if found is not None:
-            return Place(found)
+            return SeekPosition(found)
         last = _first(open_probe(InnerMessageId.latest, **PROBE), ask)
         if last is None:
-            return Place(InnerMessageId.earliest)  # there is none, and what comes is wanted
+            return SeekPosition(InnerMessageId.earliest)  # the topic is empty, and later messages are wanted
         if last.publish_timestamp() < millis:
-            return Place(last.message_id(), is_exclusive=True)  # also of what was published since
+            return SeekPosition(last.message_id(), is_exclusive=True)  # also before messages published since
 
 
 def first_by_time(probe: Any, ask: Callable[..., Any], millis: int) -> Any:
-    """Give the C++ id of the first message that was published at a time or later; None if there is none.
+    """Return the C++ id of the first message that was published at a time or later, or None.
 
     Args:
-        probe: an official reader without a queue, which is closed.
-        ask: see `ReaderFoundation`.
+        probe: an official reader without a queue; it is closed.
+        ask: calls an asynchronous method and retries; see `ReaderReopener`.
         millis: the time, in milliseconds since the epoch.
     """
-    found = _first(probe, ask, lambda inner: ask(partial(inner.seek_async, millis), NOT_THERE))
+    found = _first(probe, ask, lambda inner: ask(partial(inner.seek_async, millis), SEEK_RETRY_ERRORS))
     return None if found is None else found.message_id()
 
 
 def _first(probe: Any, ask: Callable[..., Any], move: Callable[[Any], object] = lambda _: None) -> Any:
-    """Give the first C++ message that a reader reads, which is closed; None if there is none."""
+    """Return the first C++ message of a reader, or None, and close the reader."""
     inner = inner_of(probe)
     try:
         move(inner)
