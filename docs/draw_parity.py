@@ -1,6 +1,6 @@
-"""Write what Java's client has beside both Python clients: `python docs/draw_parity.py` writes docs/parity.md.
+"""Write the comparison of Java's client with both Python clients: `python docs/draw_parity.py` writes docs/parity.md.
 
-A row that says yes names the tests that prove it. A name that no test has ends the program, and writes nothing.
+A row that says yes names the tests that prove it. If a named test does not exist, the program fails and writes nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "parity.md"
 HEAD = """# What the Java client has
 
-Java's client beside `pulsar-client` 3.13 and this library. Each yes of this library links to the tests that prove it;
-`python docs/draw_parity.py` writes this page, and fails if one of them does not exist. Change the rows there.
+For those who know Java's client: its features compared with `pulsar-client` 3.13 and this library. Each yes of this
+library links to the tests that prove it. `python docs/draw_parity.py` has the rows, and writes this page.
 """
 TABLE = "| what | Java | Python official | pulsar_ext |\n|---|---|---|---|\n"
 MANY, SOME = "topics_reader/test_topics_reader", "receive/test_seek_of_some"
@@ -27,7 +27,7 @@ LETTERS, SEEN = "redelivery/test_retry_letters", "intercept/test_intercepted"
 
 
 class Row(NamedTuple):
-    """One thing that a client can do, or cannot; without tests this library cannot."""
+    """A feature, and each client's support of it; a row without tests is unsupported in this library."""
 
     what: str
     java: str
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 def row(what: str, java: str, official: str, ours: str, *tests: str) -> Row:
-    """Make a row."""
+    """Return a row."""
     return Row(what, java, official, ours, tests)
 
 
@@ -55,7 +55,7 @@ CHAPTERS = {
             f"{MANY}::test_partitions_that_are_added_are_read"),
         row("readers of key ranges", "`keyHashRange`, by whole batches", "no",
             "`key_hash_ranges`, by each message's key",
-            "key_shared/test_reader::test_readers_that_tile_the_slots_share_the_topic",
+            "key_shared/test_reader::test_tiling_readers_share_the_topic",
             f"{MANY}::test_readers_of_key_ranges_share_several_topics"),
         row("seek on some of several topics", "`seek(Function)`, `seek(TopicMessageId)`", "no",
             "`seek({topic: id or time})`", f"{SOME}::test_some_topics_move_and_others_stay",
@@ -65,8 +65,9 @@ CHAPTERS = {
             f"{SOME}::test_the_last_ids"),
         row("the end of a terminated topic", "`hasReachedEndOfTopic`, `reachedEndOfTopic`", "no",
             "`has_reached_end_of_topic()`, over the admin API; no event", f"{COUNTED}::test_the_end_of_a_topic"),
-        row("how often a pattern looks for topics", "`patternAutoDiscoveryPeriod`", "taken, and ignored",
-            "`pattern_auto_discovery_period`", f"{SETTINGS}::test_a_pattern_finds_new_topics_within_its_period"),
+        row("the interval in which a pattern discovers topics", "`patternAutoDiscoveryPeriod`", "accepted, and ignored",
+            "`pattern_auto_discovery_period`",
+            f"{SETTINGS}::test_a_pattern_finds_new_topics_within_its_period"),
         row("table views", "`TableView`", "crashes on many messages", "`get`, `keys`, `values`, `items`, `listen`",
             "client/test_table_view::test_a_view_is_asked_as_a_dict",
             "client/test_table_view::test_a_view_of_many_messages_shows_every_key"),
@@ -75,7 +76,7 @@ CHAPTERS = {
         row("pause and resume", "`pause`, `resume`", "of listeners", "`pause()`, `resume()`, of receives and loops too",
             "receive/test_pause::test_nothing_is_handed_out_until_it_is_resumed",
             "receive/test_pause::test_a_pause_outlasts_a_seek"),
-        row("a handler for each message, with a clean end", "no", "no", "`process(handler, concurrency=…, on_error=…)`",
+        row("a handler for each message, with clean shutdown", "no", "no", "`process(handler, concurrency=…, on_error=…)`",
             "process/test_process::test_each_message_is_handled_and_acknowledged",
             "process/test_process::test_what_fails_comes_again",
             "process/test_process_faults::test_ended_workers_lose_nothing",
@@ -97,60 +98,60 @@ CHAPTERS = {
             f"{SEEN}::test_what_is_received_is_theirs", f"{SEEN}::test_what_is_sent_is_theirs",
             f"{SEEN}::test_a_reader_reads_what_they_give"),
         row("acknowledgements in groups", "`acknowledgmentGroupTime`", "fixed at 100 ms", "`ack_group_time_ms`",
-            "ack/test_grouping::test_a_group_waits_for_its_time_and_leaves_by_its_size"),
+            "ack/test_grouping::test_group_is_sent_by_time_or_size"),
         row("receipts of acknowledgements", "`isAckReceiptEnabled`", "no", "`flush_acks(confirm=True)`",
-            "ack/test_confirm::test_a_confirmed_flush_is_on_the_cursor"),
+            "ack/test_confirm::test_confirmed_flush_is_on_the_cursor"),
         row("priority levels", "`priorityLevel`", "no", "`priority_level`",
             f"{SETTINGS}::test_messages_go_to_the_consumer_of_the_lowest_number"),
         row("subscription properties", "`subscriptionProperties`", "no", "`subscription_properties`; tried on Linux",
             f"{SETTINGS}::test_a_subscription_carries_properties"),
-        row("who of a Failover subscription is active", "`ConsumerEventListener`", "no",
+        row("events of the active Failover consumer", "`ConsumerEventListener`", "no",
             "`consumer_event_listener`; tried on Linux",
             f"{SETTINGS}::test_who_is_active_is_heard",
             f"{SETTINGS}::test_a_seek_and_a_cut_are_no_change_by_themselves"),
         row("statistics", "`getStats`, counted by the client", "no", "`stats()`, counted by the broker",
             f"{COUNTED}::test_a_consumer_counts_what_it_has", f"{COUNTED}::test_a_client_shows_what_is_open"),
         row("a memory limit for consumers", "`memoryLimit` with `autoScaledReceiverQueueSizeEnabled`", "no",
-            "no: the C++ client counts what producers have pending, and no queue of a consumer. "
+            "no: the C++ client limits pending messages of producers, and no queue of a consumer. "
             "`receiver_queue_size` bounds messages, not bytes"),
         row("an earlier end of incomplete chunked messages", "`expireTimeOfIncompleteChunkedMessage`", "no",
-            "no: what is left of one is acknowledged when it is clear that nobody can receive it"),
+            "no: its chunks are acknowledged once no consumer can receive it"),
     ],
     "Schemas": [
         row("classes as schemas", "`Schema.AVRO(C.class)`, `Schema.JSON(C.class)`", "`Record` classes",
             "dataclasses and pydantic models", "schema/test_models::test_values_are_received_as_they_were_sent",
             "schema/test_java::test_each_reads_what_the_other_wrote"),
-        row("reading by the writer's version", "yes", "Avro, where the broker answers", "Avro, or it raises",
+        row("reading by the writer's version", "yes", "Avro, if the broker answers", "Avro, or it raises",
             "schema/test_models::test_each_message_is_read_by_the_version_that_wrote_it"),
         row("keys and values", "`Schema.KeyValue`", "no", "`KeyValueSchema`; sent with parts in JSON, text, bytes",
             "schema/test_key_values::test_keys_and_values_come_back"),
         row("any schema", "`Schema.AUTO_CONSUME()`", "no", "`AutoConsumeSchema()`",
             "schema/test_key_values::test_any_schema_is_read_by_what_the_topic_says"),
-        row("what differs from the topic's schema", "in the broker's words", "in the broker's words",
+        row("differences from the topic's schema", "in the broker's words", "in the broker's words",
             "`SchemaMismatch.differences`",
             "schema/test_models::test_a_producer_that_the_broker_refuses_hears_the_difference"),
     ],
     "Producers": [
         row("hashing schemes of keys", "`hashingScheme`", "Boost's only", "`hashing_scheme`",
-            "produce/test_hashing_scheme::test_keys_go_where_java_sends_them"),
-        row("deduplicated batches", "yes, but for a resumed producer's", "loses messages", "`deduplication=True`",
-            "dedup/test_dedup::test_a_resumed_producer_repeats_and_loses_nothing"),
+            "produce/test_hashing_scheme::test_keys_are_routed_as_in_java"),
+        row("deduplicated batches", "yes, except for a resumed producer", "loses messages", "`deduplication=True`",
+            "dedup/test_dedup::test_resumed_producer_repeats_and_loses_nothing"),
         row("statistics", "`getStats`, counted by the client", "no", "`stats()`: rates, counted by the broker",
             f"{COUNTED}::test_a_producer_says_what_it_sent"),
-        row("transactions", "yes", "no", "no: the C++ client has none"),
-        row("a chunk's size", "`chunkMaxMessageSize`", "no", "no: the C++ client goes by the broker's largest message"),
+        row("transactions", "yes", "no", "no: the C++ client does not support them"),
+        row("a chunk's size", "`chunkMaxMessageSize`", "no", "no: the C++ client takes the broker's maximum size"),
     ],
     "Messages and schemas": [
         row("ids of chunked messages", "`ChunkMessageId`", "lost when stored", "`ChunkMessageId`",
-            "chunks/test_ids::test_every_way_out_of_the_client_gives_the_whole_id",
+            "chunks/test_ids::test_every_method_returns_the_whole_id",
             "ids/test_java_interop::test_reads_java_ids"),
         row("seek to a chunked message, by any id of it", "`seek(ChunkMessageId)`", "not by stored numbers",
-            "to it if inclusive, else behind it",
-            "chunks/test_ids::test_a_seek_lands_on_the_whole_message",
-            "chunks/test_ids::test_an_exclusive_seek_goes_on_behind_the_whole_message"),
+            "to it if inclusive, else after it",
+            "chunks/test_ids::test_inclusive_seek_delivers_the_whole_message",
+            "chunks/test_ids::test_exclusive_seek_continues_after_the_message"),
         row("the cluster a message was replicated from", "`getReplicatedFrom`", "no", "`replicated_from()`",
             "testing/test_replication::test_a_message_says_which_cluster_it_came_from"),
-        row("the schema a message was written with", "yes", "a wrong one if the broker is away", "yes, or an error",
+        row("the schema a message was written with", "yes", "a wrong one without the broker", "yes, or an error",
             "client/test_schema_versions::test_a_message_is_decoded_with_the_schema_it_was_written_with_or_not_at_all"),
     ],
 }  # fmt: skip
@@ -158,7 +159,7 @@ CHAPTERS = {
 
 @cache
 def names_in(file: Path) -> frozenset[str]:
-    """Give the names of the tests in a file; none if there is no such file."""
+    """Return the names of the tests in a file; an empty set if the file does not exist."""
     if not file.is_file():
         return frozenset()
     nodes = ast.walk(ast.parse(file.read_text()))
@@ -166,13 +167,13 @@ def names_in(file: Path) -> frozenset[str]:
 
 
 def missing() -> list[str]:
-    """Give the tests that are named and do not exist."""
+    """Return the named tests that do not exist."""
     named = [test for rows in CHAPTERS.values() for one in rows for test in one.tests]
     return [test for test in named if test.partition("::")[2] not in names_in(_file_of(test))]
 
 
 def page() -> str:
-    """Give the page."""
+    """Return the page."""
     text = HEAD
     for chapter, rows in CHAPTERS.items():
         text += f"\n## {chapter}\n\n{TABLE}"
@@ -192,9 +193,9 @@ def _link(test: str, number: int) -> str:
 
 
 def main() -> int:
-    """Write it."""
+    """Write the page; return 1 if a named test does not exist."""
     if unknown := missing():
-        sys.stderr.write("".join(f"there is no test {test}\n" for test in unknown))
+        sys.stderr.write("".join(f"test not found: {test}\n" for test in unknown))
         return 1
     PAGE.write_text(page(), encoding="utf-8")
     return 0
