@@ -9,7 +9,7 @@ import pulsar as official
 import pytest
 from acked import send_batches, send_plain
 from chunked import drain, eventually, index_of, payload
-from mending import found, mend
+from mending import findings_of_kind, mend
 from reach import official_client
 
 import pulsar_ext as pulsar
@@ -39,7 +39,7 @@ def test_unload_redelivers_a_held_hole(client, broker, topic):
     consumer = client.subscribe(topic, "s", Shared, consumer_name="forgetful")
     send_plain(client, topic, 12)
     acknowledge_except(consumer, drain(consumer.receive, 12), {2, 3})
-    [hole] = found(client, topic, "holes")
+    [hole] = findings_of_kind(client, topic, "holes")
     assert (hole.severity, hole.subscription, hole.evidence["entries"]) == ("warning", "s", 2)
     [run] = hole.evidence["holes"]
     assert [run["first"].split(":")[1], run["last"].split(":")[1]] == ["2", "3"]
@@ -49,7 +49,7 @@ def test_unload_redelivers_a_held_hole(client, broker, topic):
     again = drain(consumer.receive, 2)
     assert sorted(map(index_of, again)) == [2, 3]
     acknowledge_except(consumer, again, ())
-    assert found(client, topic, "holes") == []
+    assert findings_of_kind(client, topic, "holes") == []
 
 
 @pytest.mark.core
@@ -60,10 +60,10 @@ def test_skip_closes_a_hole_without_a_holder(client, broker, topic):
     acknowledge_except(consumer, drain(consumer.receive, 8), {1})
     consumer.close()
     send_plain(client, topic, 2, start=8)
-    [hole] = found(client, topic, "holes")
+    [hole] = findings_of_kind(client, topic, "holes")
     assert (hole.severity, hole.evidence["held_by"]) == ("error", [])
     mend(broker, hole, 1)
-    assert found(client, topic, "holes") == []
+    assert findings_of_kind(client, topic, "holes") == []
     assert sorted(map(index_of, drain(client.subscribe(topic, "s", Shared).receive, 2))) == [8, 9]
 
 
@@ -76,11 +76,11 @@ def test_partly_acknowledged_batch_is_found(pulsar_broker_factory, client_factor
     send_batches(client, topic, 5, 10)
     messages = drain(consumer.receive, 50)
     acknowledge_except(consumer, messages, {4, 5, 6, 7, 8, 9})
-    [hole] = found(client, topic, "holes")
+    [hole] = findings_of_kind(client, topic, "holes")
     assert list(hole.evidence["batches"].values()) == [10]
     assert hole.evidence["messages_acknowledged_in_batches"] == 4
     acknowledge_except(consumer, messages, ())
-    assert found(client, topic, "holes") == []
+    assert findings_of_kind(client, topic, "holes") == []
 
 
 def test_partly_acknowledged_chunks_are_skipped(officially, client, admin, broker, topic):
@@ -94,13 +94,13 @@ def test_partly_acknowledged_chunks_are_skipped(officially, client, admin, broke
         rebuilt = official.MessageId(at.partition(), at.ledger_id(), at.entry_id(), at.batch_index())
         consumer.acknowledge(rebuilt)
     consumer.close()
-    assert eventually(lambda: len(found(client, topic, "chunks")) == 1)
-    [chunks] = found(client, topic, "chunks")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "chunks")) == 1)
+    [chunks] = findings_of_kind(client, topic, "chunks")
     assert (chunks.severity, chunks.evidence["chunks"]) == ("error", 4)
     assert [one["acknowledged_chunks"] for one in chunks.evidence["messages"]] == [[2], [2]]
     assert 0 < chunks.evidence["bytes"] < 2 * len(payload(0))
     mend(broker, chunks)
-    assert found(client, topic, "chunks") == []
+    assert findings_of_kind(client, topic, "chunks") == []
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
 
 
@@ -108,13 +108,13 @@ def test_consumer_with_a_full_queue_is_found(client, topic):
     """A consumer with a full queue is found with its name and permits until it receives again."""
     consumer = client.subscribe(topic, "s", Shared, receiver_queue_size=5, consumer_name="asleep")
     send_plain(client, topic, 20)
-    assert eventually(lambda: len(found(client, topic, "stalled-consumers")) == 1)
-    [stalled] = found(client, topic, "stalled-consumers")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "stalled-consumers")) == 1)
+    [stalled] = findings_of_kind(client, topic, "stalled-consumers")
     [one] = stalled.evidence["consumers"]
     assert (stalled.severity, one["consumer"], one["permits"] <= 0) == ("error", "asleep", True)
     assert one["address"].startswith("/")
     acknowledge_except(consumer, drain(consumer.receive, 20), ())
-    assert found(client, topic, "stalled-consumers") == []
+    assert findings_of_kind(client, topic, "stalled-consumers") == []
 
 
 def test_redelivery_storm_is_found(officially, client, topic):
@@ -135,8 +135,8 @@ def test_redelivery_storm_is_found(officially, client, topic):
     rejecting = threading.Thread(target=reject)
     rejecting.start()
     try:
-        assert eventually(lambda: len(found(client, topic, "redelivery-storm")) == 1)
-        [storm] = found(client, topic, "redelivery-storm")
+        assert eventually(lambda: len(findings_of_kind(client, topic, "redelivery-storm")) == 1)
+        [storm] = findings_of_kind(client, topic, "redelivery-storm")
     finally:
         ended.set()
         rejecting.join()
@@ -145,7 +145,7 @@ def test_redelivery_storm_is_found(officially, client, topic):
     assert storm.evidence["consumers"] == ["picky"]
     for _ in range(3):
         consumer.acknowledge(consumer.receive(10_000))
-    assert eventually(lambda: found(client, topic, "redelivery-storm") == [])
+    assert eventually(lambda: findings_of_kind(client, topic, "redelivery-storm") == [])
 
 
 @pytest.mark.core
@@ -153,12 +153,12 @@ def test_subscription_without_consumers_is_found(client, broker, topic):
     """A subscription without consumers is found with its backlog until it is deleted."""
     client.subscribe(topic, "s").close()
     send_plain(client, topic, 5)
-    assert eventually(lambda: len(found(client, topic, "no-consumers")) == 1)
-    [unconsumed] = found(client, topic, "no-consumers")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "no-consumers")) == 1)
+    [unconsumed] = findings_of_kind(client, topic, "no-consumers")
     assert unconsumed.evidence["entries"] == 5
     assert unconsumed.evidence["bytes"] > 0
     mend(broker, unconsumed)
-    assert found(client, topic, "no-consumers") == []
+    assert findings_of_kind(client, topic, "no-consumers") == []
 
 
 def test_incomplete_chunked_message_is_skipped(pulsar_fault_proxy, client, admin, broker, topic):
@@ -172,13 +172,13 @@ def test_incomplete_chunked_message_is_skipped(pulsar_fault_proxy, client, admin
     assert eventually(lambda: admin.internal_stats(topic).number_of_entries > 1)
     proxy.refuse()
     proxy.cut()
-    assert len(found(client, topic, "chunks", limits=USUAL)) == 0  # its end may still arrive
-    assert eventually(lambda: time.sleep(2) or len(found(client, topic, "chunks", limits=USUAL)) == 1, 120)
-    [chunks] = found(client, topic, "chunks", limits=USUAL)
+    assert len(findings_of_kind(client, topic, "chunks", limits=USUAL)) == 0  # its end may still arrive
+    assert eventually(lambda: time.sleep(2) or len(findings_of_kind(client, topic, "chunks", limits=USUAL)) == 1, 120)
+    [chunks] = findings_of_kind(client, topic, "chunks", limits=USUAL)
     [message] = chunks.evidence["messages"]
     assert (chunks.severity, message["producer"], message["acknowledged_chunks"]) == ("warning", "interrupted", [])
     assert 1 < chunks.evidence["chunks"] == len(message["chunks"]) < message["of_chunks"]
     mend(broker, chunks)
-    assert found(client, topic, "chunks", limits=USUAL) == []
+    assert findings_of_kind(client, topic, "chunks", limits=USUAL) == []
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
     sender.shutdown()

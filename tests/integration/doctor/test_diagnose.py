@@ -15,7 +15,7 @@ from pulsar_ext.ids.topic_name import TopicName
 BOTH_CLIENTS = True
 
 
-def with_a_hole(client, topic, *subscriptions):
+def subscribe_with_a_hole(client, topic, *subscriptions):
     """Send eight messages, and acknowledge all but the second on each subscription."""
     consumers = [client.subscribe(topic, name, pulsar.ConsumerType.Shared) for name in subscriptions]
     send_plain(client, topic, 8)
@@ -30,7 +30,7 @@ def test_hole_of_a_partition_is_found_from_its_namespace(client, admin, broker, 
     """A hole in a partition is found if the target is the partition, its topic or its namespace."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
     partition = str(TopicName.parse(topic).partition(1))
-    with_a_hole(client, partition, "s")
+    subscribe_with_a_hole(client, partition, "s")
     for target in (partition, topic, namespace_of(topic)):
         [hole] = client.diagnose(target, limits=SOON).findings
         assert (hole.kind, hole.topic, hole.subscription, hole.evidence["entries"]) == ("holes", partition, "s", 1)
@@ -39,7 +39,7 @@ def test_hole_of_a_partition_is_found_from_its_namespace(client, admin, broker, 
 @pytest.mark.core
 def test_subscription_argument_restricts_the_diagnosis(client, topic):
     """Only the named subscription is inspected; an unknown name raises an error."""
-    with_a_hole(client, topic, "a", "b")
+    subscribe_with_a_hole(client, topic, "a", "b")
     assert {one.subscription for one in client.diagnose(topic, limits=SOON).findings} == {"a", "b"}
     assert {one.subscription for one in client.diagnose(topic, subscription="b", limits=SOON).findings} == {"b"}
     with pytest.raises(pulsar.AdminNotFound, match="'c'"):
@@ -55,7 +55,7 @@ def cursor_state(internal):
 @pytest.mark.blocking_only("tests the requests, which do not differ")
 def test_diagnosis_reads_within_its_limit(client, broker, topic):
     """The number of requests is as reported and within the limit; cursors and topics are unchanged."""
-    with_a_hole(client, topic, "s")
+    subscribe_with_a_hole(client, topic, "s")
     sent = []
     with pulsar.PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         before = admin.internal_stats(topic)

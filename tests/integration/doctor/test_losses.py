@@ -8,7 +8,7 @@ import pulsar as official
 import pytest
 from acked import send_batches, send_plain
 from chunked import drain, eventually
-from mending import call_rest, found, mend, namespace_of
+from mending import call_rest, findings_of_kind, mend, namespace_of
 from reach import official_client
 
 import pulsar_ext as pulsar
@@ -48,15 +48,15 @@ def test_lagging_reader_reads_all_after_the_remedy(client, admin, broker, topic)
     subscription.acknowledge_many(drain(subscription.receive, 15))
     subscription.flush_acks(confirm=True)
     limits = DiagnosisLimits(quota_share=0.01, pause_seconds=0)
-    assert eventually(lambda: len(found(client, topic, "readers-behind", limits=limits)) == 1)
-    [lagging] = found(client, topic, "readers-behind", limits=limits)
+    assert eventually(lambda: len(findings_of_kind(client, topic, "readers-behind", limits=limits)) == 1)
+    [lagging] = findings_of_kind(client, topic, "readers-behind", limits=limits)
     assert lagging.severity == "warning"
     assert [one["reader"] for one in lagging.evidence["readers"]] == ["slow"]
     assert lagging.evidence["first"].endswith(":0")
     assert (lagging.evidence["unread_entries"], lagging.evidence["retention_minutes"]) == (15, 1)
     mend(broker, lagging)
     assert admin.retention(namespace_of(topic)).minutes == 60
-    assert found(client, topic, "readers-behind") == []
+    assert findings_of_kind(client, topic, "readers-behind") == []
     assert len(drain(reader.read_next, 15)) == 15
 
 
@@ -69,11 +69,11 @@ def test_reader_without_retention_loses_messages(client, admin, topic):
         admin.unload(topic)
     assert eventually(lambda: admin.stats(topic).subscriptions)
     admin.set_retention(namespace_of(topic), Retention(minutes=0, size_mib=0))
-    assert eventually(lambda: found(client, topic, "readers-behind", limits=NO_WATCH))
-    [lagging] = found(client, topic, "readers-behind", limits=NO_WATCH)
+    assert eventually(lambda: findings_of_kind(client, topic, "readers-behind", limits=NO_WATCH))
+    [lagging] = findings_of_kind(client, topic, "readers-behind", limits=NO_WATCH)
     assert (lagging.severity, lagging.evidence["unread_entries"]) == ("error", 10)
     admin.trim(topic)
-    assert eventually(lambda: found(client, topic, "readers-behind", limits=NO_WATCH) == [])
+    assert eventually(lambda: findings_of_kind(client, topic, "readers-behind", limits=NO_WATCH) == [])
     assert len(drain(reader.read_next)) < 10
 
 
@@ -82,20 +82,20 @@ def test_schema_misfits_are_found_until_skipped(officially, client, broker, topi
     client.subscribe(topic, "s").close()
     typed = officially.create_producer(topic, "typed", schema=official.schema.JsonSchema(Order))
     typed.send(Order(number=1))
-    assert found(client, topic, "schema-misfits", limits=NO_WATCH) == []
+    assert findings_of_kind(client, topic, "schema-misfits", limits=NO_WATCH) == []
     officially.create_producer(topic, "untyped").send(b"raw")
-    [misfits] = found(client, topic, "schema-misfits", limits=NO_WATCH)
+    [misfits] = findings_of_kind(client, topic, "schema-misfits", limits=NO_WATCH)
     assert (misfits.severity, misfits.evidence["producers"]) == ("warning", ["untyped"])
     assert [one.split(":")[1] for one in misfits.evidence["without"]] == ["1"]
     assert misfits.evidence["versions"] == {"0": "JSON"}
     assert misfits.remedies[1].command.startswith("pulsar-ext admin set-schema-validation-enforced")
     typed.close()
     call_rest(broker, "DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
-    [misfits] = found(client, topic, "schema-misfits", limits=NO_WATCH)
+    [misfits] = findings_of_kind(client, topic, "schema-misfits", limits=NO_WATCH)
     assert (misfits.severity, list(misfits.evidence["gone"].values())) == ("error", [0])
     assert [one.split(":")[1] for one in misfits.evidence["gone"]] == ["0"]
     mend(broker, misfits)
-    assert found(client, topic, "schema-misfits", limits=NO_WATCH) == []
+    assert findings_of_kind(client, topic, "schema-misfits", limits=NO_WATCH) == []
 
 
 def test_validating_broker_rejects_untyped_producers(officially, client, broker, topic):
@@ -103,7 +103,7 @@ def test_validating_broker_rejects_untyped_producers(officially, client, broker,
     client.subscribe(topic, "s").close()
     officially.create_producer(topic, "typed", schema=official.schema.JsonSchema(Order)).send(Order(number=1))
     officially.create_producer(topic, "untyped").send(b"raw")
-    [misfits] = found(client, topic, "schema-misfits", limits=NO_WATCH)
+    [misfits] = findings_of_kind(client, topic, "schema-misfits", limits=NO_WATCH)
     mend(broker, misfits)
 
     def is_rejected():
@@ -127,15 +127,15 @@ def test_blocked_slots_are_found_until_the_holder_closes(client, topic):
     new = client.subscribe(topic, "s", kind, consumer_name="new")
     for number in range(40):
         producer.send(b"then", partition_key=f"key-{number}")
-    assert eventually(lambda: len(found(client, topic, "blocked-slots")) == 1)
-    [blocked] = found(client, topic, "blocked-slots")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "blocked-slots")) == 1)
+    [blocked] = findings_of_kind(client, topic, "blocked-slots")
     assert (blocked.severity, blocked.subscription, list(blocked.evidence["held_by"])) == ("error", "s", ["slow"])
     assert blocked.evidence["waiting_consumers"] == ["new"]
     assert 0 < blocked.evidence["held_messages"] <= 40
     assert 0 < blocked.evidence["waiting_messages"] <= 40
     slow.close()
     new.acknowledge_many(drain(new.receive, 80))
-    assert eventually(lambda: found(client, topic, "blocked-slots") == [])
+    assert eventually(lambda: findings_of_kind(client, topic, "blocked-slots") == [])
 
 
 def test_forgotten_producer_continues_under_a_new_name(officially, client, admin, topic):
@@ -147,8 +147,8 @@ def test_forgotten_producer_continues_under_a_new_name(officially, client, admin
         producer.send(b"%d" % number, sequence_id=number)
     admin.set_deduplication(namespace_of(topic), value=True)
     assert eventually(lambda: has_deduplication(admin, topic))
-    assert eventually(lambda: len(found(client, topic, "forgotten-producers")) == 1)
-    [forgotten] = found(client, topic, "forgotten-producers")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "forgotten-producers")) == 1)
+    [forgotten] = findings_of_kind(client, topic, "forgotten-producers")
     assert list(forgotten.evidence["producers"]) == ["sender"]
     assert forgotten.evidence["producers"]["sender"]["sequence_id"] == 7
     assert forgotten.evidence["producers"]["sender"]["last_entry"].endswith(":2")
@@ -157,7 +157,7 @@ def test_forgotten_producer_continues_under_a_new_name(officially, client, admin
     with pytest.raises(pulsar.ProducerForgotten):
         client.create_producer(topic, producer_name="sender", deduplication=True)
     client.create_producer(topic, producer_name="sender-again", deduplication=True).send(b"8", sequence_id=8)
-    assert found(client, topic, "forgotten-producers") == []
+    assert findings_of_kind(client, topic, "forgotten-producers") == []
 
 
 def test_200_healthy_topics_have_no_findings(client, admin, broker, pulsar_topic_factory):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pulsar as official
 import pytest
-from acked import once_refused, send_plain
+from acked import with_dead_letters_after_two, send_plain
 from chunked import drain, eventually
 from keyed import BATCHING
-from mending import call_rest, found, mend, namespace_of
+from mending import call_rest, findings_of_kind, mend, namespace_of
 from reach import official_client
 
 import pulsar_ext as pulsar
@@ -34,11 +34,11 @@ def test_uncovered_slots_are_found_until_covered(client, topic):
             .key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99"))
             .subscribe()
         )
-    [slots] = found(client, topic, "uncovered-slots")
+    [slots] = findings_of_kind(client, topic, "uncovered-slots")
     assert (slots.severity, slots.evidence["uncovered"]) == ("error", "100-65535")
     rest = client.new_consumer().topic(topic).subscription_name("s")
     rest.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
-    assert found(client, topic, "uncovered-slots") == []
+    assert findings_of_kind(client, topic, "uncovered-slots") == []
 
 
 @pytest.mark.core
@@ -51,7 +51,7 @@ def test_batches_of_several_keys_are_found(officially, client, topic):
             producer.send_async(b"%d" % number, None, partition_key=f"key-{number}")
         producer.flush()
         producer.close()
-        mixed = found(client, topic, "mixed-key-batches")
+        mixed = findings_of_kind(client, topic, "mixed-key-batches")
         if kind is official.BatchingType.KeyBased:
             assert mixed == []
             return
@@ -61,7 +61,7 @@ def test_batches_of_several_keys_are_found(officially, client, topic):
         assert list(one.evidence["batches"].values()) == [{"messages": 10, "slots": 10}]
         for message in drain(consumer.receive, 10):
             consumer.acknowledge(message)
-        assert eventually(lambda: found(client, topic, "mixed-key-batches") == [])
+        assert eventually(lambda: findings_of_kind(client, topic, "mixed-key-batches") == [])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_mixed_batches_follow_the_slots_of_the_policy(officially, client, topic,
         for key in _of_one_slot(numbering):
             producer.send_async(b"", None, partition_key=key)
         producer.flush()
-        batches = [one.evidence["batches"] for one in found(client, topic, "mixed-key-batches")]
+        batches = [one.evidence["batches"] for one in findings_of_kind(client, topic, "mixed-key-batches")]
         assert [list(one.values()) for one in batches] == [[{"messages": 2, "slots": 2}]] * mixed
 
 
@@ -98,10 +98,10 @@ def test_unread_dead_letters_are_found(client, broker, topic):
     topic += "-DLQ"
     letters = client.create_producer(topic)
     letters.send(b"refused")
-    [unread] = found(client, namespace_of(topic), "unread-letters")
+    [unread] = findings_of_kind(client, namespace_of(topic), "unread-letters")
     assert (unread.severity, unread.topic, unread.evidence["entries"]) == ("error", topic, 1)
     mend(broker, unread)
-    assert found(client, topic, "unread-letters") == []
+    assert findings_of_kind(client, topic, "unread-letters") == []
     assert client.subscribe(topic, "letters").receive(10_000).data() == b"refused"
 
 
@@ -111,13 +111,13 @@ def test_expiring_messages_are_found(client, admin, broker, topic):
     admin.set_message_ttl(namespace_of(topic), 100)
     client.subscribe(topic, "s").close()
     send_plain(client, topic, 2)
-    assert eventually(lambda: len(found(client, topic, "expiring", limits=limits)) == 1)
-    [expiring] = found(client, topic, "expiring", limits=limits)
+    assert eventually(lambda: len(findings_of_kind(client, topic, "expiring", limits=limits)) == 1)
+    [expiring] = findings_of_kind(client, topic, "expiring", limits=limits)
     assert (expiring.severity, expiring.evidence["ttl_seconds"]) == ("warning", 100)
     assert expiring.evidence["oldest"].endswith(":0")
     mend(broker, expiring)
     assert admin.message_ttl(namespace_of(topic)) == 1_000
-    assert found(client, topic, "expiring", limits=DiagnosisLimits(quota_share=0.5)) == []
+    assert findings_of_kind(client, topic, "expiring", limits=DiagnosisLimits(quota_share=0.5)) == []
 
 
 def test_nearly_used_up_quota_is_found(client, admin, broker, topic):
@@ -125,13 +125,13 @@ def test_nearly_used_up_quota_is_found(client, admin, broker, topic):
     admin.set_backlog_quota(namespace_of(topic), limit_bytes=10_000, policy="producer_exception")
     client.subscribe(topic, "slow").close()
     client.create_producer(topic).send(bytes(9_000))
-    assert eventually(lambda: len(found(client, topic, "quota")) == 1)
-    [quota] = found(client, topic, "quota")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "quota")) == 1)
+    [quota] = findings_of_kind(client, topic, "quota")
     assert (quota.severity, quota.subscription) == ("warning", "slow")
     assert (quota.evidence["limit"], quota.evidence["policy"]) == (10_000, "producer_exception")
     assert 9_000 < quota.evidence["used"] < 10_000
     mend(broker, quota)
-    assert eventually(lambda: found(client, topic, "quota") == [])
+    assert eventually(lambda: findings_of_kind(client, topic, "quota") == [])
 
 
 def test_ledgers_kept_by_one_subscription_are_found(client, admin, broker, topic):
@@ -143,12 +143,12 @@ def test_ledgers_kept_by_one_subscription_are_found(client, admin, broker, topic
         if index < 3:
             admin.unload(topic)
     admin.skip_all(topic, "fast")
-    assert eventually(lambda: len(found(client, topic, "kept-ledgers")) == 1)
-    [kept] = found(client, topic, "kept-ledgers")
+    assert eventually(lambda: len(findings_of_kind(client, topic, "kept-ledgers")) == 1)
+    [kept] = findings_of_kind(client, topic, "kept-ledgers")
     assert (kept.subscription, len(kept.evidence["ledgers"]), kept.evidence["backlog_entries"]) == ("slow", 3, 12)
     assert kept.evidence["bytes"] > 0
     mend(broker, kept)
-    assert found(client, topic, "kept-ledgers") == []
+    assert findings_of_kind(client, topic, "kept-ledgers") == []
 
 
 def test_topic_that_was_never_compacted_is_found(client, broker, topic):
@@ -157,11 +157,11 @@ def test_topic_that_was_never_compacted_is_found(client, broker, topic):
     producer = client.create_producer(topic)
     for number in range(10):
         producer.send(bytes(100), partition_key=f"key-{number % 2}")
-    [never] = found(client, topic, "never-compacted")
+    [never] = findings_of_kind(client, topic, "never-compacted")
     assert (never.severity, never.evidence["threshold"]) == ("warning", 100)
     assert never.evidence["bytes"] > 1_000
     mend(broker, never)
-    assert eventually(lambda: found(client, topic, "never-compacted") == [])
+    assert eventually(lambda: findings_of_kind(client, topic, "never-compacted") == [])
 
 
 def test_repeated_and_decreasing_sequence_ids_are_found(officially, client, broker, topic):
@@ -169,12 +169,12 @@ def test_repeated_and_decreasing_sequence_ids_are_found(officially, client, brok
     producer = officially.create_producer(topic, "sender")
     for number in (0, 1, 5, 1, 3):
         producer.send(b"%d" % number, sequence_id=number)
-    [ids] = found(client, topic, "sequence-ids")
+    [ids] = findings_of_kind(client, topic, "sequence-ids")
     assert ids.evidence["producers"] == ["sender"]
     assert [[one.split(":")[1] for one in pair] for pair in ids.evidence["again"]] == [["1", "3"]]
     assert [(one["after"], one["sequence_id"]) for one in ids.evidence["backwards"]] == [(5, 3)]
     mend(broker, ids)
-    assert eventually(lambda: found(client, topic, "sequence-ids") == [])
+    assert eventually(lambda: findings_of_kind(client, topic, "sequence-ids") == [])
 
 
 @pytest.mark.core
@@ -190,7 +190,7 @@ def test_healthy_namespace_has_no_findings(client, broker, pulsar_topic_factory)
         consumer.acknowledge_many(drain(consumer.receive, 10))
         consumer.flush_acks(confirm=True)
     rejected = pulsar_topic_factory(broker=broker)
-    letters, consumer = client.subscribe(f"{rejected}-dead", "letters"), once_refused(client, rejected)
+    letters, consumer = client.subscribe(f"{rejected}-dead", "letters"), with_dead_letters_after_two(client, rejected)
     client.create_producer(rejected).send(b"refused")
     for _ in range(2):
         consumer.negative_acknowledge(consumer.receive(10_000))
