@@ -269,7 +269,7 @@ def test_error_names_an_unsendable_value(client, topic, batched):
     """The error names the argument and its value, nothing is sent, and the producer stays usable."""
     producer = client.create_producer(topic, batching_enabled=batched)
     for sequence_id in (1 << 63, -1, "x"):
-        with pytest.raises(pulsar.SequenceIdRejected, match=f"{sequence_id} is not|'x' is not"):
+        with pytest.raises(pulsar.SequenceIdRejected, match=f"got {sequence_id}|got 'x'"):
             producer.send(b"refused", sequence_id=sequence_id)
     for name, value in (("event_timestamp", 1 << 64), ("deliver_at", -5), ("properties", {1: 2})):
         with pytest.raises(TypeError, match=f"^{name} cannot be"):

@@ -82,7 +82,7 @@ producer = client.create_producer(topic, producer_name="p", {settings})
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_call_in_a_forked_child_raises(forked, client, kind):
-    """Each call raises ForkedClientError in the child, the child exits, and the parent's messages have one outcome each."""
+    """Each call raises ForkedClientError in the child, the child exits, and the parent is not affected."""
     printed, topic = forked(
         kind,
         """
