@@ -95,7 +95,7 @@ def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
 
 
 def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
-    """Return whether the broker's counters show as many messages as entries, so that no entry of the backlog is a batch.
+    """Return whether the broker's counters show as many messages as entries, so that it has no batches.
 
     Read `stats` after `internal`: a message that arrives in between then disproves it.
     """

@@ -170,7 +170,7 @@ def test_entries(bench):
 
 @on(PLAIN, INDEXED)
 def test_interleaved_chunks(bench):
-    """No skip ends inside interleaved chunked messages of two producers, and the rest can be received."""
+    """Skips never end inside interleaved chunked messages of two producers, and the rest can be received."""
     topic = bench.topic()
     producers = [bench.client.create_producer(topic, chunking_enabled=True, batching_enabled=False) for _ in range(3)]
     for number in range(30):

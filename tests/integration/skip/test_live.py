@@ -154,7 +154,7 @@ def test_skip_beside_producer_and_consumer(bench, kind):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_broker_killed(pulsar_own_broker, moment):
-    """No message after the target is lost if the broker is killed between plan and execution, or after it."""
+    """Messages after the target are not lost if the broker is killed between plan and execution, or after it."""
     broker = pulsar_own_broker(PLAIN)
     with PulsarAdmin(broker.admin_url, deadline_seconds=2, **broker.access.admin_options()) as admin:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
