@@ -76,7 +76,7 @@ CHAPTERS = {
         row("pause and resume", "`pause`, `resume`", "of listeners", "`pause()`, `resume()`, of receives and loops too",
             "receive/test_pause::test_nothing_is_handed_out_until_it_is_resumed",
             "receive/test_pause::test_a_pause_outlasts_a_seek"),
-        row("a handler for each message, with clean shutdown", "no", "no", "`process(handler, concurrency=…, on_error=…)`",
+        row("a handler for each message, clean shutdown", "no", "no", "`process(handler, concurrency=…, on_error=…)`",
             "process/test_process::test_each_message_is_handled_and_acknowledged",
             "process/test_process::test_what_fails_comes_again",
             "process/test_process_faults::test_ended_workers_lose_nothing",

@@ -25,7 +25,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.receive import many
 from pulsar_ext.receive import many as prefetch
-from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
+from pulsar_ext.receive.order import TransitionSubscriber, ReceiveOrder, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,16 +162,16 @@ class Ground:
         self._broker.step("move")
         self._broker.step("moved")
 
-    def open_anew(self) -> tuple[Any, Iterator[Any]]:
+    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
         """Open it, and take its first message beforehand, as behind a seek into a batch."""
         self._consumer.inner.is_open = False
         self._broker.step("open")
-        inner = self._consumer._stand_on_(_official(Queue(self._broker)))
+        inner = self._consumer._set_native_(_official(Queue(self._broker)))
         ahead = [inner.receive(0)] if self._broker.cursor % 2 and self._broker.cursor < self._broker.sent else []
         return inner, iter(ahead)
 
 
-class Noting(Part):
+class Noting(TransitionSubscriber):
     """Counts what it hears, and fails where the broker says."""
 
     def __init__(self, broker: Broker, prefix: str) -> None:
@@ -179,19 +179,19 @@ class Noting(Part):
         self.begun: Counter[Transition] = Counter()
         self.ended: Counter[Transition] = Counter()
 
-    def before(self, transition: Transition, /) -> None:
+    def on_before(self, transition: Transition, /) -> None:
         self.begun[transition] += 1
         self._broker.step(self._prefix + "before")
 
-    def after(self, transition: Transition, /) -> None:
+    def on_after(self, transition: Transition, /) -> None:
         self.ended[transition] += 1
         self._broker.step(self._prefix + "after")
 
-    def abandon(self, transition: Transition, /) -> None:
+    def on_abandon(self, transition: Transition, /) -> None:
         self.ended[transition] += 1
         self._broker.step(self._prefix + "abandon")
 
-    def renew(self, *_: Any) -> None:
+    def on_reopen(self, *_: Any) -> None:
         self._broker.step("renew")
 
 
@@ -210,23 +210,23 @@ class World:
     def __init__(self, *, splits: bool, fetches: bool, makes: bool = False) -> None:
         self.broker, self._makes = Broker(), makes
         self.order = ReceiveOrder(numbers=not makes)
-        self.order.number_if(wanted=True)
+        self.order.set_numbering(wanted=True)
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
-        nothing.leave_now = nothing.refuse = lambda: None
-        nothing.came_again = lambda _: False
+        nothing.send_pending = nothing.mark_closed = lambda: None
+        nothing.is_redelivered_duplicate = lambda _: False
         nothing.inbox = nothing.collector = nothing
-        nothing.unsubscribing = lambda inner: lambda answer, begun: (begun.append(0), inner.unsubscribe_async(answer))
+        nothing.unsubscribe_starter = lambda inner: lambda answer, begun: (begun.append(0), inner.unsubscribe_async(answer))
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
             opener=client,
             calls_back=False,
             callbacks=SimpleNamespace(refuse=lambda _: None),
             resolver=None,
-            insist=lambda begin, _: begin(None),
+            call_with_retries=lambda begin, _: begin(None),
             operation_timeout_seconds=0,
         )
-        self.order.take_part(self._noting[0])
+        self.order.add_subscriber(self._noting[0])
         subscription: Any = Subscription(
             context,
             self.order,
@@ -240,8 +240,8 @@ class World:
         )
         with _on(1, makes=makes):
             self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
-            self.consumer._found_(Ground(self.broker, self.consumer))
-        self.order.take_part(self._noting[1])
+            self.consumer._set_reopener_(Ground(self.broker, self.consumer))
+        self.order.add_subscriber(self._noting[1])
         self.ended: str | None = None
         self.floor = self.epoch = 0
         self.threads: dict[tuple[str, int], Came] = {}
@@ -317,7 +317,7 @@ class World:
 
     def doubt(self, *, begins: bool) -> None:
         """Have each message looked at from now on, or none any more: the connection may be another one."""
-        (self.order.doubt if begins else self.order.trust)()
+        (self.order.start_screening if begins else self.order.end_screening)()
 
     # -- what moves it -----------------------------------------------------------------------------------------------
 
@@ -368,11 +368,11 @@ class World:
     def _move(self, what: str) -> None:
         consumer, order = self.consumer, self.order
         if what == "seek":
-            with order.passing(Transition.SEEK):
-                foundation = order.foundation
-                (consumer.inner.seek if foundation is None else foundation.move)(self.broker.sent // 2)
+            with order.run_transition(Transition.SEEK):
+                reopener = order.reopener
+                (consumer.inner.seek if reopener is None else reopener.move)(self.broker.sent // 2)
         elif what == "reset":
-            with order.passing(Transition.CURSOR_RESET):
+            with order.run_transition(Transition.CURSOR_RESET):
                 self.broker.step("move")
                 self.broker.cursor = 0
         elif what == "cluster":
@@ -390,10 +390,10 @@ class World:
             getattr(consumer, what)()
 
     def _moved(self, what: str) -> None:
-        brings_back = what in ("seek", "redeliver") or (
-            what in ("replace", "reset", "cluster") and self.order.foundation is not None
+        redelivers = what in ("seek", "redeliver") or (
+            what in ("replace", "reset", "cluster") and self.order.reopener is not None
         )
-        if brings_back and not self.ended:
+        if redelivers and not self.ended:
             self.floor = self.broker.stamp
 
     # -- what always holds -------------------------------------------------------------------------------------------
@@ -438,9 +438,9 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
         (prefetch, "IS_USED", makes),
         (prefetch, "_OFFICIAL_MILLIS", 0),
         (prefetch, "_FAST_SECONDS", 1.0),
-        (prefetch, "_FEWEST", 2),
-        (prefetch, "_SINGLY", 4),
-        (prefetch, "_MOST", 8),
+        (prefetch, "_MIN_FETCH", 2),
+        (prefetch, "_SINGLE_RECEIVES", 4),
+        (prefetch, "_MAX_FETCH", 8),
     )
     before = [getattr(module, name) for module, name, _ in replaced]
     for module, name, value in replaced:

@@ -1,9 +1,9 @@
 """A broker that cannot store for a moment, again and again: nothing lost, nothing stored twice.
 
-    python tests/faults/refused_writes.py [--client pulsar_ext] [--topics N] [--seconds N] [--kill SECONDS]
+    python tests/faults/rejected_writes.py [--client pulsar_ext] [--topics N] [--seconds N] [--kill SECONDS]
 
 A standalone broker of ledgers of 300 entries. As many unbatched, deduplicating producers as there are topics send
-numbers all the time, up to a thousand of them unanswered, on one connection (`refused_writer.py`). Meanwhile the
+numbers all the time, up to a thousand of them unanswered, on one connection (`rejected_writer.py`). Meanwhile the
 namespace asks by turns for two bookies, of which there is one, and for one: whenever a ledger is full, no other can be
 made for a while, and the broker refuses what it is sent. With `--kill`, the process that sends is killed every so many
 seconds on average, and another goes on behind what its client says is persisted. In the end the official client reads
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE = "public/refused"
 _PROFILE = Profile(
-    "refused-writes",
+    "rejected-writes",
     "small ledgers, deduplication",
     {
         "brokerDeduplicationEnabled": "true",
@@ -45,7 +45,7 @@ _PROFILE = Profile(
     },
 )
 _QUIET = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
-_WRITER = Path(__file__).with_name("refused_writer.py")
+_WRITER = Path(__file__).with_name("rejected_writer.py")
 
 
 def want(admin: PulsarAdmin, bookies: int) -> None:

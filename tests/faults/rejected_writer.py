@@ -1,6 +1,6 @@
-"""The process of `refused_writes.py` that sends: numbers to every topic, until its standard input ends.
+"""The process of `rejected_writes.py` that sends: numbers to every topic, until its standard input ends.
 
-    python tests/faults/refused_writer.py CLIENT SERVICE_URL ADMIN_URL TOPIC...
+    python tests/faults/rejected_writer.py CLIENT SERVICE_URL ADMIN_URL TOPIC...
 
 Each topic's producer goes on behind what its client says is persisted. In the end it waits for the answers, and prints
 a line of JSON: for each topic how many numbers it sent in all, and the answers that were not `Ok`.
