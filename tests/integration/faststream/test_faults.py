@@ -12,7 +12,7 @@ MESSAGES = 1_000
 
 
 def test_stops_during_handlers_lose_nothing(broker, topic, client):
-    """Six services are stopped during their handlers, one after the other; each next one gets the remaining messages."""
+    """Six services are stopped during their handlers, one after the other; each next one gets the rest."""
     begun, ended, dice = [], [], random.Random(7)
 
     async def steps():
