@@ -223,7 +223,7 @@ class World:
         context: Any = SimpleNamespace(
             opener=client,
             calls_back=False,
-            callbacks=SimpleNamespace(refuse=lambda _: None),
+            callbacks=SimpleNamespace(raise_inside=lambda _: None),
             resolver=None,
             call_with_retries=lambda begin, _: begin(None),
             operation_timeout_seconds=0,
