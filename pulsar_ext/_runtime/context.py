@@ -156,8 +156,8 @@ class MessageOpener(Protocol):
         """Return the names of a topic's partitions, as `Client.get_topic_partitions()`."""
         ...
 
-    def _received_by_(self) -> list[Any]:
-        """Return the open consumers and readers, as `Client._received_by_()`."""
+    def _open_receivers_(self) -> list[Any]:
+        """Return the open consumers and readers, as `Client._open_receivers_()`."""
         ...
 
 
@@ -250,7 +250,7 @@ class ClientContext:
         self._released = False
         self._warned_admin_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
-        self.cluster = ClusterWatch(service_url, opener._received_by_, self._forget_cluster)
+        self.cluster = ClusterWatch(service_url, opener._open_receivers_, self._forget_cluster)
         if self.cluster.may_change:
             self.failover.watch(self.cluster)
         for notify in self.begun:
@@ -329,9 +329,9 @@ class ClientContext:
         self.inquiries.close()
         self.scheduler.close()
 
-    def _after_fork_(self, refusal: Any) -> None:
+    def _after_fork_(self, raising: Any) -> None:
         """Make scheduling raise in this child process, as a scheduler's lock may have been held at the fork."""
-        self.scheduler = self.inquiries = self.failover = refusal
+        self.scheduler = self.inquiries = self.failover = raising
 
     def release(self) -> None:
         """Close the remaining interceptors, and the admin API if the client owns it."""

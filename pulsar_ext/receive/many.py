@@ -464,7 +464,7 @@ class ReceivingMany(Receiving[T]):
                 if not batch and self._interrupted.is_blocked:  # checked last: the blocker waits for registered threads
                     batches.pop(thread, None)
                     self._order.wait_for_transition()
-                    self._context.senders.refuse_ended()
+                    self._context.senders.raise_if_ended()
                     continue
                 self._take_ahead(batch)
                 if self._prefetch is not None:
@@ -558,7 +558,7 @@ class ReceivingMany(Receiving[T]):
                             break
                         message = new()
             except Timeout:
-                self._context.callbacks.refuse("a receive without messages")
+                self._context.callbacks.raise_inside("a receive without messages")
             except AlreadyClosed:
                 if not self._closed:
                     tried = self._replacement_of(tried)

@@ -174,7 +174,7 @@ class ConsumerReopener(_Reopener):
         found: list[tuple[Any, tuple[Head, ...]]] = []
         for topic, target in targets.items():
             if isinstance(target, int):
-                where = first_at(partial(self._context.open_reader, topic), self._context.insist, target)
+                where = first_at(partial(self._context.open_reader, topic), self._context.call_with_retries, target)
                 place = position_of(topic, where.target), self._heads_of(where.target) if where.is_exclusive else ()
             else:
                 place = position_of(topic, target), self._heads_of(target)
@@ -187,7 +187,7 @@ class ConsumerReopener(_Reopener):
     def _begin_at(self, target: Any) -> None:
         # Twice: the broker stores the first one with older acknowledgements, which a broker crash would restore.
         for _ in range(2):
-            self._context.insist(self._gate.seek_starter(self._handle.inner, target), SEEK_RETRY_ERRORS)
+            self._context.call_with_retries(self._gate.seek_starter(self._handle.inner, target), SEEK_RETRY_ERRORS)
 
     def _heads_of(self, target: Any) -> tuple[Head, ...]:
         """Return the messages of the entry that a seek to a C++ id excludes."""
@@ -331,10 +331,10 @@ class ReaderReopener(_Reopener):
         found = None
         if TopicName.parse(self._named["topic"]).is_persistent:
             probe = self._open(**PROBE, start_message_id=InnerMessageId.latest)
-            found = first_by_time(probe, self._context.insist, millis)
+            found = first_by_time(probe, self._context.call_with_retries, millis)
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._context.insist(partial(inner_of(self._next).seek_async, millis), SEEK_RETRY_ERRORS)
+            self._context.call_with_retries(partial(inner_of(self._next).seek_async, millis), SEEK_RETRY_ERRORS)
         else:
             self.move_before(found)
 

@@ -25,7 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.condition import raise_if_interrupting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,7 +246,7 @@ class ReceiveOrder:
         Raises:
             InvalidUse: a signal handler interrupts another transition.
         """
-        refuse_interrupting("A seek, a redelivery or a close", *self.locks)
+        raise_if_interrupting("A seek, a redelivery or a close", *self.locks)
         with self._moving:
             check()
             if transition is not Transition.CLOSE:

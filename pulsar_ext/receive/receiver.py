@@ -197,7 +197,7 @@ class Measured(Seekable):
             AdminError: the admin API rejected the request, or did not answer.
             pulsar.AlreadyClosed: the consumer is closed.
         """
-        self._context.callbacks.refuse("stats")
+        self._context.callbacks.raise_inside("stats")
         self._raise_if_closed()
         admin, consumer = self._context.admin_api(), cast("Any", self)
         return consumer_stats(
@@ -312,7 +312,7 @@ class Receiving(Seekable, Generic[T]):
                 for message.inner in self._source.each:
                     return message
             except Timeout:
-                self._context.callbacks.refuse("a receive without messages")
+                self._context.callbacks.raise_inside("a receive without messages")
                 if timeout_millis is None:
                     continue
                 if deadline is None:
@@ -332,7 +332,7 @@ class Receiving(Seekable, Generic[T]):
         """
         if self._closed:
             return
-        self._context.callbacks.refuse("close")
+        self._context.callbacks.raise_inside("close")
         failure = None
         with self._order.run_transition(Transition.CLOSE):
             if not self._closed:  # not closed by another thread in between
@@ -484,7 +484,7 @@ class Receiving(Seekable, Generic[T]):
         tried = None
         while True:
             try:
-                return self._context.insist(call_of(self.inner), again)
+                return self._context.call_with_retries(call_of(self.inner), again)
             except AlreadyClosed:
                 tried = self._replacement_of(tried, self._context.operation_timeout_seconds * 1000)
 

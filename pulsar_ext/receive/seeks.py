@@ -47,7 +47,7 @@ class Seekable:
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
             InvalidUse: the target is neither an id nor an int.
         """
-        self._context.callbacks.refuse("seek")
+        self._context.callbacks.raise_inside("seek")
         if isinstance(messageid, Mapping):
             self._seek_each(messageid)
             return
@@ -89,7 +89,7 @@ class Seekable:
         Raises:
             AdminError: the admin API rejected the request, or did not answer.
         """
-        self._context.callbacks.refuse("get_last_message_ids")
+        self._context.callbacks.raise_inside("get_last_message_ids")
         self._raise_if_closed()
         admin = self._context.admin_api()
         return [admin.last_message_id(topic) for topic in self._topics_read()]
@@ -104,7 +104,7 @@ class Seekable:
             AdminError: the admin API rejected the request, or did not answer; a topic that is not persistent cannot be
                 terminated.
         """
-        self._context.callbacks.refuse("has_reached_end_of_topic")
+        self._context.callbacks.raise_inside("has_reached_end_of_topic")
         self._raise_if_closed()
         admin = self._context.admin_api()
         stats = [admin.internal_stats(topic) for topic in self._topics_read()]

@@ -88,7 +88,7 @@ def test_batch_index_acks_end_the_handling():
 
 
 def test_another_entry_completes_a_compacted_batch():
-    """If compaction removed the last messages of a batch, the next message is not handled, and nothing waits."""
+    """After compaction removed the last messages of a batch, the next message is not handled, without waiting."""
     batches = begun(_Message("a", 0, 0, 3), _Message("b", 7, 0, 2))
     assert batches.note(_Message("a", 1, 0, 3)), "before the end each message is handled"
     assert batches.seconds_left(10.0) == 1.0

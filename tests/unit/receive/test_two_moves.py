@@ -32,7 +32,7 @@ def test_every_move_during_another_one(machine):
 def test_failed_close_drops_no_message(fault_module):
     """Messages received ahead by a seek are delivered although a close failed."""
     model = fault_module("pairs_model")
-    world = model.World(splits=False, fetches=True)
+    world = model.World(is_shared=False, fetches=True)
     world.send(1)
     assert world.move("seek")
     assert not world.move("close", "before")
@@ -47,7 +47,7 @@ def test_random_moves_between_receives(machine):
 def test_prefetched_messages_know_their_cluster(fault_module):
     """Messages of a consumer reopened on another cluster belong to that cluster."""
     model = fault_module("pairs_model")
-    world = model.World(splits=False, fetches=True, makes=True)
+    world = model.World(is_shared=False, fetches=True, makes=True)
     consumer = world.consumer
     world.send(100)
     with model._on(1, makes=True):

@@ -61,7 +61,7 @@ def test_reply_is_delivered_to_its_request_only():
     data=st.data(),
 )
 def test_every_reply_is_returned_once(counts, data):
-    """Several repliers, some of which die and begin again, in any order: each reply is returned once, before the end."""
+    """Several repliers, some of which die and begin again, in any order: each reply is returned once."""
     asked = exchange(repliers=len(counts))
     messages = []
     for number, count in enumerate(counts):
