@@ -134,7 +134,7 @@ class MisroutedMessageWarning(UserWarning):
     """A consumer received a message of another consumer's slot, because producers send batches with mixed keys."""
 
 
-class _Judge(SlotFilter):
+class _OwnSlots(SlotFilter):
     """Filter for the consumer's own slots; an unbatched message passes, because the broker routed it by its key."""
 
     __slots__ = ()
@@ -146,23 +146,23 @@ class _Judge(SlotFilter):
 class RangeConsumer(Consumer):
     """A `Consumer` of the slots `key_hash_ranges` that counts messages of other slots in `misrouted`."""
 
-    __slots__ = ("_filter", "_judge", "_on_misrouted", "key_hash_ranges", "misrouted")
+    __slots__ = ("_filter", "_on_misrouted", "_own_slots", "key_hash_ranges", "misrouted")
 
     key_hash_ranges: KeyHashRanges
     misrouted: int
-    _judge: SlotFilter
+    _own_slots: SlotFilter
     _on_misrouted: OnMisrouted
     _filter: FilteredSource
 
     @classmethod
-    def _assemble_judged_(
-        cls, judge: SlotFilter, on_misrouted: OnMisrouted, official: pulsar.Consumer, subscription: Subscription
+    def _assemble_with_slots_(
+        cls, own_slots: SlotFilter, on_misrouted: OnMisrouted, official: pulsar.Consumer, subscription: Subscription
     ) -> Self:
-        """Make a consumer of an official one, like `Consumer._assemble_()`; `judge` is the filter of own slots."""
+        """Make a consumer of an official one, like `Consumer._assemble_()`; `own_slots` is the filter of own slots."""
         self = cls._assemble_(official, subscription)
-        self.key_hash_ranges = judge.ranges
+        self.key_hash_ranges = own_slots.ranges
         self.misrouted = 0
-        self._judge = judge
+        self._own_slots = own_slots
         self._on_misrouted = on_misrouted
         # Messages of a batch_receive() have not passed the source's filter before.
         self._filter = FilteredSource(self._source, lambda inner: self._is_wanted(inner) and self._wanted(inner))
@@ -190,7 +190,7 @@ class RangeConsumer(Consumer):
             self._fetch(thread)
         kept = kept_by.setdefault(thread, [])
         if not kept:
-            self._judge_into(kept)
+            self._filter_into(kept)
         if self._recorder is not None:
             self._recorder.note([message.inner for message in kept])
         try:
@@ -210,7 +210,7 @@ class RangeConsumer(Consumer):
         unseen.extend(map(batch.pop, repeat(0, len(batch))))  # one step: after a Ctrl-C each message is in one list
         batches.pop(thread, None)
 
-    def _judge_into(self, kept: list[Message]) -> None:
+    def _filter_into(self, kept: list[Message]) -> None:
         """Filter the queued messages into `kept`; stop at an error, which is raised if `kept` is empty."""
         new = self._message_class
         message = new()
@@ -227,9 +227,9 @@ class RangeConsumer(Consumer):
                 raise
 
     def _wanted(self, inner: Any) -> bool:
-        if self._judge(inner):
+        if self._own_slots(inner):
             return True
-        slot = self._judge.slot(inner)
+        slot = self._own_slots.slot(inner)
         message = self._message_of_(inner)
         if callable(self._on_misrouted):
             self._on_misrouted(message)
@@ -278,23 +278,27 @@ def open_range_consumer(
     check_on_misrouted(on_misrouted, listens=listener is not None)
     chain = ConsumerChain.of(context, options.pop("interceptors", None))
     if listener is not None:
-        judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
+        own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
         if chain is not None:
             listener = chain.listening(listener)  # after the filter
-        options = {**options, "message_listener": _judged(listener, judge, on_misrouted), "interceptors": chain}
+        options = {
+            **options,
+            "message_listener": _filtering_listener(listener, own_slots, on_misrouted),
+            "interceptors": chain,
+        }
         listening: Consumer = context.opener.subscribe(**options)
         return listening
-    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms, chain=chain)
+    return open_filtering_consumer(context, options, ranges, on_misrouted, key_forms, chain=chain)
 
 
-def open_judging_consumer(
+def open_filtering_consumer(
     context: ClientContext,
     options: dict[str, Any],
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
     *,
-    assemble: Callable[..., RangeConsumer] = RangeConsumer._assemble_judged_,
+    assemble: Callable[..., RangeConsumer] = RangeConsumer._assemble_with_slots_,
     chain: ConsumerChain | None = None,
 ) -> RangeConsumer:
     """Subscribe with `options`, without a listener, and check each message's slot before it is delivered.
@@ -305,31 +309,31 @@ def open_judging_consumer(
         ranges: the consumer's own slots.
         on_misrouted: the action for a message of another slot.
         key_forms: how to resolve ambiguous keys; see `KeyForms`.
-        assemble: makes the consumer, like `RangeConsumer._assemble_judged_()`.
+        assemble: makes the consumer, like `RangeConsumer._assemble_with_slots_()`.
         chain: the consumer's interceptors.
     """
-    judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
-    context.callbacks.refuse("subscribe")
+    own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
+    context.callbacks.raise_inside("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
     rest = {name: value for name, value in options.items() if name not in grouping}
     consumer: RangeConsumer = context.opener._open_consumer_(
         named_arguments(pulsar.Client.subscribe, (), rest),
-        make=partial(assemble, judge, on_misrouted),
-        judges=True,
+        make=partial(assemble, own_slots, on_misrouted),
+        screens_first=True,
         chain=chain,
         **grouping,
     )
     return consumer
 
 
-def _judged(
-    listener: Callable[[Any, Any], object], judge: SlotFilter, on_misrouted: OnMisrouted
+def _filtering_listener(
+    listener: Callable[[Any, Any], object], own_slots: SlotFilter, on_misrouted: OnMisrouted
 ) -> Callable[[Any, Any], object]:
     warned = False
 
     def listen(consumer: Any, message: Message) -> None:
         nonlocal warned
-        if judge(message.inner):
+        if own_slots(message.inner):
             listener(consumer, message)
         elif callable(on_misrouted):
             on_misrouted(message)

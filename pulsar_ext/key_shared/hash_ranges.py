@@ -288,7 +288,7 @@ def as_ranges(ranges: RangesLike | KeyHashRanges) -> KeyHashRanges:
     return found
 
 
-_REMEMBERED = 100_000
+_MAX_CACHED = 100_000
 
 
 class SlotFilter:
@@ -339,7 +339,7 @@ class SlotFilter:
             return self.ranges.contains(self._resolve(inner, first, second))
         key = inner.partition_key()
         if key and not _ordering_key(inner):
-            if len(self.decided) >= _REMEMBERED:
+            if len(self.decided) >= _MAX_CACHED:
                 self.decided.clear()
             self.decided[key] = wanted
         return wanted

@@ -285,8 +285,8 @@ _RETRY_SECONDS = 60.0
 _RETRY_PAUSE_SECONDS = 0.2
 _CHUNK_SECONDS = 3.0
 """Timeout of a request for a chunk's headers; for some compressed messages the broker never returns them."""
-_REMEMBERED_BATCHES = 64
-_REMEMBERED_KEYS = 100_000
+_MAX_CACHED_BATCHES = 64
+_MAX_CACHED_KEYS = 100_000
 
 _log = logging.getLogger("pulsar_ext.keys")
 
@@ -389,7 +389,7 @@ class KeyForms:
             return usual
         with self._lock:
             if text:
-                if len(self._texts) >= _REMEMBERED_KEYS:
+                if len(self._texts) >= _MAX_CACHED_KEYS:
                     self._texts.clear()
                 self._texts[producer, text] = form
             self._count((producer, bool(text)), form)
@@ -430,9 +430,9 @@ class KeyForms:
             if found is None:
                 return None
             return _form(has_key=found.partition_key is not None, is_base64=found.partition_key_b64_encoded)
-        where = (topic, ledger, entry)
+        batch_key = (topic, ledger, entry)
         with self._lock:
-            forms = self._batches.get(where)
+            forms = self._batches.get(batch_key)
         if forms is None:
             batch = self._admin().entry(topic, ledger, entry, payload=True)
             size = batch.num_messages_in_batch
@@ -440,8 +440,8 @@ class KeyForms:
             if forms is None:
                 return None
             with self._lock:
-                self._batches[where] = forms
-                if len(self._batches) > _REMEMBERED_BATCHES:
+                self._batches[batch_key] = forms
+                if len(self._batches) > _MAX_CACHED_BATCHES:
                     self._batches.popitem(last=False)
         return forms[index] if index < len(forms) else None
 

@@ -34,7 +34,7 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Transition
 
-from .consumer import KeySharedPolicy, RangeConsumer, open_judging_consumer
+from .consumer import KeySharedPolicy, RangeConsumer, open_filtering_consumer
 from .coverage import probe_batches, wait_for_cover
 from .hash_ranges import KeyHashRanges, as_ranges
 from .reader import RangeReader, check_topic_exists
@@ -132,7 +132,7 @@ class DeliveryRecord:
 
 
 _SILENT_SECONDS = 3.0
-_LONGEST_SECONDS = 60.0
+_MAX_WAIT_SECONDS = 60.0
 
 
 class GroupReader(RangeConsumer):
@@ -160,13 +160,13 @@ class GroupReader(RangeConsumer):
         cls,
         start: MessageId | None,
         inclusive: bool,
-        judge: SlotFilter,
+        own_slots: SlotFilter,
         on_misrouted: OnMisrouted,
         official: pulsar.Consumer,
         subscription: Subscription,
     ) -> Self:
-        """Make a consumer of an official one, like `_assemble_judged_()`, that excludes messages before the start."""
-        self = cls._assemble_judged_(judge, on_misrouted, official, subscription)
+        """Make a consumer of an official one, which excludes messages before the start."""
+        self = cls._assemble_with_slots_(own_slots, on_misrouted, official, subscription)
         self._start, self._inclusive, self._reads_start = start, inclusive, inclusive
         self._delivered = DeliveryRecord()
         self._record_lock = OwnedLock()
@@ -236,9 +236,9 @@ class GroupReader(RangeConsumer):
                 silent > _SILENT_SECONDS and ends_in_incomplete_message(self._context.admin_api, self._topics)
             ):
                 return False
-            if silent > _LONGEST_SECONDS:
+            if silent > _MAX_WAIT_SECONDS:
                 raise pulsar.Timeout(
-                    f"{self.topic()} has messages to read, but none arrived in {_LONGEST_SECONDS:.0f} s: read all "
+                    f"{self.topic()} has messages to read, but none arrived in {_MAX_WAIT_SECONDS:.0f} s: read all "
                     "readers of the group at the same time, because the broker waits for one that is not read."
                 )
         return True
@@ -291,7 +291,7 @@ class GroupReader(RangeConsumer):
             MessageIdNotFound, IncompleteChunkedMessage: as for `Reader.seek()`; nothing was moved.
             AdminError: the admin API rejected a request or did not answer; nothing was moved.
         """
-        self._context.callbacks.refuse("seek")
+        self._context.callbacks.raise_inside("seek")
         start, inclusive = self._start_at(messageid)
         target = MessageId.earliest
         if start is not None:  # not earlier than needed: the broker discards the other readers' acknowledgements
@@ -457,7 +457,7 @@ def _consumer_opener(
             "start_message_id_inclusive": True,  # a seek moves the cursor to an entry, perhaps of another reader
         }
         assemble = partial(GroupReader._assemble_from_, start, inclusive)
-        reader: Any = open_judging_consumer(context, options, part, "raise", key_forms, assemble=assemble)
+        reader: Any = open_filtering_consumer(context, options, part, "raise", key_forms, assemble=assemble)
         return reader  # type: ignore[no-any-return]  # of the class that `assemble` makes
 
     return open_part

@@ -184,15 +184,15 @@ def _bar() -> Any:
     return Progress(console=Console(stderr=True), transient=True)
 
 
-_READER_PATIENCE = 20
+_READER_MAX_EMPTY_WAITS = 20
 """Number of empty waits of 100 ms after which the next entries are read by headers: they may never be delivered."""
 
-_SUBSCRIPTION_PATIENCE = 50
+_SUBSCRIPTION_MAX_EMPTY_WAITS = 50
 """Number of empty waits of 100 ms for a subscription, whose deliveries show what headers do not."""
 
-_HEADERS_AT_ONCE = 100
-_LONGEST_RUN = 5_000
-_LEAST_QUEUE, _MOST_QUEUE = 5_000, 100_000
+_HEADERS_PER_STEP = 100
+_MAX_RUN = 5_000
+_MIN_QUEUE, _MAX_QUEUE = 5_000, 100_000
 _QUEUE_BYTES = 256 * 1024 * 1024
 """Limit of the bytes in a reader's queue; a long queue keeps the reader busy."""
 
@@ -284,8 +284,8 @@ class Scan:
         """Return the longest receiver queue size whose messages stay within the byte limit."""
         internal = self._admin.internal_stats(self._topic)
         if internal.total_size <= _QUEUE_BYTES:
-            return _MOST_QUEUE
-        return int(min(max(_QUEUE_BYTES / max(internal.entry_bytes(), 1), _LEAST_QUEUE), _MOST_QUEUE))
+            return _MAX_QUEUE
+        return int(min(max(_QUEUE_BYTES / max(internal.entry_bytes(), 1), _MIN_QUEUE), _MAX_QUEUE))
 
     def _by_subscription(self) -> Generator[ScanItem, None, None]:
         # Exclusive, so that no other consumer receives a part of the messages. This one acknowledges nothing.
@@ -293,7 +293,7 @@ class Scan:
             self._topic,
             self._subscription,
             consumer_type=pulsar.ConsumerType.Exclusive,
-            receiver_queue_size=_LEAST_QUEUE,
+            receiver_queue_size=_MIN_QUEUE,
             max_pending_chunked_message=_MAX_PENDING_CHUNKED,
         )
         try:
@@ -304,7 +304,7 @@ class Scan:
 
     def _delivered(self, messages: Iterator[Any], *, every_index: bool) -> Generator[ScanItem, None, None]:
         """Make items of deliveries; with `every_index`, all messages of a batch are delivered, otherwise some."""
-        patience = _READER_PATIENCE if every_index else _SUBSCRIPTION_PATIENCE
+        max_empty_waits = _READER_MAX_EMPTY_WAITS if every_index else _SUBSCRIPTION_MAX_EMPTY_WAITS
         run = _GrowingRun(Position(self._first.ledger_id, self._first.entry_id - 1))
         end = (self._last.ledger_id, self._last.entry_id)
         held: Any = None
@@ -314,7 +314,7 @@ class Scan:
                 inner = next(messages).message_id() if held is None else held
             except Timeout:
                 empty_waits += 1
-                if empty_waits >= patience:
+                if empty_waits >= max_empty_waits:
                     yield from run.take()
                     yield from self._undelivered(run)
                 continue
@@ -339,7 +339,7 @@ class Scan:
         ledgers = self._backlog.ledgers
         at = ledgers.next(Position(*run.at))
         assert at is not None  # noqa: S101  # the end is not reached yet
-        until = min(ledgers.number(ledgers.up_to(at) + _HEADERS_AT_ONCE - 1) or self._last, self._last)
+        until = min(ledgers.number(ledgers.up_to(at) + _HEADERS_PER_STEP - 1) or self._last, self._last)
         yield from self._by_headers(at, until)
         run.at = (until.ledger_id, until.entry_id)
 
@@ -383,7 +383,7 @@ class _GrowingRun:
             first is None
             or messages != self._messages
             or self.at != (ledger_id, entry_id - 1)
-            or entry_id - first >= _LONGEST_RUN
+            or entry_id - first >= _MAX_RUN
         ):
             return False
         self.at = (ledger_id, entry_id)

@@ -111,9 +111,9 @@ def find_after(
 def _check_start(start: Position, batch_index: int, headers: EntryMetadata | None) -> int:
     """Return the number of messages in the entry of `start`."""
     if headers is None or batch_index >= headers.message_count:
-        where = start if batch_index < 0 else f"{start}:{batch_index}"
+        shown = start if batch_index < 0 else f"{start}:{batch_index}"
         raise MessageIdNotFound(
-            f"Message {where} not found: it was trimmed, deleted, or never written.",
+            f"Message {shown} not found: it was trimmed, deleted, or never written.",
             position=start,
         )
     if batch_index < 0 and headers.message_count > 1:
@@ -314,23 +314,23 @@ class Skipper:
         # Requests run concurrently, because each takes a round trip.
         with ThreadPoolExecutor(2) as pool:
             # After the internal statistics: a message in between disproves `unbatched`, never proves it.
-            asking = pool.submit(self._admin.stats, self._topic)
-            keeping = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
+            stats_request = pool.submit(self._admin.stats, self._topic)
+            setting_request = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
             first = backlog.entry(1)
             if first is not None:
                 self._runner.prefetch_entry(first)
-            stats = asking.result()
+            stats = stats_request.result()
         backlog = self._runner.deliverable(backlog, stats)
         own = self._of_subscription(stats.subscriptions)
         unbatched = is_unbatched(internal, stats, backlog)
-        clear = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
+        no_hidden_acks = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
         keeps_indexes = None  # unknown
-        if not clear:
-            keeps_indexes = self._runner.keeps_batch_indexes() if keeping is None else keeping.result()
+        if not no_hidden_acks:
+            keeps_indexes = self._runner.keeps_batch_indexes() if setting_request is None else setting_request.result()
         return Situation(
             backlog=backlog,
             unbatched=unbatched,
-            may_hide_acks=not clear and keeps_indexes is not False,
+            may_hide_acks=not no_hidden_acks and keeps_indexes is not False,
             idle=idle and not own.consumers,
             batch_index_acks=keeps_indexes,
             chunked=bool(stats.raw.get("msgChunkPublished")),
@@ -364,10 +364,10 @@ class Skipper:
         expected = plan.situation.backlog
         with ThreadPoolExecutor(1) as pool:
             # The broker does not show acknowledgements inside batches, only the time of the last one.
-            acking = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
+            ack_request = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
             internal = self._admin.internal_stats(self._topic)
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
-            acked = 0 if found is None or acking is None else acking.result()
+            acked = 0 if found is None or ack_request is None else ack_request.result()
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved during the planning: it was at "

@@ -86,11 +86,11 @@ class Bench:
         consumer = self.client.subscribe(
             topic, subscription, consumer_type=pulsar.ConsumerType.Shared, max_pending_chunked_message=100
         )
-        left = set(labels)
-        while left:
+        remaining = set(labels)
+        while remaining:
             message = consumer.receive(5000)
-            if label_of(message) in left:
-                left.remove(label_of(message))
+            if label_of(message) in remaining:
+                remaining.remove(label_of(message))
                 consumer.acknowledge(message)
         consumer.close()
 

@@ -60,11 +60,11 @@ def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
                 queue += [Entry(producer, 1, chunk, of, number) for chunk in range(kept)]
         queues.append(queue)
     entries = _interleave(draw, queues)
-    ledgers, left = [], len(entries)
-    while left:
+    ledgers, remaining = [], len(entries)
+    while remaining:
         # An empty ledger precedes some; if these were drawn separately, they would exhaust hypothesis' entropy.
-        ledgers += [0] * draw(st.booleans()) + [draw(st.integers(1, min(left, 6)))]
-        left -= ledgers[-1]
+        ledgers += [0] * draw(st.booleans()) + [draw(st.integers(1, min(remaining, 6)))]
+        remaining -= ledgers[-1]
     return entries, dict(enumerate(ledgers, start=3))
 
 

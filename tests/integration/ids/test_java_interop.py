@@ -94,8 +94,8 @@ def payload(name, *, chunked=False):
 
 def ids_of_java(program, *arguments, lines=()):
     """Run a Java program, and return the fields of the ids that it prints."""
-    said = run_java(program, *arguments, lines=lines)
-    return [line.split("\t")[1:] for line in said if line.startswith("ID\t")]
+    output = run_java(program, *arguments, lines=lines)
+    return [line.split("\t")[1:] for line in output if line.startswith("ID\t")]
 
 
 def _topic_of(topics, kind, text):

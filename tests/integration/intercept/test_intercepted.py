@@ -44,13 +44,13 @@ class Receiving(ConsumerInterceptor, ReaderInterceptor):
     """Changes received messages, and records its calls."""
 
     def __init__(self):
-        self.came, self.acks, self.cumulative, self.refused, self.late, self.closed = [], [], [], [], [], 0
+        self.received, self.acks, self.cumulative, self.nacked, self.late, self.closed = [], [], [], [], [], 0
         self.consumers = set()
 
     def before_consume(self, consumer, message):
         """Change it."""
         self.consumers.add(type(consumer).__name__)
-        self.came.append(message.data())
+        self.received.append(message.data())
         return message.altered(data=b"<" + message.data() + b">", properties={"by": consumer.topic()})
 
     before_read = before_consume
@@ -65,7 +65,7 @@ class Receiving(ConsumerInterceptor, ReaderInterceptor):
 
     def on_negative_acks_send(self, consumer, message_ids):
         """Record it."""
-        self.refused.append(message_ids)
+        self.nacked.append(message_ids)
 
     def on_ack_timeout_send(self, consumer, message_ids):
         """Record it."""
@@ -213,7 +213,7 @@ def test_interceptors_change_received_messages(client, topic, filled, receives, 
     messages = RECEIVE[way](consumer, len(filled))
     assert sorted(one.data() for one in messages) == sorted(shown(filled))
     assert [one.properties()["by"] for one in messages] == [consumer.topic()] * len(filled)
-    assert sorted(receives.came) == sorted(filled)
+    assert sorted(receives.received) == sorted(filled)
     consumer.acknowledge_many(messages)
     consumer.flush_acks(confirm=True)
     assert sorted(entry_of(one) for one, _ in receives.acks) == sorted(entry_of(one.message_id()) for one in messages)
@@ -258,8 +258,8 @@ def test_negative_acknowledgements_are_reported(client, topic, filled, receives)
     consumer.acknowledge_many(messages[:-1])
     consumer.negative_acknowledge(messages[-1])
     assert consumer.receive(20_000).data() == shown(filled)[-1]
-    (refused,) = receives.refused
-    assert {entry_of(one) for one in refused} == {entry_of(messages[-1].message_id())}
+    (nacked,) = receives.nacked
+    assert {entry_of(one) for one in nacked} == {entry_of(messages[-1].message_id())}
     assert not receives.late
 
 
@@ -272,7 +272,7 @@ def test_ack_timeouts_are_reported(client, topic, filled, receives, type_):
     consumer.acknowledge_many(messages[:-1])
     assert consumer.receive(30_000).data() == shown(filled)[-1]
     assert entry_of(messages[-1].message_id()) in {entry_of(one) for late in receives.late for one in late}
-    assert not receives.refused
+    assert not receives.nacked
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
@@ -304,7 +304,7 @@ def test_reader_gets_changed_messages(client, topic, filled, receives):
     )
     eventually(lambda: len(got) == len(filled))
     assert got == shown(filled)
-    assert len(receives.came) == 3 * len(filled)
+    assert len(receives.received) == 3 * len(filled)
 
 
 def test_consumer_of_key_ranges_gets_changed_messages(client, topic, filled, receives):
@@ -325,7 +325,7 @@ def test_interceptors_are_called_again_after_seek(client, topic, filled, receive
     assert [consumer.receive(20_000).data() for _ in filled] == shown(filled)
     consumer.seek(pulsar_ext.MessageId.earliest)
     assert [consumer.receive(20_000).data() for _ in filled] == shown(filled)
-    assert receives.came == filled * 2
+    assert receives.received == filled * 2
 
 
 def test_prefetched_messages_are_intercepted_at_delivery(client, topic, receives):
@@ -336,7 +336,7 @@ def test_prefetched_messages_are_intercepted_at_delivery(client, topic, receives
     producer.send_many([b"%d" % number for number in range(count)])
     for number in range(count):
         assert consumer.receive(20_000).data() == b"<%d>" % number
-        assert len(receives.came) == number + 1
+        assert len(receives.received) == number + 1
     consumer.acknowledge_cumulative(consumer.get_last_message_id())
 
 

@@ -114,22 +114,22 @@ def test_mixed_batch_is_delivered_with_warning(client, topic):
         found = receive_all(one, two)
     assert sum(map(len, found)) == 300
     for consumer, part in zip((one, two), found, strict=True):
-        strangers = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
-        assert consumer.misrouted == len(strangers)
+        misrouted = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
+        assert consumer.misrouted == len(misrouted)
     assert one.misrouted + two.misrouted > 0
     assert 1 <= len(caught) <= 2
 
 
 def test_mixed_batch_is_redirected(client, topic):
     """A function gets each message of another slot once, and the consumer only its own messages."""
-    strangers = []
-    one, two = two_halves(client, topic, strangers.append)
+    misrouted = []
+    one, two = two_halves(client, topic, misrouted.append)
     keys = fill(client, topic, "default", 300)
     found = receive_all(one, two)
     for consumer, part in zip((one, two), found, strict=True):
         assert all(consumer.key_hash_ranges.contains_key(keys[number_of(m)]) for m in part)
-    assert one.misrouted + two.misrouted == len(strangers) > 0
-    everything = [number_of(message) for part in (*found, strangers) for message in part]
+    assert one.misrouted + two.misrouted == len(misrouted) > 0
+    everything = [number_of(message) for part in (*found, misrouted) for message in part]
     assert sorted(everything) == list(range(300))
 
 
@@ -164,28 +164,28 @@ def test_mixed_batch_raises(client, topic, batched):
 
 def test_listeners(client, topic):
     """A listener gets its own messages, the function the others; "raise" with a listener is invalid."""
-    own, strangers, all_in = [], [], threading.Event()
+    own, misrouted, complete = [], [], threading.Event()
 
     def count():
-        if len(own) + len(strangers) == 300:
-            all_in.set()
+        if len(own) + len(misrouted) == 300:
+            complete.set()
 
     def listener(_, message):
         own.append(message)
         count()
 
     def redirect(message):
-        strangers.append(message)
+        misrouted.append(message)
         count()
 
     with pytest.raises(pulsar.InvalidUse, match="function"):
         sticky(client, topic, ["0-5"]).message_listener(listener).on_misrouted("raise").subscribe()
     consumers = two_halves(client, topic, redirect, message_listener=listener)
     keys = fill(client, topic, "default", 300)
-    assert all_in.wait(20)
+    assert complete.wait(20)
     assert len(consumers) == 2
-    assert strangers
-    assert sorted(number_of(m) for m in own + strangers) == list(range(len(keys)))
+    assert misrouted
+    assert sorted(number_of(m) for m in own + misrouted) == list(range(len(keys)))
 
 
 @pytest.mark.core

@@ -148,12 +148,12 @@ def test_compressed_chunks_count_by_apparent_key(client, topic):
     producer = client.create_producer(topic, chunking_enabled=True, compression_type=pulsar.CompressionType.ZLib)
     for n in range(12):
         producer.send(b"%d " % n + os.urandom(250_000 * (n % 2)), partition_key=f"k{n:03}")  # as base64 has them
-    parts, came = FULL.split(3), []
+    parts, received = FULL.split(3), []
     for part in parts:
         share = read_all(client, topic, part)
         assert all(part.contains_key(one.partition_key()) for one in share)
-        came += [int(one.data().partition(b" ")[0]) for one in share]
-    assert sorted(came) == list(range(12))
+        received += [int(one.data().partition(b" ")[0]) for one in share]
+    assert sorted(received) == list(range(12))
     with pytest.raises(pulsar.InvalidUse, match="chunks"):
         read_all(client, topic, part, key_forms="exact")
 

@@ -59,10 +59,10 @@ def test_redeliveries_and_dead_letters(client, topic, measured):
     consumer = client.subscribe(topic, "s", Shared, dead_letter_policy=policy, negative_ack_redelivery_delay_ms=100)
     dead = client.subscribe(f"{topic}-dead", "kept", Shared)
     client.create_producer(topic).send_many([b"good", b"bad", b"bad"])
-    came = 0
-    while came < 7:  # each once, and the bad ones two more times
+    received = 0
+    while received < 7:  # each once, and the bad ones two more times
         message = consumer.receive(20_000)
-        came += 1
+        received += 1
         (consumer.acknowledge if message.data() == b"good" else consumer.negative_acknowledge)(message)
     assert [message.data() for message in drain(dead.receive, 2)] == [b"bad"] * 2
     assert measured("pulsar.client.consumer.message.redelivered", "s") == 4

@@ -35,28 +35,28 @@ def test_matrix(bench, kind, holes):
     for count in (0, 1, 11, "end", "past"):
         topic = bench.topic()
         stored = bench.fill(topic, kind)
-        gone = whole_entries(stored) if holes else set()
+        acked = whole_entries(stored) if holes else set()
         if holes:
-            bench.acknowledge(topic, gone)
-        left = [label for label, _ in stored if label not in gone]
-        wanted = {"end": len(left), "past": len(left) + 5}.get(count, count)
+            bench.acknowledge(topic, acked)
+        remaining = [label for label, _ in stored if label not in acked]
+        wanted = {"end": len(remaining), "past": len(remaining) + 5}.get(count, count)
         before = bench.mark_delete(topic)
-        refused = None
+        failure = None
         try:
             result = bench.client.skip_messages(topic, "s", wanted)
         except SkipInsideMessage as error:
-            refused = error
-        if refused is not None:
+            failure = error
+        if failure is not None:
             assert "batch" in kind or kind == "mixed"
             assert bench.broker.profile != BATCH_ACKS
             assert bench.mark_delete(topic) == before
-            assert refused.below < wanted < refused.above
-            wanted = refused.above
+            assert failure.below < wanted < failure.above
+            wanted = failure.above
             result = bench.client.skip_messages(topic, "s", wanted)
-        assert result.skipped_messages == min(wanted, len(left))
-        assert result.exact == (wanted <= len(left))
+        assert result.skipped_messages == min(wanted, len(remaining))
+        assert result.exact == (wanted <= len(remaining))
         assert result.redelivered_entries == 0
-        rest = left[wanted:]
+        rest = remaining[wanted:]
         # Without this option, a consumer never acknowledges a partly delivered batch; an official limit, see skip.md.
         options = {"batch_index_ack_enabled": result.batch_index is not None}
         assert bench.drain(topic, **options) == rest if rest else not bench.backlog(topic)
@@ -71,26 +71,26 @@ def test_matrix_of_large_batches(bench, kind, holes):
     counts = (1, 170, 240, "end", "past") if "batch" in kind else (1, 33, "end", "past")
     topic = bench.topic(*map(str, counts))
     stored = bench.fill(topic, kind, 320 if "batch" in kind else 80, batch=40 if "batch" in kind else 20)
-    gone = whole_entries(stored) if holes else set()
-    left = [label for label, _ in stored if label not in gone]
+    acked = whole_entries(stored) if holes else set()
+    remaining = [label for label, _ in stored if label not in acked]
     for count in counts:
         subscription = str(count)
-        bench.acknowledge(topic, gone, subscription)
-        wanted = {"end": len(left), "past": len(left) + 5}.get(count, count)
-        before, refused = bench.mark_delete(topic, subscription), None
+        bench.acknowledge(topic, acked, subscription)
+        wanted = {"end": len(remaining), "past": len(remaining) + 5}.get(count, count)
+        before, failure = bench.mark_delete(topic, subscription), None
         try:
             result = bench.client.skip_messages(topic, subscription, wanted)
         except SkipInsideMessage as error:
-            refused = error
-        if refused is not None:
+            failure = error
+        if failure is not None:
             assert "batch" in kind or kind == "mixed"
             assert bench.mark_delete(topic, subscription) == before
-            assert refused.below < wanted < refused.above
-            wanted = refused.above
+            assert failure.below < wanted < failure.above
+            wanted = failure.above
             result = bench.client.skip_messages(topic, subscription, wanted)
-        assert (result.skipped_messages, result.exact) == (min(wanted, len(left)), wanted <= len(left))
+        assert (result.skipped_messages, result.exact) == (min(wanted, len(remaining)), wanted <= len(remaining))
         assert (result.strategy == "analysis") == (kind == "batched" and not holes and count != 1)
-        assert (bench.drain(topic, subscription) if left[wanted:] else []) == left[wanted:]
+        assert (bench.drain(topic, subscription) if remaining[wanted:] else []) == remaining[wanted:]
         assert bench.backlog(topic, subscription) == 0
 
 
@@ -139,14 +139,14 @@ def test_long_stretch_that_was_unloaded(bench, odd):
     if odd in ("batch", "chunks"):
         bench.fill(topic, {"batch": "batched", "chunks": "chunked"}[odd], 4, begin=450)
     stored = [label for label, _ in bench.fill(topic, "plain", 450, begin=460)]
-    gone = set(stored[100:340]) | {stored[500]} if odd == "holes" else set()
-    bench.acknowledge(topic, gone)
+    acked = set(stored[100:340]) | {stored[500]} if odd == "holes" else set()
+    bench.acknowledge(topic, acked)
     bench.admin.unload(topic)
-    left = [label for label in stored if label not in gone]
+    remaining = [label for label in stored if label not in acked]
     result = bench.client.skip_messages(topic, "s", 600)
     assert (result.skipped_messages, result.exact) == (600, True)
     assert result.strategy == ("arithmetic" if odd in ("none", "holes") else "reader")
-    assert bench.drain(topic) == left[600:]
+    assert bench.drain(topic) == remaining[600:]
 
 
 @on(PLAIN)
@@ -179,17 +179,17 @@ def test_interleaved_chunks(bench):
     for producer in producers:
         producer.flush()
     stored = [label for label, _ in bench.stored(topic)]
-    left = list(stored)
-    while left:
+    remaining = list(stored)
+    while remaining:
         try:
             result = bench.client.skip_messages(topic, "s", 2)
         except SkipInsideMessage as error:
             result = bench.client.skip_messages(topic, "s", error.above)
         assert result.skipped_messages > 0
-        left = left[result.skipped_messages :]
+        remaining = remaining[result.skipped_messages :]
         consumer = bench.client.subscribe(topic, "s", max_pending_chunked_message=100)
-        if left:
-            assert label_of(consumer.receive(5000)) == left[0]
+        if remaining:
+            assert label_of(consumer.receive(5000)) == remaining[0]
         consumer.close()
     assert bench.backlog(topic) == 0
 
@@ -203,16 +203,16 @@ def test_acknowledged_inside_batches(bench):
         consumer = bench.client.subscribe(
             topic, "s", consumer_type=pulsar.ConsumerType.Shared, batch_index_ack_enabled=True
         )
-        gone = {stored[number] for number in (0, 2, 5, 6, 7, 13, 22)}
+        acked = {stored[number] for number in (0, 2, 5, 6, 7, 13, 22)}
         for _ in stored:
             message = consumer.receive(5000)
-            if label_of(message) in gone:
+            if label_of(message) in acked:
                 consumer.acknowledge(message)
         consumer.close()
         result = bench.client.skip_messages(topic, "s", count)
         assert (result.skipped_messages, result.exact, result.redelivered_entries) == (count, True, 0)
         assert result.strategy == ("subscription" if count else "arithmetic")
-        assert bench.drain(topic, batch_index_ack_enabled=True) == [one for one in stored if one not in gone][count:]
+        assert bench.drain(topic, batch_index_ack_enabled=True) == [one for one in stored if one not in acked][count:]
 
 
 @on(PLAIN)

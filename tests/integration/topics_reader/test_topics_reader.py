@@ -219,9 +219,9 @@ def test_pattern_reads_new_topics(client, topic, admin):
     admin.create_partitioned_topic(f"{topic}-b", 2)
     send_plain(client, f"{topic}-b", 10)
     send_plain(client, f"{topic}-c", 5)
-    came = drain(reader.read_next, 15, quiet_millis=2_000)
-    assert sorted(index_of(message) for message in came) == sorted([*range(10), *range(5)])
-    assert {message.topic_name().rpartition("/")[2].removeprefix(topic.rpartition("/")[2]) for message in came} == {
+    received = drain(reader.read_next, 15, quiet_millis=2_000)
+    assert sorted(index_of(message) for message in received) == sorted([*range(10), *range(5)])
+    assert {message.topic_name().rpartition("/")[2].removeprefix(topic.rpartition("/")[2]) for message in received} == {
         "-b-partition-0",
         "-b-partition-1",
         "-c",
@@ -251,14 +251,14 @@ def test_pattern_without_matching_topics(client, topic):
 @pytest.mark.parametrize("call", ["read_next", "has_message_available", "seek"])
 def test_topic_dropped_during_a_call_is_skipped(client, topic, call):
     """A read, a check and a seek continue with the other topic if one is dropped during the call."""
-    gone, left = f"{topic}-a", f"{topic}-b"
-    for each in (gone, left):
+    dropped, other = f"{topic}-a", f"{topic}-b"
+    for each in (dropped, other):
         send_plain(client, each, 3)
-    reader = client.create_reader([gone, left], EARLIEST)
-    part = reader._parts[gone]
+    reader = client.create_reader([dropped, other], EARLIEST)
+    part = reader._parts[dropped]
 
     def drop_first(*args):
-        reader._drop_(gone)
+        reader._drop_(dropped)
         return getattr(type(part), call)(part, *args)
 
     setattr(part, call, drop_first)
@@ -267,8 +267,8 @@ def test_topic_dropped_during_a_call_is_skipped(client, topic, call):
     elif call == "has_message_available":
         assert reader.has_message_available()
     assert [index_of(reader.read_next(5_000)) for _ in range(3)] == [0, 1, 2]
-    reader.seek({left: EARLIEST})
-    assert read_all(reader) == {left: [0, 1, 2]}
+    reader.seek({other: EARLIEST})
+    assert read_all(reader) == {other: [0, 1, 2]}
 
 
 @pytest.mark.blocking_only("calls the reader beneath either client")
@@ -341,20 +341,22 @@ def test_interceptors_see_each_message_once(client, topics):
 @pytest.mark.blocking_only("a Ctrl-C ends the loop of an awaited client")
 def test_seek_of_topic_drops_interrupted_message(client, topics):
     """A message that a Ctrl-C kept from the application is not read after a seek to the topic's end."""
-    left = []
+    interrupted_topics = []
 
     class Interrupted(pulsar.ReaderInterceptor):
         def before_read(self, reader, message):
-            if not left:
-                left.append(message.topic_name())
+            if not interrupted_topics:
+                interrupted_topics.append(message.topic_name())
                 raise KeyboardInterrupt
             return message
 
     reader = client.create_reader(topics, EARLIEST, interceptors=[Interrupted()])
     with pytest.raises(KeyboardInterrupt):
         reader.read_next(10_000)
-    reader.seek({left[0]: LATEST})
-    assert read_all(reader) == {topic: indexes for topic, indexes in expected_of(topics).items() if topic != left[0]}
+    reader.seek({interrupted_topics[0]: LATEST})
+    assert read_all(reader) == {
+        topic: indexes for topic, indexes in expected_of(topics).items() if topic != interrupted_topics[0]
+    }
 
 
 @pytest.mark.parametrize("of_topics", [True, False])
@@ -403,12 +405,12 @@ def test_threads_share_a_reader(client, topics):
         reader.seek({topics[0]: EARLIEST})
     for thread in threads:
         thread.join()
-    came = [one for into in seen for one in into]
-    others = sorted(one for one in came if one[0] != topics[0])
+    received = [one for into in seen for one in into]
+    others = sorted(one for one in received if one[0] != topics[0])
     assert others == sorted(
         (topic, index) for topic, indexes in expected_of(topics).items() if topic != topics[0] for index in indexes
     )
-    assert {index for topic, index in came if topic == topics[0]} == set(range(4))
+    assert {index for topic, index in received if topic == topics[0]} == set(range(4))
 
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited reads, which test_asyncio.py does 10,000 times")

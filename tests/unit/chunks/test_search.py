@@ -31,14 +31,14 @@ def _entry(message, chunk, count):
 def topics(draw):
     """Draw a topic: the message and the chunk of each entry, and the ends of ledgers."""
     counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
-    left = dict.fromkeys(range(len(counts)), 0)
+    next_chunk = dict.fromkeys(range(len(counts)), 0)
     order = []
-    while left:
-        message = draw(st.sampled_from(sorted(left)))
-        order.append((message, left[message]))
-        left[message] += 1
-        if left[message] == counts[message]:
-            del left[message]
+    while next_chunk:
+        message = draw(st.sampled_from(sorted(next_chunk)))
+        order.append((message, next_chunk[message]))
+        next_chunk[message] += 1
+        if next_chunk[message] == counts[message]:
+            del next_chunk[message]
     entries, ledger, entry = {}, draw(st.integers(0, 5)), 0
     for message, chunk in order:
         entries[Position(ledger, entry)] = (message, chunk)
@@ -80,12 +80,12 @@ def test_missing_first_or_last_chunk_raises(topic, data):
     position = data.draw(st.sampled_from(sorted(entries)))
     message = entries[position][0]
     own = sorted(at for at, (owner, _) in entries.items() if owner == message)
-    gone = data.draw(st.sampled_from([own[0], own[-1]]))
-    if gone == position:
+    missing = data.draw(st.sampled_from([own[0], own[-1]]))
+    if missing == position:
         return
     with pytest.raises(IncompleteChunkedMessage) as caught:
-        _run({at: what for at, what in entries.items() if at != gone}, counts, position)
-    assert caught.value.chunk_id == entries[gone][1]
+        _run({at: what for at, what in entries.items() if at != missing}, counts, position)
+    assert caught.value.chunk_id == entries[missing][1]
     assert caught.value.num_chunks == counts[message]
 
 

@@ -114,9 +114,9 @@ def test_failing_interceptor_changes_nothing(odd, caplog):
     """An interceptor that raises or returns another type does not change the message, and is logged."""
     chain = ProducerChain.of(PLAIN, [Producer(b"1", []), odd(), Producer(b"2", [])])
     assert chain.before_send(message()).value == b"m12"
-    came = received()
-    assert ConsumerChain.of(PLAIN, [odd()]).before(None, came) is came
-    assert ReaderChain.of(PLAIN, [odd()]).before(None, came) is came
+    incoming = received()
+    assert ConsumerChain.of(PLAIN, [odd()]).before(None, incoming) is incoming
+    assert ReaderChain.of(PLAIN, [odd()]).before(None, incoming) is incoming
     assert len(caplog.records) == 3
 
 

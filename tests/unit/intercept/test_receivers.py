@@ -32,22 +32,22 @@ class Chain:
 @given(st.lists(st.integers(0, 5), max_size=20), st.sets(st.integers(0, 40)))
 def test_interrupted_delivery_returns_each_message_once(calls, interrupted):
     """Calls for one (0) or several messages, interrupted by Ctrl-C anywhere, lose nothing and repeat nothing."""
-    chain, came, out = Chain(interrupted), itertools.count(), []
+    chain, incoming, out = Chain(interrupted), itertools.count(), []
     delivery = InterceptedDelivery(chain)
     for many in calls:
         try:
             if many:
-                out += delivery.receive_many(None, lambda: list(itertools.islice(came, many)))  # noqa: B023  # called at once
+                out += delivery.receive_many(None, lambda: list(itertools.islice(incoming, many)))  # noqa: B023  # called at once
             else:
-                out.append(delivery.receive_one(None, lambda: next(came)))
+                out.append(delivery.receive_one(None, lambda: next(incoming)))
         except KeyboardInterrupt:
             assert delivery.holds
     while delivery.holds:
         try:
-            out.append(delivery.receive_one(None, lambda: next(came)))
+            out.append(delivery.receive_one(None, lambda: next(incoming)))
         except KeyboardInterrupt:
             continue
-    assert out == list(range(next(came)))
+    assert out == list(range(next(incoming)))
     assert chain.seen == out
 
 

@@ -648,7 +648,7 @@ def test_key_forms_without_admin_api():
     assert not forms.asks
     with pytest.raises(AdminUnavailable):
         KeyForms(Asked(AdminUnavailable("down")), "exact").form_of(Inner(), "AAAA")
-    assert KeyForms(Asked(AdminNotFound("gone")), "exact").form_of(Inner(), "AAAA") is KeyForm.TEXT
+    assert KeyForms(Asked(AdminNotFound("not found")), "exact").form_of(Inner(), "AAAA") is KeyForm.TEXT
     with pytest.raises(InvalidUse, match="auto, exact, text"):
         KeyForms(Asked(Entry("")), "guess")
 
