@@ -1,10 +1,9 @@
 """Possible positions of a cursor: between two messages, never inside one (pure).
 
 A cursor is between two entries, but entries are not messages: a batch is many messages in one entry, a chunked message
-is many entries, and the chunks of several producers interleave. A *clean boundary* has no deliverable message on both
-sides of it. `BoundaryFinder` gets the items of a topic in order, and finds the clean boundary after a number of
-messages, or the two nearest ones. Acknowledged messages do not count, nor do messages that are never delivered because
-chunks are missing.
+is many entries, and the chunks of several producers interleave. A *clean boundary* is inside no deliverable message.
+`BoundaryFinder` gets the items of a topic in order, and finds the clean boundary after a number of messages, or the two
+nearest ones. Acknowledged messages do not count, nor do messages that are never delivered because chunks are missing.
 
 `Backlog` is a subscription's backlog, computed from the ledgers' sizes.
 """
@@ -95,7 +94,7 @@ def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
 
 
 def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
-    """Return whether the broker's counters show as many messages as entries, so that it has no batches.
+    """Return whether the broker counted as many messages as entries, so that the backlog has no batches.
 
     Read `stats` after `internal`: a message that arrives in between then disproves it.
     """

@@ -45,7 +45,7 @@ _GUESSES = 4
 """Number of guesses of an entry from the batch sizes seen; most batches of a topic have similar sizes."""
 
 _COUNTABLE_BATCH = 8
-"""Number of messages of a batch that a reader receives while the broker counts about one entry."""
+"""Minimal batch size for a count by the broker: a reader receives about 10 messages while it counts one entry."""
 
 _DETOUR = 4
 """Limit of entries that the broker reads for each skipped one, as it counts to the end of the topic."""
