@@ -73,11 +73,7 @@ class DuplicateFilter:
         """Number of messages delivered in a row since the last dropped one."""
 
     def expect(self, since: float) -> None:
-        """Drop redelivered messages until everything now in the receiver queue has been received.
-
-        Args:
-            since: time at which the oldest acknowledgement that may be lost was sent, in `time.monotonic()` seconds.
-        """
+        """Drop redelivered messages, acknowledged `since` a time, until the current receiver queue was received."""
         self._delivered.clear()
         self._count = 0
         self._collector.remember(since)
@@ -139,12 +135,8 @@ class AckIntake(TransitionSubscriber, ABC):
         self.closed = True
         self.limit = 0
 
-    def refuse_closed(self) -> None:
-        """Raise if the consumer is closed.
-
-        Raises:
-            pulsar.AlreadyClosed: the consumer or its client is closed.
-        """
+    def raise_if_closed(self) -> None:
+        """Raise `pulsar.AlreadyClosed` if the consumer or its client is closed."""
         if self.closed:
             raise closed_error("Consumer")
 
@@ -260,7 +252,7 @@ class Acknowledger(AckIntake):
         topics: the subscribed topic, topics or pattern.
         subscription: name of the subscription.
         grouping: the grouping options of the consumer.
-        splits: True for a Shared or Key_Shared subscription.
+        is_shared: True for a Shared or Key_Shared subscription.
         keeps_indexes: True if the broker keeps acknowledgements of single messages of a batch.
         queue_size: size of the receiver queue.
     """
@@ -274,7 +266,7 @@ class Acknowledger(AckIntake):
         subscription: str,
         *,
         grouping: AckGrouping,
-        splits: bool,
+        is_shared: bool,
         keeps_indexes: bool,
         queue_size: int = 1000,
     ) -> None:
@@ -288,7 +280,7 @@ class Acknowledger(AckIntake):
         self.inner: Any = None
         self._opened = 0.0
         """Time at which the broker was known to have the native consumer, on the connection of that time."""
-        self._last_sent, self._last_release, self._splits = 0.0, 0.0, splits
+        self._last_sent, self._last_release, self._is_shared = 0.0, 0.0, is_shared
         self._is_moving = False
         """True during a seek: an acknowledgement sent now could acknowledge a message that is to be redelivered."""
         self._changes_cluster = False
@@ -320,7 +312,7 @@ class Acknowledger(AckIntake):
             inner: the native consumer.
             began: time at which its opening began, in `time.monotonic()` seconds.
         """
-        if self._splits and self._grouping.flushes_native:
+        if self._is_shared and self._grouping.flushes_native:
             self._context.broker_version.learn()  # before the first group is sent
         with self.lock:
             self.inner = inner
@@ -441,7 +433,7 @@ class Acknowledger(AckIntake):
             try:
                 if self.closed:
                     self.inbox.clear()
-                self.refuse_closed()
+                self.raise_if_closed()
                 self._absorb(passing=self._grouping.passes_singles)
                 self._processed_inbox = True
                 if self.collector.count >= self._grouping.max_size and self._may_send:
@@ -470,7 +462,7 @@ class Acknowledger(AckIntake):
     @property
     def _may_fill(self) -> bool:
         """True if the C++ client's group may be filled up so that it is sent at once."""
-        return not self._splits or self._context.broker_version.skips_unknown_ledgers
+        return not self._is_shared or self._context.broker_version.skips_unknown_ledgers
 
     def _wait_until_known(self) -> None:
         """Wait at most 2 s until the broker knows the native consumer and lost acknowledgements were sent again.
@@ -613,7 +605,7 @@ class Acknowledger(AckIntake):
             min(self._resender.due(now), self._timer.due) - now,
         )
 
-    def is_as_before(self, now: float) -> bool:
+    def is_connection_unchanged(self, now: float) -> bool:
         """Poll the connection between two ticks; return True if nothing has changed."""
         if not self.lock.acquire(blocking=False):  # the holder of the lock polls the connection
             return True
@@ -639,11 +631,7 @@ class Acknowledger(AckIntake):
         return must_request
 
     def _absorb(self, *, passing: bool = False) -> None:
-        """Read the inbox.
-
-        Args:
-            passing: pass single messages to the native consumer at once, if possible, instead of storing them.
-        """
+        """Read the inbox; with `passing`, pass single messages to the native consumer at once if possible."""
         if not len(self.inbox):
             return
         now = time.monotonic()
@@ -687,7 +675,7 @@ class Acknowledger(AckIntake):
         if report.is_doubtful:
             self._order.begin_epoch()
             self._redelivered.expect(self._watch.since if connected else -math.inf)
-        idle = self._splits and now - self._last_sent > _WATCH_SECONDS
+        idle = self._is_shared and now - self._last_sent > _WATCH_SECONDS
         return self.collector.may_have_chunks and (
             report.must_request_chunks or (report.must_request_chunks_again and idle)
         )

@@ -52,7 +52,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     """
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
         raise InvalidUse(f"timeout_ms must be an int >= 0 (milliseconds), got {timeout_ms!r}")
-    acks.refuse_closed()
+    acks.raise_if_closed()
     cluster = acks.cluster
     sent = acks.flush()
     if not confirm:
@@ -63,7 +63,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     wait, began, fewest = _FIRST_WAIT, time.monotonic(), math.inf
     resend_at = began + _RESEND_SECONDS
     while not check.done(sent=sent):
-        acks.refuse_closed()
+        acks.raise_if_closed()
         if acks.cluster != cluster:
             break
         now = time.monotonic()
@@ -287,7 +287,7 @@ class Acknowledging:
     _inbox: list[Any]
     _message_class: type[Message]
     _own: Callable[[Any], Message]
-    _splits: bool
+    _is_shared: bool
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge a message with all its chunks, by the message or any id of it.
@@ -344,7 +344,7 @@ class Acknowledging:
         Raises:
             pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
         """
-        if self._splits:
+        if self._is_shared:
             if not isinstance(message, InnerMessage | pulsar.Message):
                 self._acks.collector.topic_of(as_message_id(message))
             raise pulsar.CumulativeAcknowledgementNotAllowedError(

@@ -245,12 +245,7 @@ class CursorMonitor:
 
 
 def is_reopened_on_same_connection(before: frozenset[tuple[str, str]], after: frozenset[tuple[str, str]]) -> bool:
-    """Return True if a consumer was reopened on the same connection.
-
-    Args:
-        before: the consumers of a subscription, by address and start time.
-        after: the consumers at a later time.
-    """
+    """Return True if a consumer, given by address and start time, was reopened on the same connection."""
     return not before <= after and {address for address, _ in before} <= {address for address, _ in after}
 
 
@@ -312,11 +307,7 @@ class ArrivalProof:
         """Time of the first answered request since the last doubt; the broker has known the consumer since."""
 
     def doubt(self, earliest: float) -> None:
-        """Ignore the answer to a request in flight: it may arrive on another connection.
-
-        Args:
-            earliest: time at which the broker may know the consumer again.
-        """
+        """Ignore a request in flight, and send none before `earliest`: the connection may have been replaced."""
         self._answer = self.known_since = None
         self._failures, self._earliest = 0, earliest
 
@@ -385,7 +376,7 @@ class Resender:
         monitor: CursorMonitor,
         check_connection: Callable[[], None],
     ) -> None:
-        self._watch, self._proof, self._topics, self._monitor, self._glance = (
+        self._watch, self._proof, self._topics, self._monitor, self._check_connection = (
             watch,
             proof,
             topics,
@@ -466,7 +457,7 @@ class Resender:
     def _resend(self, inner: Any, now: float) -> None:
         """Resend marked acknowledgements, and schedule the check of the cursors after the last one."""
         for topic in self._topics:
-            topic.resend_lost(inner, now, self._glance)
+            topic.resend_lost(inner, now, self._check_connection)
         done = self._watch.is_stable and all(topic.resend_window is None for topic in self._topics)
         if done and self._check_at is not None:
             self._monitor.schedule_check(now)

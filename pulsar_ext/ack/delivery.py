@@ -82,14 +82,7 @@ class SentAcks:
             self._withdrawn = [one for one in self._withdrawn if one[0] >= oldest]
 
     def withdraw(self, entry: Entry, index: int, size: int, now: float) -> None:
-        """Withdraw earlier acknowledgements of a message that is to be redelivered.
-
-        Args:
-            entry: its entry.
-            index: its batch index; -1 without a batch.
-            size: number of messages in its batch; 0 if unknown.
-            now: the time.
-        """
+        """Withdraw earlier acknowledgements of a message that is to be redelivered; see `AckGroup.without()`."""
         if self._sent:
             self._withdrawn.append((now, (entry, index, size)))
 
@@ -307,13 +300,13 @@ class AckGrouping:
         return min(self.max_size, INBOX_SIZE)
 
     @classmethod
-    def of(cls, time_ms: object, max_size: object, *, splits: bool) -> Self:
+    def of(cls, time_ms: object, max_size: object, *, is_shared: bool) -> Self:
         """Convert the arguments of `Client.subscribe()`.
 
         Args:
             time_ms: longest time an acknowledgement is pending, in milliseconds; None for 100.
             max_size: maximum number of pending acknowledgements; None for 1000.
-            splits: True for a Shared or Key_Shared subscription.
+            is_shared: True for a Shared or Key_Shared subscription.
 
         Raises:
             InvalidUse: the time is not an int >= 0, or the size not an int >= 1.
@@ -327,7 +320,7 @@ class AckGrouping:
         flushes_native = wanted < _NATIVE_HOLD_MS or (max_size is not None and max_size < _NATIVE_GROUP_SIZE)
         hold = wanted if wanted < _NATIVE_HOLD_MS else max(wanted - _NATIVE_HOLD_MS, _MIN_HOLD_MS)
         # Entries become a position only if grouping was requested; see docs/acks.md.
-        runs = not splits and not (time_ms is None and max_size is None)
+        runs = not is_shared and not (time_ms is None and max_size is None)
         size = 1 if wanted == 0 else _NATIVE_GROUP_SIZE if max_size is None else max_size
         passes_singles = not runs and not flushes_native and hold == _MIN_HOLD_MS
         made = cls(size, hold, flushes_native, runs, passes_singles)

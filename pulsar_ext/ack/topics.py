@@ -680,20 +680,11 @@ class AckCollector:
         )
 
     def topic_of(self, message_id: MessageId) -> str:
-        """Return the topic or partition of an id.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id has no topic.
-        """
+        """Return the topic or partition of an id; raise `TopicRequired` if it has none and several are read."""
         return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)
 
     def resolve(self, message_id: Any, lock: contextlib.AbstractContextManager[Any]) -> Callable[[], None]:
-        """Resolve an id of any kind without the lock; return the function that adds it, to be called with the lock.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id has no topic.
-            MessageIdUnresolved: the id cannot be resolved; nothing was acknowledged.
-        """
+        """Resolve an id without the lock; return the function that adds it, to be called with the lock."""
         ours = as_message_id(message_id)
         topic = self.topic_of(ours)
         found = acknowledged_by(self._context, topic, ours, lambda entry: self._known_size(topic, ours, entry, lock))

@@ -439,13 +439,7 @@ class RecentAcks:
             self._parts[entry] = self._parts.get(entry, 0) | bits
 
     def withdraw(self, entry: Entry, index: int = -1, size: int = 0) -> None:
-        """Remove a message that is to be redelivered.
-
-        Args:
-            entry: its entry.
-            index: its batch index; -1 without a batch.
-            size: number of messages in its batch; 0 if unknown.
-        """
+        """Remove a message that is to be redelivered; see `AckGroup.without()`."""
         if self._upto is not None and entry <= self._upto:
             self._upto = before(entry)
         if entry in self._whole:
@@ -464,12 +458,7 @@ class RecentAcks:
         return self._is_reset
 
     def has(self, entry: Entry, index: int = -1) -> bool:
-        """Return True if a message was acknowledged.
-
-        Args:
-            entry: its entry.
-            index: its batch index; -1 without a batch.
-        """
+        """Return True if a message was acknowledged; `index` is -1 without a batch."""
         if entry in self._whole or (self._upto is not None and entry <= self._upto):
             return True
         return index >= 0 and bool(self._parts.get(entry, 0) >> index & 1)

@@ -104,11 +104,7 @@ def count_retry(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str,
 
 
 def reconsume_times(properties: Mapping[str, str]) -> int:
-    """Return the number of retries of a message.
-
-    Raises:
-        InvalidUse: the property `RECONSUMETIMES` is not a count.
-    """
+    """Return the number of retries of a message; raise `InvalidUse` if its property is not a count."""
     times = properties.get(_TIMES, "0")
     if not (times.isascii() and times.isdigit()):
         raise InvalidUse(f"The message's property {_TIMES} must be a count, got {times!r}. It stays unacknowledged.")
@@ -116,11 +112,7 @@ def reconsume_times(properties: Mapping[str, str]) -> int:
 
 
 def check_retry(delay_ms: Any, properties: Any) -> None:
-    """Check the arguments of a letter.
-
-    Raises:
-        InvalidUse: the delay is not a number of milliseconds, or the properties are not a dict of str.
-    """
+    """Raise `InvalidUse` if the delay of a letter is not milliseconds, or its properties are not a dict of str."""
     if type(delay_ms) is not int or not 0 <= delay_ms <= _MAX_DELAY_MS:
         raise InvalidUse(
             f"delay_ms must be an int from 0 to {_MAX_DELAY_MS} (milliseconds), got {delay_ms!r}. Nothing was sent."
@@ -177,14 +169,9 @@ class LetterEncryption:
 
     @staticmethod
     def raise_if_encryption_required(topic: str, admin_api: Callable[[], PulsarAdmin]) -> None:
-        """Raise if the namespace requires encryption: the C++ client would run into a timeout.
+        """Raise `pulsar.CryptoError` if the namespace requires encryption: the C++ client would time out.
 
-        Args:
-            topic: topic of the letter.
-            admin_api: returns the admin API; without an answer nothing is raised.
-
-        Raises:
-            pulsar.CryptoError: encryption is required; nothing was sent.
+        Nothing is raised if the admin API does not answer.
         """
         namespace = TopicName.parse(topic).namespace_name
         with contextlib.suppress(AdminError, AdminRequired):
@@ -195,11 +182,7 @@ class LetterEncryption:
                 )
 
     def allows_clear_text(self, topic: str) -> bool:
-        """Return True if a letter that cannot be encrypted may be sent in the clear, and log this once.
-
-        Args:
-            topic: topic of the letter.
-        """
+        """Return True if a letter that cannot be encrypted may be sent in the clear, and log this once."""
         if not self._is_required and not self._warned:
             self._warned = True
             _log.warning(
@@ -737,7 +720,7 @@ class Reconsuming(Acknowledging, ReceivingMany[T]):
             InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
             pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared; nothing was sent.
         """
-        if self._splits:
+        if self._is_shared:
             self.acknowledge_cumulative(message)  # raises before anything is sent
         ours, letters = self._check_reconsume("reconsume_later_cumulative", message, delay_ms, properties)
         letters.send(ours.inner, delay_ms, properties)

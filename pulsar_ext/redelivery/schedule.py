@@ -143,11 +143,7 @@ class MultiplierRedeliveryBackoff:
 
 
 def check_backoff(name: str, backoff: Any) -> None:
-    """Check that a backoff can be called.
-
-    Raises:
-        InvalidUse: the backoff is neither None nor callable, or it is a class.
-    """
+    """Raise `InvalidUse` if a backoff is neither None nor callable, or if it is a class."""
     if backoff is not None and (isinstance(backoff, type) or not callable(backoff)):
         raise InvalidUse(
             f"{name} must be a MultiplierRedeliveryBackoff(…), or a function that returns milliseconds for a "
@@ -184,26 +180,25 @@ class Delays:
         timeout_ms: acknowledgement timeout; 0 for none.
         nack_backoff: replaces `delay_ms`, by the redelivery count.
         timeout_backoff: returns a delay to add to the timeout.
-        splits: True if the broker redelivers single entries.
+        is_shared: True if the broker redelivers single entries.
     """
 
     delay_ms: int
     timeout_ms: int
     nack_backoff: Backoff | None
     timeout_backoff: Backoff | None
-    splits: bool
+    is_shared: bool
 
     def nack_due_at(self, inner: Any) -> float:
         """Return the time at which a message negatively acknowledged now is passed to the native consumer.
 
-        Args:
-            inner: the native message; None for an id, which has no redelivery count.
+        `inner` is None for an id, which has no redelivery count.
         """
         delay = self.delay_ms / 1000
         if self.nack_backoff is not None:
             delay = delay_of(self.nack_backoff, 0 if inner is None else inner.redelivery_count())
         # The native consumer adds its own delay, which is subtracted here.
-        return time.monotonic() + max(delay, _NATIVE_DELAY_SECONDS) - (_NATIVE_DELAY_SECONDS if self.splits else 0)
+        return time.monotonic() + max(delay, _NATIVE_DELAY_SECONDS) - (_NATIVE_DELAY_SECONDS if self.is_shared else 0)
 
     def ack_deadline(self, inner: Any) -> float:
         """Return the acknowledgement deadline of a native message received now."""

@@ -321,11 +321,7 @@ class LeftoverWatch(ConsumerWatch):
         return _LATER_SECONDS if self._acks.collector.has_chunks else None
 
     def acknowledge_useless(self, topic: str) -> bool:
-        """Acknowledge chunks on a topic that certainly no consumer can receive; return True if there were any.
-
-        Raises:
-            AdminError: the admin API rejected the request or did not answer.
-        """
+        """Acknowledge chunks on a topic that certainly no consumer can receive; return True if there were any."""
         era, admin = self._era(topic), self._admin()
         found = find_leftovers(admin, topic, self._subscription, admin.internal_stats(topic))
         return self._acknowledge(topic, found, found.useless, era)

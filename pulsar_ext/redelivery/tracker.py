@@ -89,13 +89,13 @@ class Redelivery(TransitionSubscriber):
         resolver: Resolver,
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
-        self._resolver, self._delays, self._splits = resolver, delays, delays.splits
+        self._resolver, self._delays, self._is_shared = resolver, delays, delays.is_shared
         self._nacked: DelayQueue[list[Any]] = DelayQueue(_GAP_SECONDS)
         self._timeouts: DelayQueue[MessageId] = DelayQueue()
         """Chunked messages by acknowledgement deadline."""
         self._unacked: Unacked[Any] | None = None
         """All messages with a deadline, if one redelivers everything or each has its own; None otherwise."""
-        if delays.timeout_ms and (delays.timeout_backoff is not None or not delays.splits):
+        if delays.timeout_ms and (delays.timeout_backoff is not None or not delays.is_shared):
             self._unacked = acks.collector.by_topic.unacked = Unacked()
         self._lock = OwnedLock()  # a signal handler may close the consumer while this thread holds the lock
         self._scheduled = False
@@ -263,7 +263,7 @@ class Redelivery(TransitionSubscriber):
             except BaseException:
                 self._nack_queue.put((due_at, nacked))
                 raise
-        may_ask = self._acks.is_on_its_cluster and (self._splits or self._acks.is_connected)
+        may_ask = self._acks.is_on_its_cluster and (self._is_shared or self._acks.is_connected)
         with self._lock:
             inner = self._inner if may_ask else None
             late = [] if inner is None else self._timeouts.due(now)
@@ -271,7 +271,7 @@ class Redelivery(TransitionSubscriber):
         overdue = [self._entries_or_retry(message_id) for message_id in late]
         if inner is not None and (due or overdue or self._seconds_until_timeout(now) == 0):
             self._acks.send_pending()  # acknowledged messages must be neither redelivered nor timed out
-            redelivers_all = not self._splits and self._seconds_until_timeout(now) == 0
+            redelivers_all = not self._is_shared and self._seconds_until_timeout(now) == 0
             overdue += self._timed_out_entries(now)
             nacked, timed_out = ([entry for entries in each for entry in entries] for each in (due, overdue))
             if nacked or timed_out or redelivers_all:
@@ -323,7 +323,7 @@ class Redelivery(TransitionSubscriber):
 
     def _ask(self, inner: Any, entries: list[Any]) -> None:
         """Request the redelivery of entries; on an Exclusive or Failover subscription of everything."""
-        if not self._splits:
+        if not self._is_shared:
             self._order.replace()
             return
         self._acks.expect_redelivery()
@@ -331,7 +331,7 @@ class Redelivery(TransitionSubscriber):
             inner.negative_acknowledge(entry)
 
     def _add(self, message_id: MessageId, entries: list[Any], due: float) -> None:
-        if self._unacked is not None and self._splits:
+        if self._unacked is not None and self._is_shared:
             topic = self._acks.collector.topic_of(message_id)
             self._unacked.drop(topic, (message_id.ledger_id(), message_id.entry_id()))
         key = (message_id.topic_name(), message_id.ledger_id(), message_id.entry_id())
@@ -366,7 +366,7 @@ class Redelivery(TransitionSubscriber):
     def _entries(self, message_id: MessageId) -> list[Any]:
         """Return the native ids whose redelivery redelivers the whole message."""
         # On an Exclusive or Failover subscription one entry redelivers everything.
-        if self._splits and (isinstance(message_id, ChunkMessageId) or is_unresolved(message_id)):
+        if self._is_shared and (isinstance(message_id, ChunkMessageId) or is_unresolved(message_id)):
             return self._resolver.to_redeliver(self._acks.collector.topic_of(message_id), message_id)
         return [message_id.inner]
 
@@ -401,12 +401,12 @@ class RedeliveryOptions:
         check_backoff("negative_ack_redelivery_backoff", self.negative_ack_redelivery_backoff)
         check_backoff("ack_timeout_redelivery_backoff", self.ack_timeout_redelivery_backoff)
 
-    def retry_topics(self, named: dict[str, Any], *, splits: bool) -> RetryTopics | None:
+    def retry_topics(self, named: dict[str, Any], *, is_shared: bool) -> RetryTopics | None:
         """Add the retry topic to a subscription with `enable_retry`.
 
         Args:
             named: the official arguments by name; the topics and, if it applies, the policy are changed.
-            splits: True if the broker redelivers single entries.
+            is_shared: True if the broker redelivers single entries.
 
         Raises:
             InvalidUse: the subscription cannot have a retry topic, or an argument is missing.
@@ -419,7 +419,7 @@ class RedeliveryOptions:
             named["topic"], named["subscription_name"], named["dead_letter_policy"], self.retry_letter_topic
         )
         named["topic"] = topics.topics
-        if splits:
+        if is_shared:
             named["dead_letter_policy"] = topics.policy
         return topics
 
@@ -432,7 +432,7 @@ def configure_redelivery(
     options: RedeliveryOptions,
     retry: RetryTopics | None,
     *,
-    splits: bool,
+    is_shared: bool,
 ) -> Redelivery:
     """Configure redelivery for a subscription, and remove what the C++ client does wrong from its arguments.
 
@@ -443,7 +443,7 @@ def configure_redelivery(
         order: the receive order of the consumer.
         options: the arguments that the official client does not have.
         retry: the topics of retry letters; None without them.
-        splits: True if the broker redelivers single entries (Shared and Key_Shared subscriptions).
+        is_shared: True if the broker redelivers single entries (Shared and Key_Shared subscriptions).
     """
     delay, timeout, policy, subscription = (
         named[name]
@@ -457,18 +457,18 @@ def configure_redelivery(
     late = options.ack_timeout_redelivery_backoff
     delays = Delays(
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client raises for anything else
-        timeout_ms=timeout if isinstance(timeout, int) and (splits or timeout >= _MIN_OFFICIAL_TIMEOUT_MS) else 0,
+        timeout_ms=timeout if isinstance(timeout, int) and (is_shared or timeout >= _MIN_OFFICIAL_TIMEOUT_MS) else 0,
         nack_backoff=options.negative_ack_redelivery_backoff,
         timeout_backoff=late,
-        splits=splits,
+        is_shared=is_shared,
     )
     redelivery = Redelivery(context.inquiries, acks, order, delays=delays, resolver=context.resolver)
     acks.collector.chunked = redelivery.acknowledged
-    if redelivery.screens and (not splits or (late is not None and timeout >= _MIN_OFFICIAL_TIMEOUT_MS)):
+    if redelivery.screens and (not is_shared or (late is not None and timeout >= _MIN_OFFICIAL_TIMEOUT_MS)):
         named["unacked_messages_timeout_ms"] = 0
     if isinstance(delay, int):
         named["negative_ack_redelivery_delay_ms"] = min(delay, NATIVE_DELAY_MS)
-    has_dead_letters = splits and policy and policy.max_redeliver_count > 0
+    has_dead_letters = is_shared and policy and policy.max_redeliver_count > 0
     encryption = LetterEncryption(
         options.letter_encryption_key, options.letter_crypto_key_reader, named["crypto_key_reader"]
     )

@@ -192,7 +192,7 @@ def test_failed_unsubscribe_keeps_acks_and_nacks(client, topic):
 
 
 @pytest.mark.core
-@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
+@pytest.mark.blocking_only("a forked child has no event loop")
 def test_fork_with_pending_acks(client, topic, admin):
     """The child raises and can exit; the parent's acknowledgements arrive."""
     consumer = client.subscribe(topic, "s")

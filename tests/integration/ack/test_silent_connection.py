@@ -85,7 +85,7 @@ def test_acks_during_silence_are_not_redelivered(subscribe, client, admin, topic
     assert_only_new_messages_arrive(consumer, client, admin, topic)
 
 
-@pytest.mark.blocking_only("is about the ways of the blocking consumer")
+@pytest.mark.blocking_only("is about the receive methods of the blocking consumer")
 @pytest.mark.parametrize("way", ["many", "batch", "policy", "loop", "listener", "timeout", "letters"])
 def test_every_receive_method_drops_duplicates(subscribe, client, admin, topic, proxy, way):
     """Each receiving method drops redelivered messages that were acknowledged, and delivers the others."""

@@ -39,7 +39,7 @@ def test_chunked_message_becomes_a_whole_dead_letter(program):
 @pytest.mark.parametrize(
     "options",
     [
-        {"unacked_messages_timeout_ms": 60_000},  # with which every message is screened
+        {"unacked_messages_timeout_ms": 60_000},  # screens every message
         {"negative_ack_redelivery_delay_ms": 2500},
         {"batch_index_ack_enabled": True},
     ],

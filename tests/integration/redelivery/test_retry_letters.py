@@ -166,7 +166,7 @@ class TestLetters:
         consumer.flush_acks(confirm=True)
         assert eventually(lambda: backlog(topic) == 3)
 
-    @pytest.mark.blocking_only("a listener's consumer is the blocking one's of that topic alone")
+    @pytest.mark.blocking_only("a listener gets the blocking consumer of its topic")
     def test_listener_may_reconsume_later(self, client, topic):
         """A listener can retry a message, which it then receives again."""
         delivered, done = [], threading.Event()

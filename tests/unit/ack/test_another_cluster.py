@@ -46,8 +46,8 @@ class Consumer:
             inquiries=scheduler,
             cluster=SimpleNamespace(number=lambda: self.cluster),
         )
-        grouping = AckGrouping.of(None, None, splits=False)
-        options = {"grouping": grouping, "splits": False, "keeps_indexes": True}
+        grouping = AckGrouping.of(None, None, is_shared=False)
+        options = {"grouping": grouping, "is_shared": False, "keeps_indexes": True}
         self.acks = Acknowledger(context, self.order, SeekGate(None), "persistent://a/b/t", "s", **options)
         self.order.add_subscriber(self.acks)
         self.acks.attach(self.inner)

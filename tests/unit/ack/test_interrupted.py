@@ -74,8 +74,8 @@ def opened(grouped):
         SeekGate(None),
         TOPIC,
         "s",
-        grouping=AckGrouping.of(100 if grouped else None, None, splits=False),
-        splits=False,
+        grouping=AckGrouping.of(100 if grouped else None, None, is_shared=False),
+        is_shared=False,
         keeps_indexes=True,
     )
     acks.attach(Inner())

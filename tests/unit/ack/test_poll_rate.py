@@ -62,8 +62,8 @@ class _Driven:
             SeekGate(None),
             TOPIC,
             "s",
-            grouping=AckGrouping.of(None, None, splits=False),
-            splits=False,
+            grouping=AckGrouping.of(None, None, is_shared=False),
+            is_shared=False,
             keeps_indexes=True,
         )
         self.acks.attach(self.inner)

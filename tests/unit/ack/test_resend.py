@@ -70,7 +70,7 @@ def test_held_back_acks_are_resent_when_released(held):
     driven = _Driven()
     driven.topic.sent.add(AckGroup(whole=((5, 0),)), driven.now, {})
     driven.run(0.2, connected=False)
-    driven.run(0.04)  # before it is asked
+    driven.run(0.04)  # before the probe
     setattr(driven.topic, held, math.inf)
     driven.run(100.0)
     assert not driven.sent

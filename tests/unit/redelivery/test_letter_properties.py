@@ -75,5 +75,5 @@ def test_timeout_backoff_needs_a_timeout():
     """A timeout backoff is added to `unacked_messages_timeout_ms`, so it is invalid without it."""
     with pytest.raises(InvalidUse, match="unacked_messages_timeout_ms"):
         RedeliveryOptions(ack_timeout_redelivery_backoff=lambda _: 1).retry_topics(
-            {"unacked_messages_timeout_ms": None}, splits=True
+            {"unacked_messages_timeout_ms": None}, is_shared=True
         )
