@@ -56,7 +56,7 @@ class Subscription:
         order, acks, gate: the order and the acknowledgements of its messages, and the gate of its C++ consumer.
         redelivery: its negative acknowledgements.
         message_class, topics: the class of its messages, and the subscribed topics.
-        splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+        is_shared: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
         listens: whether the C++ consumer has a listener.
         queued: whether it has a receiver queue, so that a receive with a timeout is possible.
         fetches: the size of a fetch of the prefetch, see `configure_prefetch()`.
@@ -70,7 +70,7 @@ class Subscription:
     redelivery: Redelivery
     message_class: type[Message]
     topics: str | list[str] | re.Pattern[str]
-    splits: bool
+    is_shared: bool
     listens: bool = False
     queued: bool = True
     fetches: int = 0
@@ -88,6 +88,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         "_flow",
         "_inbox",
         "_interrupted",
+        "_is_shared",
         "_message_class",
         "_on_message",
         "_order",
@@ -101,7 +102,6 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         "_screen",
         "_screened",
         "_source",
-        "_splits",
         "_topics",
         "_unsubscription",
     )
@@ -112,7 +112,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
         self._pause = self._runs = self.inner
         self._flow = self._prefetch = self._recorder = self._screen = self._screened = self._redelivery_filter = None
-        self._closed = self._splits = self._queued = False
+        self._closed = self._is_shared = self._queued = False
         self._message_class = Message
 
     @classmethod
@@ -121,7 +121,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         self = cls.__new__(cls)
         adopt(self, official, subscription.context.opener)
         self._context, self._gate, self._flow = subscription.context, subscription.gate, subscription.flow
-        self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
+        self._topics, self._is_shared, self._queued = subscription.topics, subscription.is_shared, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery, self._message_class = subscription.redelivery, subscription.message_class
         self._closed = False
@@ -285,7 +285,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         """Redeliver every unacknowledged message."""
         self._acks.send_pending()  # so that the broker knows what was acknowledged
         # The broker counts redeliveries, for dead letters, until the last consumer closes.
-        keeps = self._splits and (self._redelivery.dead_letters or not self._acks.collector.may_have_chunks)
+        keeps = self._is_shared and (self._redelivery.dead_letters or not self._acks.collector.may_have_chunks)
         if keeps or self._order.reopener is None:
             with self._order.run_transition(Transition.REDELIVERY, self._raise_if_closed):
                 self.inner.redeliver_unacknowledged_messages()

@@ -143,8 +143,8 @@ class Reader(Receiving[T], ReaderHandle):
         """Return whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.
 
         While the broker cannot be reached, it is asked again; the official client returns False after a lost
-        connection. A reader of key ranges or of a compacted topic reads and drops messages that it skips, and keeps the first other
-        one for `read_next()`.
+        connection. A reader of key ranges or of a compacted topic reads and drops messages that it skips, and keeps the
+        first other one for `read_next()`.
 
         Raises:
             pulsar.PulsarException: the broker could not be reached for the client's `operation_timeout_seconds`.

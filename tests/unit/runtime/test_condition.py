@@ -94,7 +94,7 @@ def test_flag_may_be_set_again_while_its_wait_ends():
 
 
 def test_handler_interrupting_its_own_thread_raises():
-    """The check raises on the thread that holds the lock, and only there: a handler runs on the thread it interrupts."""
+    """The check raises on the thread that holds the lock only: a handler runs on the thread it interrupts."""
     condition = Condition()
     raise_if_interrupting("A close", condition.lock)
     with condition:

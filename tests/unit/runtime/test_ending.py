@@ -59,7 +59,6 @@ def test_cancelled_call_begins_no_request():
 
 def test_late_handle_of_an_abandoned_answer_is_closed():
     """A handle that the C++ client opens after its answer was abandoned is closed without waiting."""
-    """A handle that the C++ client opens between giving up and abandoning the answer is closed as well."""
     answer, opened = Answer(), Opened()
     answer.give_up(CancelledError())
     answer.close_abandoned()

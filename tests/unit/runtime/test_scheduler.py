@@ -171,7 +171,7 @@ def test_closing_client_closes_scheduled_objects():
 def test_client_has_a_thread_for_slow_requests():
     """The thread for slow requests starts on demand, delays no acknowledgement, and ends with the client."""
     nothing = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader", "schema_info"))
-    context = ClientContext(SimpleNamespace(_received_by_=list), operation_timeout_seconds=1, **nothing)
+    context = ClientContext(SimpleNamespace(_open_receivers_=list), operation_timeout_seconds=1, **nothing)
     slow, quick, answer = Watched(), Watched(), threading.Event()
     before = set(threading.enumerate())
     context.inquiries.run(lambda: answer.wait(SECONDS))
