@@ -119,7 +119,7 @@ def _entries(one: Drawing, y: int, texts: list[str], colours: list[str]) -> None
 
 def _batches() -> Drawing:
     one = Drawing(470, "Deduplication of batches: the official client's batch is dropped with its new messages")
-    one.heading(30, "The producer has sent 1 to 6. After a restart it sends 1 to 13, because it may not know.")
+    one.heading(30, "The producer has sent 1 to 6. After a restart it sends 1 to 13, to be safe.")
     one.box(16, 46, 300, "on the topic: 1 2 3 4 5 6", _BLUE)
     one.note(332, 70, "the broker's last id of this producer: 6")
     one.heading(124, "The official client: one batch, with the id of its first message")
@@ -133,7 +133,7 @@ def _batches() -> Drawing:
     one.box(306, 270, 260, "DuplicateMessage, nothing is sent", _AMBER)
     one.box(16, 322, 300, "id 13  |  7 8 9 10 11 12 13", _GREEN)
     one.arrow(322, 341, 390, 341)
-    one.box(396, 322, 344, "13 is above 6: stored; the broker's last id is 13", _GREEN)
+    one.box(396, 322, 344, "13 is above 6: stored; the last id is 13", _GREEN)
     one.note(
         16,
         392,
@@ -165,7 +165,7 @@ def _acknowledgements() -> Drawing:
     )
     one.note(590, 314, "entries of the topic")
     one.line(344, 334, 344, 348)
-    one.note(210, 364, "mark-delete position: all up to 2 are acknowledged; 3 is a hole; 4 and 5 are acknowledged")
+    one.note(210, 364, "mark-delete position: up to 2 acknowledged; 3 is a hole; 4 and 5 acknowledged")
     one.arrow(106, 372, 106, 412)
     one.box(16, 414, 180, "in flight", _GREY)
     one.note(210, 428, "acknowledgements of the last second are kept, and resent if the connection ends")
