@@ -153,7 +153,7 @@ def _acknowledgements() -> Drawing:
     one.note(210, 118, "in memory, until the group is full or 100 ms have passed")
     one.arrow(106, 132, 106, 162)
     one.box(16, 164, 180, "tracker", _AMBER)
-    one.note(210, 178, "knows which messages of a batch, and which chunks of a message, are acknowledged:")
+    one.note(210, 178, "tracks the acknowledged messages of a batch, and chunks of a message:")
     one.note(210, 197, "an entry is sent when all of it is")
     one.arrow(106, 202, 106, 232)
     one.box(16, 234, 180, "C++ client", _BLUE)
