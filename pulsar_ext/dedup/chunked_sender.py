@@ -104,9 +104,9 @@ class ChunkedSender(DedupSender):
         if given is not None:
             check_sequence_id(given)
         draft = self.handle.build(content, **options)
-        number = self.sequence.upcoming if given is None else given
+        sequence_id = self.sequence.upcoming if given is None else given
         recovery = self._recovery
-        if draft.length() + _METADATA_BYTES < recovery.chunk_bytes and number != recovery.incomplete_id:
+        if draft.length() + _METADATA_BYTES < recovery.chunk_bytes and sequence_id != recovery.incomplete_id:
             super().post(content, callback, options, patient=patient)
             return
         data = None if draft.has_null_value() else draft.data()
@@ -133,7 +133,7 @@ class ChunkedSender(DedupSender):
             dispatch.begin_exclusive_send(batch)
             batch_scheduler.run(begin)
         except BaseException:  # a signal handler raised
-            if dispatch.pending.held:  # held for this message, which nothing else would start
+            if dispatch.pending.paused:  # paused for this message, which nothing else would start
                 batch_scheduler.run(begin)
             raise
 
@@ -185,7 +185,7 @@ class ChunkedSender(DedupSender):
 
         producer.send_async(message, on_outcome)
         while not known.wait(_POLL_SECONDS):
-            if not producer.is_connected() or self.dispatch.forgotten:
+            if not producer.is_connected() or self.dispatch.client_closed:
                 close_quietly(producer)
                 if not known.wait(_PAUSE_SECONDS):
                     return None, None

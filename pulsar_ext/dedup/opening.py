@@ -86,11 +86,11 @@ class Gap:
     until: int
 
 
-def first_unfilled_gap(gaps: Iterable[Gap], held: Collection[int]) -> Gap | None:
+def first_unfilled_gap(gaps: Iterable[Gap], stored_ids: Collection[int]) -> Gap | None:
     """Return the oldest gap with ids that are not stored, or None (pure); the gaps are in order."""
-    ids = sorted(held)
+    ids = sorted(stored_ids)
     for gap in gaps:
-        if sum(gap.before < one < gap.until for one in ids) < gap.until - gap.before - 1:
+        if sum(gap.before < stored < gap.until for stored in ids) < gap.until - gap.before - 1:
             return gap
     return None
 
@@ -118,7 +118,7 @@ def persisted_after_gap(
         gaps = sorted(_gaps(admin, topic, stats, name), key=lambda gap: gap.ledger_id)
         if not gaps:
             return None
-        held: set[int] = set()
+        stored_ids: set[int] = set()
         own = 0
         for entry in tail(admin, topic, stats):
             if entry.position.ledger_id < gaps[0].ledger_id:
@@ -131,11 +131,11 @@ def persisted_after_gap(
                     gaps = [gap for gap in gaps if gap.ledger_id > entry.position.ledger_id]
                     break
             if not OwnEntry.of(entry).is_partial:
-                held.update(_ids(admin, topic, entry))
+                stored_ids.update(_ids(admin, topic, entry))
     except InvalidUse:
         return None
-    gap = first_unfilled_gap(gaps, held)
-    return None if gap is None else (gap.before, frozenset(one for one in held if one > gap.before))
+    gap = first_unfilled_gap(gaps, stored_ids)
+    return None if gap is None else (gap.before, frozenset(stored for stored in stored_ids if stored > gap.before))
 
 
 def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> Iterator[Gap]:

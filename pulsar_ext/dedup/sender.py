@@ -91,7 +91,7 @@ class DuplicateCheck:
         partition: of the topic, -1 if non-partitioned.
         open_as: opens an official producer of a given name.
         timeout: the producer's send timeout in seconds; retries last four times as long. 0 retries forever.
-        number: the broker's last sequence id of the name when the producer was opened. The opening found the ids up to
+        last_id: the broker's last sequence id of the name when the producer was opened. The opening found the ids up to
             it that were pushed later to be missing, so they need no look-up.
     """
 
@@ -103,7 +103,7 @@ class DuplicateCheck:
         partition: int,
         open_as: Callable[[str], pulsar.Producer],
         timeout: float,
-        number: int,
+        last_id: int,
     ) -> None:
         self._admin = admin
         self._topic = topic
@@ -111,7 +111,7 @@ class DuplicateCheck:
         self._partition = partition
         self._open_as = open_as
         self._patience = 4 * timeout or 1e9
-        self._number = number
+        self._last_id = last_id
 
     def outcomes(
         self, reported: Sequence[Batch], last: PersistedEntry | None, is_over: Callable[[], bool]
@@ -132,7 +132,7 @@ class DuplicateCheck:
 
     def _missing(self, reported: Sequence[Batch], last: PersistedEntry | None, ask: Patience) -> list[Batch]:
         asked = {batch.entry_sequence_id for batch in reported if batch.entry_sequence_id is not None}
-        lost = {carried for carried in asked if carried <= self._number}
+        lost = {sequence_id for sequence_id in asked if sequence_id <= self._last_id}
         if asked > lost:
             lost |= self._certainly_missing(asked - lost, last, ask)
         return [batch for batch in reported if batch.entry_sequence_id in lost]
@@ -300,17 +300,17 @@ class DedupDispatcher(ReplacingDispatcher):
         """
         if batch.in_flight is not None:
             return
-        if not self.pending.held:
-            self.pending.held = True
+        if not self.pending.paused:
+            self.pending.paused = True
             self.pending.accepted += 1
-        number = batch.ids[0]
-        self.sequence.pushed = number
+        sequence_id = batch.ids[0]
+        self.sequence.pushed = sequence_id
         self.mark_in_flight(batch)
-        batch.in_flight = self.sequence.in_flight_with(number) or self.sequence.push([batch.ids])
+        batch.in_flight = self.sequence.in_flight_with(sequence_id) or self.sequence.push([batch.ids])
 
     def end_exclusive_send(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
         """Report the outcome of a message that another producer sent."""
-        self.pending.held = False
+        self.pending.paused = False
         result = self._result_in_this_cluster(result)
         if result in (_OK, _TOO_BIG) or result is DUPLICATE_MESSAGE:
             self.deliver(batch, result, entry)
@@ -339,7 +339,7 @@ class DedupDispatcher(ReplacingDispatcher):
         return _CLUSTER_CHECK_SECONDS if left is None else min(left, _CLUSTER_CHECK_SECONDS)
 
     def _push_due(self, now: float) -> float | None:
-        if self.pending.held:
+        if self.pending.paused:
             return None  # a chunked message is in flight, with its own deadline
         left = super().tick(now)
         if not self.timeout or self._final_result is not None or self.replacing:
@@ -505,9 +505,9 @@ _Outcome = tuple[Batch, Any, "PersistedEntry | None"]
 def _ordered(batches: list[Batch], flight: InFlight) -> deque[Batch]:
     """Return a group's batches in push order, each with its entry's sequence id."""
     ordered: deque[Batch] = deque()
-    for index, carried in seal([batch.ids for batch in batches]) if batches else ():
+    for index, entry_sequence_id in seal([batch.ids for batch in batches]) if batches else ():
         batch = batches[index]
-        batch.entry_sequence_id, batch.in_flight = carried, flight
+        batch.entry_sequence_id, batch.in_flight = entry_sequence_id, flight
         ordered.append(batch)
     if ordered:
         ordered[-1].entry_sequence_id = flight.highest  # includes batches of the group already pushed

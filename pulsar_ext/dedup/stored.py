@@ -69,7 +69,7 @@ def is_persisted(published: int, entries: Iterable[OwnEntry], snapshot: int | No
     return snapshot == published
 
 
-def certainly_missing(asked: Collection[int], carried: Iterable[int]) -> frozenset[int]:
+def certainly_missing(asked: Collection[int], stored_ids: Iterable[int]) -> frozenset[int]:
     """Return those ids of a name that the topic certainly does not have, although the broker has a higher id.
 
     The ids of a name's entries ascend. So an id that is not among them is certainly missing if a lower id is stored. If
@@ -77,10 +77,10 @@ def certainly_missing(asked: Collection[int], carried: Iterable[int]) -> frozens
 
     Args:
         asked: the entry ids to check.
-        carried: the ids of the name's entries, newest first; read only as far as needed.
+        stored_ids: the ids of the name's entries, newest first; read only as far as needed.
     """
     lowest, found = min(asked, default=-1), set()
-    for one in carried:
+    for one in stored_ids:
         found.add(one)
         if one < lowest:
             break
@@ -178,8 +178,8 @@ def snapshot_of(stats: InternalStats, name: str) -> tuple[int | None, Position |
     Both are None if the snapshot does not have the name.
     """
     cursor = stats.cursors.get(_SNAPSHOT_CURSOR)
-    number = None if cursor is None else cursor.raw.get("properties", {}).get(name)
-    return (None, None) if cursor is None or number is None else (int(number), cursor.mark_delete_position)
+    snapshot_id = None if cursor is None else cursor.raw.get("properties", {}).get(name)
+    return (None, None) if cursor is None or snapshot_id is None else (int(snapshot_id), cursor.mark_delete_position)
 
 
 def own_entries(

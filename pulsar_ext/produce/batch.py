@@ -171,9 +171,9 @@ class Batch:
 
     def payload(self) -> bytes:
         """Return the payload of the C++ message; see `whole_batch`."""
-        carried = max(self.ids) if self.entry_sequence_id is None else self.entry_sequence_id
+        sequence_id = max(self.ids) if self.entry_sequence_id is None else self.entry_sequence_id
         return whole_batch(
-            batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys + self.entry_property
+            batch_parts(self.contents, self.ids, self.fields), self.count, sequence_id, self.keys + self.entry_property
         )
 
     def halves(self) -> list[Batch]:
@@ -262,8 +262,8 @@ def ordered(batches: Sequence[Batch]) -> deque[Batch]:
     if len(batches) < 2:  # noqa: PLR2004  # nothing to order
         return deque(batches)
     ordered: deque[Batch] = deque()
-    for index, carried in seal([batch.ids for batch in batches]):
-        batches[index].entry_sequence_id = carried
+    for index, entry_sequence_id in seal([batch.ids for batch in batches]):
+        batches[index].entry_sequence_id = entry_sequence_id
         ordered.append(batches[index])
     return ordered
 
@@ -278,6 +278,6 @@ def seal(batches: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
         For each batch in push order: its index, and the sequence id of its entry.
     """
     order = sorted(range(len(batches)), key=lambda index: batches[index][0])
-    carried = [(index, batches[index][0]) for index in order]
-    carried[-1] = (order[-1], max(batch[-1] for batch in batches))
-    return carried
+    pushes = [(index, batches[index][0]) for index in order]
+    pushes[-1] = (order[-1], max(batch[-1] for batch in batches))
+    return pushes

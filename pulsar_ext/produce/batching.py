@@ -27,7 +27,7 @@ from pulsar_ext._native.argument_checks import check_sequence_id
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
-from pulsar_ext._runtime.ending import finish_together
+from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, option_fields
 from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
@@ -178,7 +178,7 @@ class BatchingSender(HandleSender):
         Raises:
             DuplicateMessage: with deduplication, the topic already has the message.
         """
-        self.context.callbacks.refuse("send")
+        self.context.callbacks.raise_inside("send")
         options = named_options(args, kwargs)
         if self.dispatch.pending.barred:
             self._check_open(content, options)
@@ -230,15 +230,15 @@ class BatchingSender(HandleSender):
         self.dispatch.raise_if_inside("send_many")
         outcome = BulkOutcome()
         if columns.keys() <= self.whole_batch_columns:
-            taken = self._send_in_whole_batches(contents, columns.get("sequence_id"), outcome)
+            count = self._send_in_whole_batches(contents, columns.get("sequence_id"), outcome)
         else:
-            taken = 0
+            count = 0
             for content, options in rows_of(contents, columns):
                 self.post(content, outcome.one, options, patient=True)
-                taken += 1
+                count += 1
         if flush:
-            self.complete(outcome, taken)
-        return SentMany(taken, outcome.duplicates, outcome.last)
+            self.complete(outcome, count)
+        return SentMany(count, outcome.duplicates, outcome.last)
 
     def complete(self, outcome: BulkOutcome, count: int) -> None:
         """Push the open batches, and wait until `count` messages have an outcome.
@@ -368,15 +368,15 @@ class BatchingSender(HandleSender):
         self, contents: Iterable[Any], sequence_ids: Iterable[Any] | None, outcome: BulkOutcome
     ) -> int:
         """Send without callbacks, in whole batches if possible; return the number of messages."""
-        taken = 0
+        count = 0
         for part, ids in parts_of(contents, sequence_ids, self.max_whole_batch):
             data = self._whole(part)
             if data is None or not self.push_whole_batch(len(data), ids, partial(Batch.of, data, outcome)):
                 for index, content in enumerate(part):
                     options = {} if ids is None else {"sequence_id": ids[index]}
                     self.post(content, outcome.one, options, patient=True)
-            taken += len(part)
-        return taken
+            count += len(part)
+        return count
 
     def _whole(self, contents: list[Any]) -> list[bytes] | None:
         """Encode a whole batch; return None if the messages must be posted one by one."""
@@ -445,7 +445,7 @@ class BatchingSender(HandleSender):
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
-        finish_together([self.dispatch], deadline)
+        close_together([self.dispatch], deadline)
 
 
 def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from pulsar_ext._native.handles import build_plain
 from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import call_back
-from pulsar_ext._runtime.condition import Flag, refuse_interrupting
-from pulsar_ext._runtime.ending import finish_together
+from pulsar_ext._runtime.condition import Flag, raise_if_interrupting
+from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
@@ -103,9 +103,9 @@ class DirectSender(HandleSender):
     """
 
     __slots__ = (
+        "_client_closed",
         "_finished",
         "_flushing",
-        "_forgotten",
         "_inside",
         "_limit",
         "_may_block_inside",
@@ -132,7 +132,7 @@ class DirectSender(HandleSender):
     ) -> None:
         super().__init__(handle, context)
         self.closed = self._finished = False
-        self._forgotten = False
+        self._client_closed = False
         # The threads inside the C++ producer, for which a close waits: those sending, and those waiting for an outcome.
         self._inside: list[int] = []
         self._waiting: list[int] = []
@@ -156,7 +156,7 @@ class DirectSender(HandleSender):
     @with_signature_of(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message and wait until it is persisted."""
-        self.context.callbacks.refuse("send")
+        self.context.callbacks.raise_inside("send")
         if self._mixed_keys is not None:
             self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
@@ -248,15 +248,15 @@ class DirectSender(HandleSender):
         if self.closed:
             raise_result(pulsar.Result.AlreadyClosed)
         outcome = BulkOutcome()
-        taken = 0
+        count = 0
         for content, options in rows_of(contents, columns):
             self.post(content, outcome.one, options, patient=True)
-            taken += 1
-            outcome.wait(taken - self.many_in_flight)
+            count += 1
+            outcome.wait(count - self.many_in_flight)
         if flush:
-            outcome.wait(taken)
+            outcome.wait(count)
             outcome.raise_failure()
-        return SentMany(taken, outcome.duplicates, outcome.last)
+        return SentMany(count, outcome.duplicates, outcome.last)
 
     def _begin_timing(self) -> None:
         """Watch the connection while messages may be in flight."""
@@ -288,19 +288,19 @@ class DirectSender(HandleSender):
             self.handle.inner.flush()
         finally:
             self._flushing.remove(thread)
-        if self._forgotten:  # on a partitioned topic, the second of two concurrent native flushes succeeds wrongly
+        if self._client_closed:  # on a partitioned topic, the second of two concurrent native flushes succeeds wrongly
             raise_result(pulsar.Result.AlreadyClosed)
         if not self._unflushed:
             _unflushed.discard(self)
 
-    def refuse_interrupting(self) -> None:
+    def raise_if_interrupting(self) -> None:
         """Raise if called in a signal handler that interrupts a send for which a close would wait."""
         if self._limit is not None:  # reporting an outcome needs this lock
-            refuse_interrupting("A close", self._limit.changed.lock)
+            raise_if_interrupting("A close", self._limit.changed.lock)
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
-        finish_together([self], deadline)
+        close_together([self], deadline)
 
     def stop(self) -> bool:
         """Accept no more messages; return False if the close is already finished."""
@@ -374,7 +374,7 @@ class DirectSender(HandleSender):
 
     def forget(self) -> None:
         """Mark as closed without waiting: the client is shut down."""
-        self.closed = self._finished = self._forgotten = True
+        self.closed = self._finished = self._client_closed = True
         self._release_waiters()
 
     def fail_pending(self) -> None:
@@ -398,7 +398,7 @@ class DirectSender(HandleSender):
 
     def _enter(self, limit: PendingMessages) -> None:
         """Acquire a permit for a message, waiting if necessary."""
-        limit.enter(partial(self.context.callbacks.refuse, "send_async with a full queue"))
+        limit.enter(partial(self.context.callbacks.raise_inside, "send_async with a full queue"))
 
 
 _CLOSED, _TIMEOUT = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout
@@ -450,7 +450,7 @@ class ResendingDispatcher(ReplacingDispatcher):
     def tick(self, now: float) -> float | None:
         """Replace the C++ producer if its connection was lost while messages are in flight; called by the scheduler."""
         oldest = next(iter(list(self._in_flight)), None)  # a copy: other threads remove messages with an outcome
-        if oldest is None or self.forgotten:
+        if oldest is None or self.client_closed:
             return None
         if self._timeout and now > oldest.began + self._timeout + _SLACK_SECONDS:  # resends extend the native timeout
             if self._in_flight.pop(oldest, self) is None:
@@ -517,8 +517,8 @@ class ResendingSender(BatchingSender):
         chunks = max(1, -(-len(data or b"") // _CHUNK_BYTES))
         given, dispatch = options.get("sequence_id"), self.dispatch
         if dispatch.make_room(callback, patient=patient, permits=chunks):
-            upcoming = self.numbers.upcoming if given is None else given
+            upcoming = self.counter.upcoming if given is None else given
             message = build_plain(data, {**options, "sequence_id": upcoming})
-            number = self.admit(given, callback)
-            if number is not None:
-                dispatch.push_alone(message, callback, (number,), options, extra_permits=chunks - 1)
+            sequence_id = self.admit(given, callback)
+            if sequence_id is not None:
+                dispatch.push_alone(message, callback, (sequence_id,), options, extra_permits=chunks - 1)

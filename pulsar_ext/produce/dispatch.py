@@ -31,7 +31,7 @@ from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
-from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId, id_in_batch
@@ -149,7 +149,7 @@ class BatchDispatcher(Exclusive):
         self.closed = False
         self.finished = False
         """Whether a close is complete."""
-        self.forgotten = False
+        self.client_closed = False
         """Whether the client was shut down: nothing is sent any more and no outcome arrives."""
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
         """The open batches."""
@@ -202,7 +202,7 @@ class BatchDispatcher(Exclusive):
             if not (self.config.blocks or patient):
                 self.reject(callback, _FULL)
                 return False
-            self.context.callbacks.refuse("send_async with a full queue")
+            self.context.callbacks.raise_inside("send_async with a full queue")
             self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room(permits))
         return True
 
@@ -325,7 +325,7 @@ class BatchDispatcher(Exclusive):
 
     def may_push(self) -> bool:
         """Return whether a batch may follow those already pushed."""
-        return not self.forgotten
+        return not self.client_closed
 
     def split_first(self, group: BatchGroup) -> None:
         """Split the first batch of a group, which exceeds the broker's size limit and was not sent."""
@@ -430,7 +430,7 @@ class BatchDispatcher(Exclusive):
         """Wait until everything sent before is persisted; raise the first error."""
         sent = self.pending.accepted
         self.pending.wait_for(lambda: self.pending.completed >= sent)
-        failure = self.pending.failure_since(begun, sent) or (_CLOSED if self.forgotten else None)
+        failure = self.pending.failure_since(begun, sent) or (_CLOSED if self.client_closed else None)
         if failure is not None:
             raise_result(failure)
 
@@ -441,10 +441,10 @@ class BatchDispatcher(Exclusive):
                 self.handle.inner.flush()  # raises after a fork or at program end
             raise_result(_CLOSED)
 
-    def refuse_interrupting(self) -> None:
+    def raise_if_interrupting(self) -> None:
         """Raise if called in a signal handler that interrupts a send for which a close would wait."""
         self.raise_if_inside("close")
-        refuse_interrupting("A close", self.pending.changed.lock)
+        raise_if_interrupting("A close", self.pending.changed.lock)
 
     def stop(self) -> bool:
         """Accept no more messages, and push the open batches; return False if the close is already finished."""
@@ -484,7 +484,7 @@ class BatchDispatcher(Exclusive):
 
     def forget(self) -> None:
         """Mark as closed without waiting: the client is shut down."""
-        self.forgotten = self.closed = self.finished = self.pending.barred = True
+        self.client_closed = self.closed = self.finished = self.pending.barred = True
 
     def fail_pending(self) -> None:
         """Report every message without an outcome as failed with `AlreadyClosed`; `forget` was called before."""

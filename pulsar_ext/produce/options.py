@@ -99,7 +99,7 @@ def parts_of(
     Raises:
         ValueError: the iterables differ in length.
     """
-    source, ids, taken = iter(contents), None if sequence_ids is None else iter(sequence_ids), 0
+    source, ids, count = iter(contents), None if sequence_ids is None else iter(sequence_ids), 0
     while True:
         part: list[Any] = []
         ids_part: list[Any] | None = None
@@ -108,9 +108,9 @@ def parts_of(
             ids_part = []
             error = _take(ids, len(part), ids_part) or error
             if error is None and len(ids_part) < len(part):
-                error = ValueError(f"There are fewer sequence_ids than contents: {taken + len(ids_part)}.")
+                error = ValueError(f"There are fewer sequence_ids than contents: {count + len(ids_part)}.")
             del part[len(ids_part) :]
-        taken += len(part)
+        count += len(part)
         if part:
             yield part, ids_part
         if error is not None:
@@ -118,7 +118,7 @@ def parts_of(
         if len(part) < most:
             break
     if ids is not None and next(ids, None) is not None:
-        raise ValueError(f"There are more sequence_ids than contents: {taken}.")
+        raise ValueError(f"There are more sequence_ids than contents: {count}.")
 
 
 def _take(source: Iterator[Any], most: int, into: list[Any]) -> Exception | None:

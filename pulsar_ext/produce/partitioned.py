@@ -18,7 +18,7 @@ from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
-from pulsar_ext._runtime.ending import finish_together
+from pulsar_ext._runtime.ending import close_together
 from pulsar_ext.ids.message_id import MessageId
 
 from .options import is_single_entry, named_options, rows_of
@@ -110,7 +110,7 @@ class PartitionedSender:
     @with_signature_of(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message together with its open batch, and wait until it is persisted."""
-        self.context.callbacks.refuse("send")
+        self.context.callbacks.raise_inside("send")
         if self._is_barred():
             return self.parts[0].send(content, *args, **kwargs)  # raises
         waiter = OutcomeWaiter()
@@ -176,7 +176,7 @@ class PartitionedSender:
                 with self._lock:
                     self.parts, finished = [*self.parts, *more], self._finished
                 if finished:
-                    finish_together([part.dispatch for part in more], time.monotonic())
+                    close_together([part.dispatch for part in more], time.monotonic())
         finally:
             self._next_check = time.monotonic() + _CHECK_SECONDS
             self._growing.release()
@@ -185,17 +185,17 @@ class PartitionedSender:
         """Send many messages, without a callback for each."""
         self.parts[0].dispatch.raise_if_closed()
         outcome = BulkOutcome()
-        taken = 0
+        count = 0
         for content, options in rows_of(contents, columns):
             self.post(content, outcome.one, options, patient=True)
-            taken += 1
+            count += 1
         if flush:
             for part in self.parts:
                 part.dispatch.push()
             for part in self.parts:
                 part.dispatch.pending.wait_for_all()
             outcome.raise_failure()
-        return SentMany(taken, outcome.duplicates, outcome.last)
+        return SentMany(count, outcome.duplicates, outcome.last)
 
     def check_mixed_keys(self, options: dict[str, Any]) -> None:
         """Warn if this is the first message with a key, and batches mix keys."""
@@ -232,11 +232,11 @@ class PartitionedSender:
     def finish(self, deadline: float) -> None:
         """Close the producers of all partitions; `deadline` applies to all of them together."""
         for part in self.parts:
-            part.dispatch.refuse_interrupting()  # before any partition is closed
+            part.dispatch.raise_if_interrupting()  # before any partition is closed
         with self._lock:
             self._finished = True  # `_open_added_partitions` sees this, or its parts are in `self.parts`
             parts = self.parts
-        finish_together([part.dispatch for part in parts], deadline)
+        close_together([part.dispatch for part in parts], deadline)
 
     def _after_fork_(self, _refusal: Any, /) -> None:
         """Replace the lock, which another thread may have held at the fork; each part handles the fork itself."""

@@ -36,8 +36,8 @@ class PendingMessages:
         "failed_until",
         "failure",
         "failures",
-        "held",
         "limit",
+        "paused",
         "released",
         "reported",
     )
@@ -61,7 +61,7 @@ class PendingMessages:
         """The value of `accepted` when the last failed message was sent, or a higher one."""
         self.reported = 0
         """The number of errors that flushes have reported; each flush reports all errors since it began."""
-        self.held = False
+        self.paused = False
         """Whether sends must wait regardless of the limit."""
         self.barred = False
         """Whether no message is accepted any more: closed, inherited across a fork, or the program ends."""
@@ -70,8 +70,8 @@ class PendingMessages:
 
     def has_room(self, count: int = 1) -> bool:
         """Return whether `count` permits are available; a request above the limit needs all permits."""
-        taken = self.accepted - self.released + self.extra_permits - self.extra_released
-        return not (self.barred or self.held) and taken + min(count, self.limit) <= self.limit
+        in_use = self.accepted - self.released + self.extra_permits - self.extra_released
+        return not (self.barred or self.paused) and in_use + min(count, self.limit) <= self.limit
 
     def enter(self, check_may_wait: Callable[[], object]) -> None:
         """Acquire a permit, waiting if necessary; Ctrl-C ends the wait. Once barred, always return at once.

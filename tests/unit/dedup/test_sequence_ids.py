@@ -84,8 +84,8 @@ class Client:
         if not batches:
             return
         flight = self.sequence.push([batch.ids for batch in batches])
-        for index, carried in seal([batch.ids for batch in batches]):
-            entry = Entry(carried, list(batches[index].ids), keys[index])
+        for index, entry_id in seal([batch.ids for batch in batches]):
+            entry = Entry(entry_id, list(batches[index].ids), keys[index])
             self.pending.append((entry, flight))
             self.broker.publish(entry)
 
@@ -229,13 +229,13 @@ def test_entry_ids_ascend_and_nothing_is_missing_below(batches):
     ]
     everything = {one for batch in batches for one in batch}
     persisted: set[int] = set()
-    carried_before = -1
-    for index, carried in seal(batches):
+    previous_id = -1
+    for index, entry_id in seal(batches):
         persisted |= set(batches[index])
-        assert carried > carried_before
-        assert {one for one in everything if one <= carried} <= persisted
-        carried_before = carried
-    assert carried_before == max(everything)
+        assert entry_id > previous_id
+        assert {one for one in everything if one <= entry_id} <= persisted
+        previous_id = entry_id
+    assert previous_id == max(everything)
 
 
 def test_ids_may_begin_at_zero_and_have_gaps():

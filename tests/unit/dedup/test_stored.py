@@ -92,11 +92,11 @@ def test_last_id_without_entry_or_snapshot_is_not_persisted():
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)), st.integers(0, 40))
-def test_missing_ids_exclude_stored_and_trimmed_ones(held, asked, trimmed):
+def test_missing_ids_exclude_stored_and_trimmed_ones(stored, asked, trimmed):
     """The ids that are not stored above a stored id are missing, whatever was stored or trimmed."""
-    remaining = sorted(one for one in held if one >= trimmed)
+    remaining = sorted(one for one in stored if one >= trimmed)
     lost = certainly_missing(asked, reversed(remaining))
-    assert lost == {one for one in asked if one not in held and remaining and one > remaining[0]}
+    assert lost == {one for one in asked if one not in stored and remaining and one > remaining[0]}
 
 
 def test_lookup_ends_below_the_lowest_asked_id():

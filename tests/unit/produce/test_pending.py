@@ -50,9 +50,9 @@ def test_chunk_permits_stay_within_limit_except_one_giant(limit, chunks, data):
     assert pending.has_room(limit)
 
 
-@pytest.mark.parametrize("flag", ["held", "barred"])
-def test_held_or_barred_has_no_room(flag):
-    """A held or barred limit has no room, whatever the limit."""
+@pytest.mark.parametrize("flag", ["paused", "barred"])
+def test_paused_or_barred_has_no_room(flag):
+    """A paused or barred limit has no room, whatever the limit."""
     pending = PendingMessages(0)
     assert pending.has_room(1_000_000)
     setattr(pending, flag, True)
