@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._native.fork import closed, listened, refuse_after_fork
+from ._native.fork import closed, listening_stub, refuse_after_fork
 from ._native.handles import ConsumerHandle, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout
@@ -143,7 +143,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
             order.add_subscriber(self._prefetch)
             self._source = self._prefetch
         if subscription.listens:
-            self._source = listened()
+            self._source = listening_stub()
         elif self._screen is None:
             order.make_redelivery_filter = self._create_redelivery_filter
         refuse_after_fork(self)
@@ -344,8 +344,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         last.origin = Origin.NUMBERS
         return last
 
-    def _refuse(self, raising: Any) -> None:
-        super()._refuse(raising)
+    def _disable(self, raising: Any) -> None:
+        super()._disable(raising)
         self._inbox = self._interrupted = raising
         self._prefetch = self._recorder = self._redelivery_filter = None
 

@@ -228,18 +228,18 @@ class End:
     def is_reached(self) -> bool:
         """True if everything up to the end was read; False while the end is unknown."""
         if self._unread is None and self._found is not None:
-            self._unread = {str(one.topic_name()): _place_of(one) for one in self._found if one.entry_id() >= 0}
+            self._unread = {str(one.topic_name()): _sort_key(one) for one in self._found if one.entry_id() >= 0}
             for topic in list(self._unread):
                 self._drop_if_read(topic)
         return self._unread is not None and not self._unread
 
     def _drop_if_read(self, topic: str) -> None:
         read, last = self._read.get(topic), (self._unread or {}).get(topic)
-        if self._unread and read is not None and last is not None and _place_of(read) >= last:
+        if self._unread and read is not None and last is not None and _sort_key(read) >= last:
             del self._unread[topic]
 
 
-def _place_of(message_id: MessageId) -> tuple[int, int, int]:
+def _sort_key(message_id: MessageId) -> tuple[int, int, int]:
     """Return the sort key of the ids of one topic or partition."""
     return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 

@@ -113,7 +113,7 @@ class _Pipe:
         os.write(self._write, _END)
         self._ended.wait(_END_SECONDS)
 
-    def renew(self) -> None:
+    def reopen(self) -> None:
         """Open a new pipe in a forked process, as the read end of the old one belongs to the parent.
 
         Descriptors that the C++ client has opened are redirected to the new pipe.
@@ -138,9 +138,9 @@ _lock = Lock()
 _pipe: _Pipe | None = None
 
 
-def _renew() -> None:
+def _after_fork() -> None:
     if _pipe is not None:
-        _pipe.renew()
+        _pipe.reopen()
 
 
 def _end() -> None:
@@ -148,5 +148,5 @@ def _end() -> None:
         _pipe.end()
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_end)

@@ -176,7 +176,7 @@ class Prefetch(TransitionSubscriber):
         """Create messages of this class from now on."""
         self._drain = drainer(messages, self._at_once, _MAX_FETCH_BYTES)
 
-    def several(self) -> tuple[Iterator[Any], bool]:
+    def next_messages(self) -> tuple[Iterator[Any], bool]:
         """Return the next messages, and whether they are messages of ours already.
 
         Their iterator raises `pulsar.Timeout` if none arrives in 100 ms.
@@ -591,7 +591,7 @@ class ReceivingMany(Receiving[T]):
         """Offer messages to this thread's next receives, with numbers if numbering is possible."""
         self._wait_while_paused(POLL_MILLIS)
         numbers, ahead = self._order.claim(get_ident()), self._fetching()
-        source, are_made = (self._fast_source(), False) if ahead is None else ahead.several()
+        source, are_made = (self._fast_source(), False) if ahead is None else ahead.next_messages()
         self._note_foreign_fetch(ahead)
         self._order.offer(source, numbers, made=are_made)
 

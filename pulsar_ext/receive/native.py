@@ -20,7 +20,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 from .order import NOTHING
-from .seek_places import PROBE, SEEK_RETRY_ERRORS, Head, first_at, first_by_time, position_of, read_heads
+from .seek_positions import PROBE, SEEK_RETRY_ERRORS, Head, first_at, first_by_time, position_of, read_heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -395,13 +395,13 @@ class Receiving(Seekable, Generic[T]):
 
     def _block_(self) -> None:
         """Make every later use raise, as the program ends."""
-        self._refuse(closed(type(self).__name__))
+        self._disable(closed(type(self).__name__))
 
     def _after_fork_(self, raising: Any) -> None:
         """Make every use raise in this child process."""
-        self._refuse(raising)
+        self._disable(raising)
 
-    def _refuse(self, raising: Any) -> None:
+    def _disable(self, raising: Any) -> None:
         self.inner = self._source = raising
         self._order.end(raising)
 

@@ -58,17 +58,17 @@ class Exchange:
         self.is_done = False
         """Whether no more replies are expected."""
 
-    def take(self, came: Message | BaseException) -> Message | None:
+    def take(self, delivered: Message | BaseException) -> Message | None:
         """Process what was delivered; return the message if it is a new reply.
 
         Raises:
             RequestFailed: a replier reports an error; others may still reply.
             BaseException: the error that was delivered.
         """
-        if isinstance(came, BaseException):
+        if isinstance(delivered, BaseException):
             self.is_done = True
-            raise came
-        reply = Reply.of(came.properties())
+            raise delivered
+        reply = Reply.of(delivered.properties())
         if reply is None:
             return None
         seen = self._seen.setdefault(reply.replier, set())
@@ -84,7 +84,7 @@ class Exchange:
             self.is_done = ended >= self._repliers
         if reply.error is not None:
             raise RequestFailed(reply.error)
-        return came if is_new else None
+        return delivered if is_new else None
 
     def expire(self) -> None:
         """End the request after its timeout.
@@ -99,10 +99,10 @@ class Exchange:
     def unanswered(self) -> NoReply:
         """Return the error of a request that was not answered completely."""
         replies = sum(map(len, self._seen.values()))
-        came = f"{replies} replies came" if replies else "No reply came"
+        count = f"{replies} replies came" if replies else "No reply came"
         return NoReply(
-            f"{came} to the request on {self._topic} within {self.timeout_ms} ms, and more were expected. It may still "
-            "be answered; send it again only if the application can handle a duplicate.",
+            f"{count} to the request on {self._topic} within {self.timeout_ms} ms, and more were expected. It may "
+            "still be answered; send it again only if the application can handle a duplicate.",
             topic=self._topic,
             correlation_id=self.correlation_id,
             replies=replies,
@@ -231,11 +231,11 @@ class Replies:
         while not self._exchange.is_done:
             try:
                 left = max(self._deadline - time.monotonic(), 0)
-                came = self._arrived.get(timeout=min(left, threading.TIMEOUT_MAX))
+                delivered = self._arrived.get(timeout=min(left, threading.TIMEOUT_MAX))
             except Empty:
                 self._exchange.expire()
                 break
-            reply = self._exchange.take(came)
+            reply = self._exchange.take(delivered)
             if reply is not None:
                 return reply
         raise StopIteration

@@ -85,7 +85,7 @@ def _take_all(ahead, turns):
         try:
             got.extend(ahead.available_messages(70)[0] if turn else islice(quick, 30))
             if len(got) == before:
-                quick, _ = ahead.several()
+                quick, _ = ahead.next_messages()
         except KeyboardInterrupt:
             continue
         except pulsar.Timeout:

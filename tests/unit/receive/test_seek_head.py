@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext.receive.seek_places import Head
+from pulsar_ext.receive.seek_positions import Head
 
 
 @pytest.mark.parametrize(
