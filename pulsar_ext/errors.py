@@ -7,39 +7,40 @@ states by `retriable` whether the same call may succeed later without any change
     pulsar.PulsarException
     └── PulsarExtError
         ├── InvalidMessageId           (also ValueError)   the bytes, text or fields are not a message id
-            ├── MessageIdNotFound                              the topic does not have the message of the id
-            │   └── IncompleteChunkedMessage                   some chunks are missing, so no client can assemble the
-            message ├── MessageIdUnresolved        (retriable)         the id could not be resolved ├── TopicRequired
-            (also ValueError)   the id does not name its topic, and the consumer has several ├── InvalidUse
-            (also ValueError)   an argument or a call that would lose or strand messages │   ├── AdminRequired
-            the admin API is needed and not configured │   ├── InvalidTopic           (also InvalidTopicName) the topic
-            name is invalid, or of an unsupported kind │   ├── InvalidKeyHashRange                        a key hash
-            range, or a set of them, is invalid │   ├── MissingExtra           (also ModuleNotFoundError) a package is
-            missing; the message names its extra │   └── SequenceIdRejected                         the sequence id is
-            invalid, too low, or set for some messages only ├── NotOpen                                        the
-            object was never opened by a Client, or was closed ├── ForkedClientError                              the
-            object was inherited across a fork ├── DuplicateMessage                               the topic already has
-            the message ├── DeduplicationDisabled                          the broker does not deduplicate the topic ├──
-            ProducerForgotten                              the broker has forgotten the last sequence id of a producer
-            name ├── ProducerBroken                                 it is unknown whether a message in flight was
-            persisted ├── SkipInsideMessage                              a skip would end inside a batch or a chunked
-            message ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and
-            its execution ├── SkipUnconfirmed                                the cursor does not show a requested skip
-            ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic ├──
-            SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
-            ├── SchemaMismatch        (also IncompatibleSchema) a schema or a value does not match the topic's schema
-            ├── MisroutedMessage                               a consumer received a message whose slot is not in its
-            ranges ├── NoReply                    (also Timeout)      a request was not answered in time, or not
-            completely ├── RequestFailed                                  the replier reported a failure ├──
-            AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements ├──
-            AdminError                                     the admin REST API rejected the request, or failed │   ├──
-            AdminUnavailable       (retriable)         no answer: unreachable, timed out, 502 to 504 │   ├──
-            AdminUnauthorized                          401 or 403 │   ├── AdminNotFound
-            404: tenant, namespace, topic, subscription or entry not found │   ├── AdminConflict
-            409: already exists, or in use │   ├── AdminPrecondition                          412: the broker lacks a
-            setting that this call needs │   └── AdminNotAllowed                            405: not for this kind of
-            topic, such as a partitioned topic └── BrokerStartError                               the test harness could
-            not start a broker
+        ├── MessageIdNotFound                              the topic does not have the message of the id
+        │   └── IncompleteChunkedMessage                   some chunks are missing, so no client can assemble it
+        ├── MessageIdUnresolved        (retriable)         the id could not be resolved
+        ├── TopicRequired              (also ValueError)   the id does not name its topic, and the consumer has several
+        ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
+        │   ├── AdminRequired                              the admin API is needed and not configured
+        │   ├── InvalidTopic           (also InvalidTopicName) the topic name is invalid, or of an unsupported kind
+        │   ├── InvalidKeyHashRange                        a key hash range, or a set of them, is invalid
+        │   ├── MissingExtra           (also ModuleNotFoundError) a package is missing; the message names its extra
+        │   └── SequenceIdRejected                         it is invalid, too low, or set for some messages only
+        ├── NotOpen                                        the object was never opened by a Client, or was closed
+        ├── ForkedClientError                              the object was inherited across a fork
+        ├── DuplicateMessage                               the topic already has the message
+        ├── DeduplicationDisabled                          the broker does not deduplicate the topic
+        ├── ProducerForgotten                              the broker has forgotten the last sequence id of a producer name
+        ├── ProducerBroken                                 it is unknown whether a message in flight was persisted
+        ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
+        ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
+        ├── SkipUnconfirmed                                the cursor does not show a requested skip
+        ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
+        ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
+        ├── SchemaMismatch        (also IncompatibleSchema) a schema or a value does not match the topic's schema
+        ├── MisroutedMessage                               a consumer received a message whose slot is not in its ranges
+        ├── NoReply                    (also Timeout)      a request was not answered in time, or not completely
+        ├── RequestFailed                                  the replier reported a failure
+        ├── AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements
+        ├── AdminError                                     the admin REST API rejected the request, or failed
+        │   ├── AdminUnavailable       (retriable)         no answer: unreachable, timed out, 502 to 504
+        │   ├── AdminUnauthorized                          401 or 403
+        │   ├── AdminNotFound                              404: tenant, namespace, topic, subscription or entry not found
+        │   ├── AdminConflict                              409: already exists, or in use
+        │   ├── AdminPrecondition                          412: the broker lacks a setting that this call needs
+        │   └── AdminNotAllowed                            405: not for this kind of topic, such as a partitioned topic
+        └── BrokerStartError                               the test harness could not start a broker
 """
 
 from __future__ import annotations
