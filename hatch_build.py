@@ -1,6 +1,6 @@
-"""Builds the native core into a wheel; where it cannot be built, the wheel is of Python alone and does the same.
+"""Builds the native core into a wheel; if it cannot be built, the wheel is pure Python with the same behaviour.
 
-`PULSAR_EXT_PURE=1` has it not built.
+`PULSAR_EXT_PURE=1` disables the build.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _MODULE = "pulsar_ext._native._core"
 _SOURCE = "pulsar_ext/_native/_core.cpp"
 
 
-class NativeCore(BuildHookInterface):  # type: ignore[misc]  # hatchling is there when a wheel is built
-    """Adds the extension to a wheel, or puts it beside its source for an editable one."""
+class NativeCore(BuildHookInterface):  # type: ignore[misc]  # hatchling is installed only while a wheel is built
+    """Build hook that adds the extension to a wheel, or puts it beside its source for an editable one."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the extension where it may fit: on Linux, for Pythons with the stable ABI."""
+        """Build the extension if it is supported: on Linux, for Pythons with the stable ABI."""
         has_stable_abi = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
         if os.environ.get("PULSAR_EXT_PURE") == "1" or not has_stable_abi:
             return
-        self._scratch = TemporaryDirectory()  # of its own: two builds may run at once
+        self._scratch = TemporaryDirectory()  # separate, because two builds may run at once
         built = self._build(in_place=version == "editable")
         if built is None:
             self.app.display_warning(
-                "pulsar_ext: no C++17 compiler; without the native core everything works in Python"
+                "pulsar_ext: no C++17 compiler found; continuing without the native core, in pure Python"
             )
             return
         build_data["pure_python"] = False
@@ -40,7 +40,7 @@ class NativeCore(BuildHookInterface):  # type: ignore[misc]  # hatchling is ther
             build_data["force_include"][str(built)] = str(Path(_SOURCE).parent / built.name)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was built, which is in the wheel."""
+        """Remove the built file, which is in the wheel."""
         del version, build_data, artifact_path
         if hasattr(self, "_scratch"):
             self._scratch.cleanup()

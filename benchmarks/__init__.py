@@ -1,1 +1,1 @@
-"""Rates of `pulsar_ext` beside those of the official client; `python -m benchmarks --help`."""
+"""Rates of `pulsar_ext` and of the official client; `python -m benchmarks --help`."""

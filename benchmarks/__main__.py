@@ -2,8 +2,8 @@
 
     python -m benchmarks [--rounds N] [--only NAME] [--json] [--save] [--url URL]
 
-Starts a broker of its own, runs each case with both clients by turns, and prints the ratios. Needs the extra `bench`,
-and Java for the broker.
+Starts its own broker, runs each case with both clients in turn, and prints the ratios. Needs the extra `bench`, and
+Java for the broker.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FILE_WIDTH = 150
 def main() -> int:
     """Measure, print, and save if asked to; return 1 if a goal is missed, 2 if nothing can be measured."""
     arguments = _arguments()
-    # With --json the result alone goes to the standard output.
+    # With --json, only the result goes to standard output.
     console = Console(stderr=arguments.as_json, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     cases = [case for case in CASES if arguments.only in case.name]
     if not cases or arguments.rounds < 2:  # quartiles need two
-        console.print("no case has that name" if not cases else "--rounds must be 2 or more")
+        console.print("no case has that name" if not cases else "--rounds must be >= 2")
         return 2
     try:
         with broker_at(arguments.url) as (url, *_):
@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=25, help="pairs of runs for each case (25)")
     parser.add_argument("--only", default="", metavar="NAME", help="only cases whose name contains this")
-    parser.add_argument("--url", nargs=1, help="a broker that runs already, instead of one of our own")
+    parser.add_argument("--url", nargs=1, help="a running broker, instead of a new one")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--save", action="store_true", help="write RESULTS.md and results.png beside this program")
     return parser.parse_args()

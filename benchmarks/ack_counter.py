@@ -1,4 +1,4 @@
-"""A proxy that counts the acknowledgement commands on their way to a broker."""
+"""Proxy that counts the acknowledgement commands sent to a broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACK: Final = 10
 
 
 class AckCountingProxy:
-    """Forwards to a broker and counts the acknowledgement commands on their way there."""
+    """Proxy to a broker that counts acknowledgement commands and their bytes."""
 
     def __init__(self, service_url: str) -> None:
         target = urlsplit(service_url)
@@ -26,7 +26,7 @@ class AckCountingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -49,7 +49,7 @@ class AckCountingProxy:
             while data := source.recv(1 << 16):
                 sink.sendall(data)
                 held += data
-                # A frame: its size, the command's size, the command; a command begins with its type.
+                # A frame is its size, the command's size and the command; a command begins with its type.
                 while len(held) >= 4 and len(held) >= (size := 4 + int.from_bytes(held[:4], "big")):
                     if held[8] == 0x08 and held[9] == _ACK:
                         self.commands += 1

@@ -1,8 +1,8 @@
 """Measure acknowledging and receiving many: `python -m benchmarks.acks [--rounds N] [--only NAME] [--json] [--save] …`.
 
-Starts a broker of its own. Each path is compared with the official client's loop by turns, and the ratio is the median
-over the pairs. Then a proxy that reads the frames counts the acknowledgement commands that either client sends for
-1,000 messages. `--save` writes RESULTS-acks.md beside this program. Exits with 1 if a goal is missed.
+Starts its own broker. Each path is compared in turn with the official client's loop, and the ratio is the median over
+the pairs. Then a proxy that reads the frames counts the acknowledgement commands that either client sends for 1,000
+messages. `--save` writes RESULTS-acks.md beside this program. Exits with 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 _CALLS: Final = 200_000
 _QUEUED: Final = 150_000
 _QUEUED_FEWER: Final = 20_000
-"""Where a run is long enough with them: unbatched, or without acknowledgements, which leave every 100 ms."""
+"""Used if a run is long enough with them: unbatched, or without acknowledgements, which are sent every 100 ms."""
 _QUEUED_SECONDS: Final = 1.5
 _WARM: Final = 1000
 _COUNTED: Final = 20_000
 _BROKER: Final = Profile(
-    "cached", "what was read stays in the cache", {"managedLedgerCacheEvictionTimeThresholdMillis": "3600000"}
+    "cached", "read messages stay in the cache", {"managedLedgerCacheEvictionTimeThresholdMillis": "3600000"}
 )
 _UNBATCHED, _FEW_UNBATCHED = "-unbatched", "-few-unbatched"
-"""The second has no more than a queue takes at once: one from the disk may take the broker so long that it would still
-send some during the run."""
+"""Topic suffixes. The second topic fits into one queue, because the broker could be slow enough in reading from disk to
+send some of the messages during the run."""
 
 
 class _Text(pulsar.schema.BytesSchema):
-    """A schema of the application's own."""
+    """Schema of the application."""
 
     def decode(self, data: bytes) -> str:
         return data.decode()
@@ -88,7 +88,7 @@ def _receive_loop(consumer: Any, calls: int) -> None:
 
 
 def _native(consumer: Any, calls: int) -> None:
-    """Receive by the C++ client's call alone, and make no message of what it gives."""
+    """Receive by the C++ client's call alone, without making messages."""
     _receive_loop(inner_of(consumer), calls)
 
 
@@ -119,7 +119,7 @@ def _many_acknowledged(consumer: Any, calls: int) -> None:
 
 
 def _bare(consumer: Any, calls: int) -> None:
-    """Receive C++ messages, a hundred a call, and make nothing of them."""
+    """Receive C++ messages, a hundred per call, without making messages."""
     receive, left = consumer.inner.batch_receive, calls
     while left > 0:
         left -= len(receive())
@@ -129,25 +129,25 @@ def _case(name: str, official: Any, ours: Any, goal: float, calls: int, suffix: 
     @contextlib.contextmanager
     def prepare(side: Side, calls: int) -> Iterator[Any]:
         with _subscribed(side, suffix, **options) as consumer:
-            official(consumer, _WARM)  # so that what is done once, or now and then, has been done
+            official(consumer, _WARM)  # completes one-time and periodic work before the run
             if "receiver_queue_size" in options:
                 time.sleep(2 * _QUEUED_SECONDS if suffix else _QUEUED_SECONDS)
             run = official if side.lib is pulsar else ours
             yield lambda: run(consumer, calls)
 
-    # All threads count: groups are sent by a thread of their own.
+    # All threads count: groups are sent by a separate thread.
     return Case(name, calls, prepare, goal, threads=True, alone="receiver_queue_size" in options)
 
 
 def _queued(name: str, official: Any, ours: Any, goal: float, suffix: str = "", **options: Any) -> Case:
-    """Make a case whose messages are in the client's queue already: the broker and the network have no part in it."""
+    """Return a case whose messages are in the client's queue before the run, independent of broker and network."""
     calls = _QUEUED_FEWER if suffix or official in (_receive_loop, _native) else _QUEUED
-    size = 2 * (calls + 2 * _WARM)  # so that the client asks for no more during the run
+    size = 2 * (calls + 2 * _WARM)  # so that the client sends no flow permits during the run
     return _case(f"{name}, queued", official, ours, goal, calls, suffix, **options, receiver_queue_size=size)
 
 
 def _live(name: str, official: Any, ours: Any, goal: float = 0.0, suffix: str = "", **options: Any) -> Case:
-    """Make a case whose messages come from the broker; those that come one an entry are slow to come: fewer do."""
+    """Return a case whose messages come from the broker; fewer if each is an entry, because these are slow."""
     return _case(name, official, ours, goal, _CALLS // 5 if suffix else _CALLS, suffix, **options)
 
 
@@ -192,7 +192,7 @@ CASES: Final = (
 
 
 def _count(lib: Any, url: str, admin_url: str, topic: str, **options: Any) -> tuple[float, float]:
-    """Count the commands, and their bytes, that a client sends for 1,000 messages."""
+    """Return the number of commands, and of their bytes, that a client sends for 1,000 messages."""
     proxy = AckCountingProxy(url)
     admin = {} if lib is pulsar else {"admin": admin_url}
     client = lib.Client(proxy.service_url, logger=_logger(), **admin)
@@ -217,14 +217,14 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="NAME", help="only paths whose name contains this")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--save", action="store_true", help="write RESULTS-acks.md beside this program")
-    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a broker that runs already")
+    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a running broker")
     arguments = parser.parse_args()
     if arguments.save and arguments.only:
-        parser.error("--save writes the whole page: leave --only out")
+        parser.error("--save writes the whole page: omit --only")
     if arguments.rounds < 2:  # quartiles need two
-        parser.error(f"--rounds is 2 or more, not {arguments.rounds}")
+        parser.error(f"--rounds must be >= 2, got {arguments.rounds}")
     if not any(arguments.only in case.name for case in CASES):
-        parser.error(f"no path is named like {arguments.only!r}: there are " + "; ".join(case.name for case in CASES))
+        parser.error(f"no path has a name like {arguments.only!r}; paths: " + "; ".join(case.name for case in CASES))
     with broker_at(arguments.url, _BROKER) as (url, admin_url):
         results, counts = _measure(url, admin_url, arguments.rounds, arguments.only)
     page = _page(results, counts)
@@ -288,30 +288,30 @@ def _page(results: list[Result], counts: Counts) -> str:
         [
             "# Speed: acknowledging, and receiving many",
             "",
-            f"{facts}, Python {platform.python_version()}. Messages of 100 bytes, in batches of 500 unless said",
+            f"{facts}, Python {platform.python_version()}. Messages of 100 bytes, in batches of 500 unless noted",
             "otherwise. Ratios are medians over pairs of runs; the CPU ratio counts every thread of the process.",
             "",
-            f"*queued*: {_QUEUED:,} messages, or {_QUEUED_FEWER:,} unbatched or not acknowledged, that are in the",
-            "client's queue when the run begins: the client alone is measured. What makes one such run slower than",
-            "another comes from outside, and a machine whose neighbours disturb half of them bends a median: there the",
-            "goal is for *undisturbed*, which compares the fastest fifth of either client's runs.",
+            f"*queued*: {_QUEUED:,} messages, or {_QUEUED_FEWER:,} unbatched or not acknowledged, are in the client's",
+            "queue before the run, so that only the client is measured. Differences between such runs come from other",
+            "load on the machine, which shifts a median if it disturbs half of the runs. The goal is therefore for",
+            "*undisturbed*, which compares the fastest fifth of either client's runs.",
             "",
-            f"The others come from the broker, {_CALLS:,} of them, or {_CALLS // 5:,} unbatched, and through a queue",
-            "of 5,000: there the broker and the client's own threads bound both clients, and receiving several at once",
-            "has no goal. The broker's cache keeps all: an unbatched message that the broker has to read from its disk",
-            "takes 20 to 100 us, whichever client asks, and whose run finds the disk and whose the cache is chance.",
+            f"In the other paths, {_CALLS:,} messages, or {_CALLS // 5:,} unbatched, come from the broker through a",
+            "queue of 5,000: the broker and the client's own threads limit both clients, and receiving several at once",
+            "has no goal. The broker's cache keeps all messages: reading an unbatched one from its disk takes 20 to",
+            "100 us for either client, and chance decides which runs read from the disk.",
             "",
-            "`receive_many()` gives up to a hundred; a thousand do not stay in the processor's cache. *C++",
-            "batch_receive()* is the native calls alone: no Python on top of it can be faster. *The C++ receive()",
-            "alone* is the call that one message takes officially, without the message that is made of it: there the",
-            "goal is 1.25 times its time. What is fetched ahead, some hundreds at once, takes less than that call.",
+            "`receive_many()` returns up to a hundred; a thousand do not fit into the processor's cache. *C++",
+            "batch_receive()* is the native calls alone: no Python on top of them can be faster. *The C++ receive()",
+            "alone* is the official client's call for one message, without making the Python message: its goal is",
+            "1.25 times that time. Prefetched messages, some hundreds at once, take less than that call.",
             "",
             "Repeat: `python -m benchmarks.acks --save`, with the extra `bench`.",
             "",
             *lines,
             "",
             "Acknowledgement commands on the wire, counted by a proxy while messages are received and acknowledged one",
-            f"by one ({_COUNTED:,} messages, as fast as they come):",
+            f"by one ({_COUNTED:,} messages, as fast as they arrive):",
             "",
             *sent,
             "",

@@ -1,4 +1,4 @@
-"""The asyncio clients: each path of `pulsar_ext.asyncio` beside `pulsar.asyncio`, by turns, and a loop with many on it.
+"""asyncio clients: each path of `pulsar_ext.asyncio` compared with `pulsar.asyncio`, and a loop with many clients.
 
     python -m benchmarks.awaited [--rounds 9] [--messages 20000] [--many 1000] [--url URL --admin-url URL]
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--many", type=int, default=1000)
-    parser.add_argument("--url", help="a broker that runs already")
+    parser.add_argument("--url", help="a running broker")
     options = parser.parse_args()
     with _broker(options.url) as url:
         topic = f"persistent://public/default/asyncio-{uuid.uuid4().hex[:8]}"
@@ -143,7 +143,7 @@ def _row(name: str, pairs: list[tuple[float, float]]) -> str:
 
 
 async def _many(module: Any, url: str, count: int) -> str:
-    """Run so many producers and consumers on one loop, ten messages each, and measure how late the loop's timer is."""
+    """Run `count` producers and consumers on one loop, ten messages each, and measure the delay of the loop's timer."""
     late: list[float] = []
 
     async def tick() -> None:

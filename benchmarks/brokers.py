@@ -1,4 +1,4 @@
-"""The broker that a benchmark asks: one that runs already, or one of its own."""
+"""Broker of a benchmark: a running one, or its own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["broker_at"]
 def broker_at(
     urls: Sequence[str] | None, profile: str | Profile = "plain", java_options: Sequence[str] = ()
 ) -> Iterator[Sequence[str]]:
-    """Give the URLs of a broker that runs already, or else those of one that runs meanwhile.
+    """Yield the URLs of a running broker, or those of a broker started for the block.
 
     Args:
-        urls: of the broker, and of its admin API where that is asked; None for a broker of its own.
-        profile: of that one.
-        java_options: more options for the Java machine of that one.
+        urls: of the broker, and of its admin API if that is used; None to start a broker.
+        profile: of the started broker.
+        java_options: more options for the started broker's Java machine.
     """
     if urls is not None:
         yield urls
         return
-    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
+    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed with a running broker
 
-    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
+    # The harness limits compilation for a quick start; here the broker must not limit the clients.
     options = ["-XX:TieredStopAtLevel=4", *java_options]
     with PulsarProcess(profile, heap="1g", java_options=options) as broker:
         yield broker.service_url, broker.admin_url

@@ -1,4 +1,4 @@
-"""The paths that are measured, each written once for both clients."""
+"""Measured paths, each written once for both clients."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from benchmarks.id_cases import (
 )
 from benchmarks.measure import Case, Side
 from benchmarks.steps import PAYLOAD, TIMEOUT_MILLIS, Run, for_each, received, repeat_call, subscribed
-from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.handles import inner_of
+from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.signatures import named_arguments
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _read_next(side: Side, calls: int, **options: Any) -> Iterator[Run]:
 def _prefetched(
     case: Callable[..., contextlib.AbstractContextManager[Run]],
 ) -> Callable[[Side, int], contextlib.AbstractContextManager[Run]]:
-    """Have all messages in the client's queue before the run: the broker and the network have no part in it."""
+    """Decorate a case: all messages are in the client's queue before the run, independent of broker and network."""
 
     @contextlib.contextmanager
     def prepared(side: Side, calls: int) -> Iterator[Run]:
@@ -128,7 +128,7 @@ def _batch_receive(side: Side, calls: int, **options: Any) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _listen(side: Side, calls: int) -> Iterator[Run]:
-    # The listener waits for the run to begin: until then the messages are not part of it.
+    # The listener waits for the start of the run: the messages before it do not count.
     begin, done = threading.Event(), threading.Event()
     left = [calls]
 
@@ -142,7 +142,7 @@ def _listen(side: Side, calls: int) -> Iterator[Run]:
     def run() -> None:
         begin.set()
         if not done.wait(_WAIT_SECONDS):
-            raise TimeoutError("the listener has not heard all messages")
+            raise TimeoutError("the listener has not received all messages")
 
     with subscribed(side, message_listener=listener):
         yield run
@@ -172,7 +172,7 @@ def _acknowledge_cumulative(side: Side, calls: int) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _negative_acknowledge(side: Side, calls: int) -> Iterator[Run]:
-    # Far beyond the end of the run, so that nothing is redelivered in it.
+    # Long after the end of the run, so that it includes no redelivery.
     options = {"consumer_type": side.lib.ConsumerType.Shared, "negative_ack_redelivery_delay_ms": _LONG_MILLIS}
     with received(side, calls, **options) as (consumer, messages):
         yield lambda: for_each(consumer.negative_acknowledge, messages)
@@ -254,10 +254,10 @@ def _subscribe(side: Side, calls: int) -> contextlib.AbstractContextManager[Run]
 
 
 def _ask_to_subscribe(side: Side, calls: int) -> contextlib.AbstractContextManager[Run]:
-    """Have ours be no more than the C++ client's call whose answer no Ctrl-C loses: the official consumer of it."""
+    """Limit ours to the C++ client's asynchronous call, whose result survives Ctrl-C, and return the C++ consumer."""
     if side.lib is pulsar:
         return _subscribe(side, calls)
-    asking = AskingClient(side.client.inner, side.client.context.senders.ask)
+    asking = InterruptibleClient(side.client.inner, side.client.context.senders.ask)
     arguments = side.scratch, "opened", ConsumerType.Shared
     named = named_arguments(pulsar.Client.subscribe, arguments, {"schema": BytesSchema()})
     return _open(lambda: inner_of(asking.open_consumer(**named)), calls)
@@ -269,8 +269,8 @@ def _create_producer(side: Side, calls: int) -> contextlib.AbstractContextManage
 
 _MANY, _SOME, _FEW = 40_000, 20_000, 400
 _NONE: Final = 0.0
-"""Of a part of a path: an official id is a bare C++ object, and ours one that knows its chunks, hashes and pickles. And
-of opening, where the asynchronous call alone, which a Ctrl-C or a close can end, takes longer than the official one."""
+"""Goal of a part of a path: an official id is a bare C++ object, and ours one that knows its chunks, hashes and
+pickles. And of opening: the asynchronous call, which Ctrl-C or a close can end, takes longer than the official one."""
 
 CASES: Final = (
     Case("receive()", _MANY, _receive, _RECEIVE_GOAL),
@@ -309,4 +309,4 @@ CASES: Final = (
     Case("id.serialize()", _SOME, on_ids(serialize_ids), _NONE),
     Case("MessageId.deserialize()", _SOME, deserialize, _NONE),
 )
-"""In the order of the table. `hash(id)` is not among them: an official id has none."""
+"""Cases in the order of the table. `hash(id)` is excluded: official ids are not hashable."""

@@ -1,4 +1,4 @@
-"""What is done with message ids, each path written once for both clients."""
+"""Operations on message ids, each path written once for both clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create_ids(lib: Any, ids: list[Any]) -> None:
 def compare_ids(_: Any, ids: list[Any]) -> None:
     first = ids[0]
     for one in ids:
-        one < first  # noqa: B015  # the comparison is what is measured
+        one < first  # noqa: B015  # the comparison itself is measured
         one == first  # noqa: B015
 
 

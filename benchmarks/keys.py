@@ -1,7 +1,7 @@
 """Measure key slots, readers of key ranges, and a group of them: `python -m benchmarks.keys [--save] [--url … …]`.
 
-Starts a broker of its own. Slots are measured by processor time, that is, per core; readers by turns with the plain
-reader, and the ratio is the median over the pairs. `--save` writes RESULTS-keys.md beside this program.
+Starts its own broker. Slots are measured by processor time, that is, per core; readers in turn with the plain reader,
+and the ratio is the median over the pairs. `--save` writes RESULTS-keys.md beside this program.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
     """Measure, print, and save if asked to; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.keys", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--save", action="store_true", help="write RESULTS-keys.md beside this program")
-    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a broker that runs already")
+    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a running broker")
     arguments = parser.parse_args()
     rows = list(_slots())
     with broker_at(arguments.url) as (url, admin_url):
@@ -68,7 +68,7 @@ def _slots() -> Iterator[Row]:
         ("key_slots(Arrow text)", lambda: key_slots(arrow), 10e6),
         ("key_slots(Arrow text, chunked)", lambda: key_slots(chunked), 10e6),
     ]
-    import numpy as np  # noqa: PLC0415  # the library does without it too
+    import numpy as np  # noqa: PLC0415  # not needed by the library
 
     fixed, chunked = np.array(texts, "S"), pa.chunked_array([arrow[: _KEYS // 2], arrow[_KEYS // 2 :]])
     for name, run, goal in cases:

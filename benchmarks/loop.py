@@ -2,9 +2,9 @@
 
     python -m benchmarks.loop [--rounds 9] [--messages 100000] [--save] [--url URL]
 
-Starts a broker of its own. Each run is a process of its own, by turns; a figure is the median of nanoseconds of
-processor time a message: of the thread that loops, and of the whole process. Ratios are of runs that follow each other.
-`--save` writes RESULTS-loop.md beside this program. Needs the extras `bench` and `testing`, and Java.
+Starts its own broker. Each run has a fresh process, in turn; a figure is the median of nanoseconds of processor time
+per message: of the looping thread, and of the whole process. Ratios are of consecutive runs. `--save` writes
+RESULTS-loop.md beside this program. Needs the extras `bench` and `testing`, and Java.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="runs of each side and path (9)")
     parser.add_argument("--messages", type=int, default=100_000, help="messages of a run (100,000)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-loop.md beside this program")
-    parser.add_argument("--url", nargs=1, help="a broker that runs already, instead of one of our own")
+    parser.add_argument("--url", nargs=1, help="a running broker, instead of a new one")
     arguments = parser.parse_args()
     with broker_at(arguments.url) as (url, *_):
         topic = f"loop-{uuid.uuid4().hex[:8]}"
@@ -99,13 +99,13 @@ def _fill(url: str, topic: str, messages: int) -> None:
 
 
 def _run(side: str, url: str, topic: str, way: str, messages: int) -> tuple[float, float]:
-    """Return the nanoseconds a message of the thread and of the process, in a process of its own."""
+    """Return the nanoseconds per message of the thread and of the process, measured in a fresh process."""
     arguments = [url, topic, way, str(messages)]
     environment = dict(os.environ)
     if side == "java":
         java = Java.find()
         command = [str(java.program), "-cp", f"{java.jars}/*", str(_HERE / "java/Loop.java"), *arguments]
-        environment.pop("JDK_JAVA_OPTIONS", None)  # what makes tests start soon keeps a loop slow
+        environment.pop("JDK_JAVA_OPTIONS", None)  # the tests' options speed up the start and slow down a loop
     else:
         environment["PULSAR_EXT_NATIVE"] = "1" if side == "native" else "0"
         library = "pulsar" if side == "pulsar" else "pulsar_ext"
@@ -117,7 +117,7 @@ def _run(side: str, url: str, topic: str, way: str, messages: int) -> tuple[floa
 
 
 def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
-    """Receive messages as `way` says, and print what a message took."""
+    """Receive messages in the way `way`, and print the cost per message."""
     lib = importlib.import_module(library)
     client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     if way == "send":

@@ -1,8 +1,8 @@
 """Alternating measurements: both clients in one process, turn by turn, compared pair by pair.
 
-The absolute rates depend on the machine and on what else it does. The ratio of two runs that follow each other at once
-depends on that much less, and the median of many such ratios hardly at all, unless a machine's neighbours slow it down
-in half of the runs: the fastest fifth of either client's are free of that.
+Absolute rates depend on the machine and its other load. The ratio of two consecutive runs depends on them much less,
+and the median of many such ratios hardly at all, unless other load slows the machine down in half of the runs: the
+fastest fifth of either client's runs are free of that.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["Case", "Result", "Side", "measure", "open_sides"]
 
 _OFFICIAL, _OURS = 0, 1
 _PAIRS_A_CLIENT: Final = 5
-"""Where the threads and buffers of a client lie in memory makes it some per cent faster or slower all its life: every
-few pairs run with new clients, so that this does not decide."""
+"""Number of pairs per client instance. The memory layout of a client's threads and buffers makes it some per cent
+faster or slower for its lifetime, so every few pairs run with new clients."""
 _GOAL_NEVER_BELOW: Final = 0.98
 _UNDISTURBED: Final = 5
-"""One run in so many, the fastest, count as undisturbed."""
+"""Divisor: this fraction of the runs, the fastest, count as undisturbed."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One client and what its runs need.
+    """Client, and the topics of its runs.
 
     Args:
         lib: the module `pulsar` or `pulsar_ext`.
         client: a client of it.
         topic: has more small messages, in batches, than any case receives.
-        scratch: where to send.
+        scratch: a topic to send to.
     """
 
     lib: ModuleType
@@ -52,16 +52,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """One path through the client.
+    """Path through the client.
 
     Args:
-        name: what is called, as a user would write it.
-        calls: how many calls one run makes.
-        prepare: gives, for a side, the run; what comes before and after it is not measured.
-        goal: the least ratio that it should reach.
-        threads: whether the client's own threads do a part of the work, so that all of them count as processor time.
-        alone: whether nothing but the client works in a run: then all that differs from run to run is what disturbs
-            it, and the goal is for the undisturbed runs.
+        name: the call, as a user would write it.
+        calls: the number of calls of one run.
+        prepare: yields the run of a side; code before and after it is not measured.
+        goal: the lowest ratio that it should reach.
+        threads: true if the client's own threads do part of the work, so that all threads' processor time counts.
+        alone: true if only the client works in a run: then runs differ only by disturbances, and the goal is for the
+            undisturbed runs.
     """
 
     name: str
@@ -74,20 +74,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What one case took.
+    """Result of one case.
 
     Args:
         name: the case.
-        goal: the least ratio that it should reach.
-        official_ns: nanoseconds of wall-clock time a call, median.
-        ours_ns: the same for `pulsar_ext`.
+        goal: the lowest ratio that it should reach.
+        official_ns: nanoseconds of wall-clock time per call of `pulsar`, median.
+        ours_ns: nanoseconds of wall-clock time per call of `pulsar_ext`, median.
         ratio: rate of `pulsar_ext` over that of `pulsar`, median over the pairs.
         low: lower quartile of the pairs' ratios.
         high: upper quartile.
-        cpu_ratio: the same as `ratio`, by processor time instead of wall-clock time.
-        undisturbed: the same of the slowest among the fastest fifth of either client's runs.
-        alone: whether that is what the goal is for, see `Case`.
-        rounds: how many pairs.
+        cpu_ratio: like `ratio`, by processor time instead of wall-clock time.
+        undisturbed: ratio of the slowest runs among the fastest fifth of either client.
+        alone: true if the goal is for `undisturbed`, see `Case`.
+        rounds: the number of pairs.
     """
 
     name: str
@@ -104,13 +104,13 @@ class Result:
 
     @property
     def reached(self) -> bool:
-        """Whether the goal is reached."""
+        """True if the goal is reached."""
         return (self.undisturbed if self.alone else self.ratio) >= self.goal
 
 
 @contextlib.contextmanager
 def open_sides(url: str, topic: str, **ours: Any) -> Iterator[tuple[Side, Side]]:
-    """Open a client of the official module and one of ours, which takes `ours` as well."""
+    """Open a client of the official module and one of ours, which also gets the options `ours`."""
     with contextlib.ExitStack() as clients:
         opened = []
         for lib, options in ((pulsar, {}), (pulsar_ext, ours)):
@@ -129,17 +129,17 @@ def measure(
     """Run a case with the official client and with ours, alternately.
 
     Args:
-        case: what to run.
+        case: the case to run.
         sides: opens clients, the official one, then ours.
-        rounds: how many pairs, at least 2; one more, which is not counted, warms up.
-        advance: is called after each pair.
+        rounds: the number of pairs, at least 2; one more, which is not counted, warms up.
+        advance: called after each pair.
     """
     walls: list[list[float]] = [[], []]
     cpus: list[list[float]] = [[], []]
     for start in range(0, rounds + 1, _PAIRS_A_CLIENT):
         with sides() as opened:
             for turn in range(start, min(start + _PAIRS_A_CLIENT, rounds + 1)):
-                # Whoever goes second finds the broker's and the processor's caches warm: take turns.
+                # The second client finds the broker's and the processor's caches warm, so the order alternates.
                 for side in (_OFFICIAL, _OURS) if turn % 2 else (_OURS, _OFFICIAL):
                     wall, cpu = _time(case, opened[side])
                     walls[side].append(wall)
@@ -178,7 +178,7 @@ def _time(case: Case, side: Side) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def _garbage_collected() -> Iterator[None]:
-    """Start without garbage, and leave what exists out of every later collection, as it is not the run's own."""
+    """Start without garbage, and exclude existing objects from later collections during the run."""
     gc.collect()
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""The options of the programs that measure several lines, and write a page and a picture of all of them."""
+"""Command line options of the programs that measure several lines and write a page and a plot."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["parse_options"]
 
 
 def parse_options(program: str, description: str, *, only: str, quick: str, rounds: str) -> argparse.Namespace:
-    """Read the command line: `only`, `quick`, `rounds`, `as_json` and `save`.
+    """Parse the command line: `only`, `quick`, `rounds`, `as_json` and `save`.
 
     Args:
-        program: its name, of which `python -m benchmarks.NAME` runs it.
-        description: what it does, in a line.
-        only: what `--only` chooses from.
-        quick: what `--quick` runs.
-        rounds: what `--rounds` counts.
+        program: the name NAME of `python -m benchmarks.NAME`.
+        description: of the program, in a line.
+        only: the items that `--only` selects from.
+        quick: the runs of `--quick`.
+        rounds: the unit of `--rounds`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{program}", description=description)
     parser.add_argument("--only", default="", metavar="LINE", help=f"only {only} whose name contains this")
@@ -25,9 +25,9 @@ def parse_options(program: str, description: str, *, only: str, quick: str, roun
     parser.add_argument("--save", action="store_true", help=f"write RESULTS-{program}.md and {program}.png")
     options = parser.parse_args()
     if options.save and (options.only or options.quick):
-        parser.error("--save writes the whole page: leave --only and --quick out")
+        parser.error("--save writes the whole page: omit --only and --quick")
     if options.rounds < 1:
-        parser.error(f"--rounds is 1 or more, not {options.rounds}")
+        parser.error(f"--rounds must be >= 1, got {options.rounds}")
     if options.quick:
         options.rounds = 1
     return options

@@ -1,9 +1,9 @@
-"""What OpenTelemetry costs: each path with an instrumented client beside the same client without, by turns.
+"""Cost of OpenTelemetry: each path with an instrumented client compared with an uninstrumented one, in turn.
 
     python -m benchmarks.otel [--rounds 9] [--messages 5000] [--save] [--url URL --admin-url URL]
 
-Starts a broker of its own. The ratio is the time with over the time without, median over the pairs; `--save` writes
-RESULTS-otel.md beside this program. Needs the extras `otel` and `bench`, and opentelemetry-sdk.
+Starts its own broker. The ratio is the time with instrumentation over the time without, median over the pairs; `--save`
+writes RESULTS-otel.md beside this program. Needs the extras `otel` and `bench`, and opentelemetry-sdk.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 _PAYLOAD: Final = b"x" * 100
 _SYNC_SHARE: Final = 20
-"""One in so many of the messages is sent where each send waits for the broker."""
+"""Divisor of the number of messages for paths in which each send waits for the broker."""
 
 
 class Spent(NamedTuple):
-    """Seconds a run took, by the clock and by the processor."""
+    """Seconds of a run, by the clock and by the processor."""
 
     wall: float
     processor: float
 
 
-class _Nowhere(SpanExporter):
-    """Exports nothing: what an exporter costs is its own affair."""
+class _NullExporter(SpanExporter):
+    """Exporter that drops spans, because the cost of an exporter is not measured."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         del spans
@@ -79,7 +79,7 @@ def _send_async(client: Any, topic: str, count: int) -> Spent:
 
 
 def _ignore(*_: object) -> None:
-    """Take an outcome."""
+    """Ignore the outcome."""
 
 
 def _receive(client: Any, topic: str, count: int) -> Spent:
@@ -102,7 +102,7 @@ def _read(client: Any, topic: str, count: int) -> Spent:
 
 @contextlib.contextmanager
 def _timed(count: int) -> Iterator[Callable[[], Spent]]:
-    """Time a block; afterwards it gives the seconds a message."""
+    """Time a block; the yielded function returns its seconds per message."""
     found = []
     gc.collect()
     wall, processor = time.perf_counter(), time.process_time()
@@ -126,15 +126,15 @@ _KINDS: Final = {
 
 def _sampling() -> TracerProvider:
     provider = TracerProvider(sampler=ALWAYS_ON)
-    provider.add_span_processor(BatchSpanProcessor(_Nowhere(), max_queue_size=100_000))
+    provider.add_span_processor(BatchSpanProcessor(_NullExporter(), max_queue_size=100_000))
     return provider
 
 
-def _by_itself(providers: Any) -> float:
-    """Give the microseconds that OpenTelemetry takes for one message, without any client: a span, its context, counts.
+def _otel_alone(providers: Any) -> float:
+    """Return the microseconds of OpenTelemetry per message, without a client: a span, its context, metrics.
 
-    It is what a hand-written loop would do at the least: a span with four attributes is started, its context is written
-    into properties, and it is ended; one counter counts, and one histogram records how long it took.
+    This is the minimum of a hand-written loop: a span with four attributes is started, its context is injected into
+    properties, and it is ended; one counter counts, and one histogram records the duration.
     """
     tracers, meters = providers()
     tracer, meter = tracers.get_tracer("benchmark"), meters.get_meter("benchmark")
@@ -160,11 +160,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="pairs of runs (9)")
     parser.add_argument("--messages", type=int, default=5_000, help="messages a run (5,000)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-otel.md beside this program")
-    parser.add_argument("--url", nargs=1, help="a broker that runs already, instead of one of our own")
+    parser.add_argument("--url", nargs=1, help="a running broker, instead of a new one")
     options = parser.parse_args()
     alone = ["| OpenTelemetry by itself | us a message |", "|---|---:|"]
     for kind, providers in _KINDS.items():
-        alone.append(f"| {kind} | {statistics.median(_by_itself(providers) for _ in range(options.rounds)):.1f} |")
+        alone.append(f"| {kind} | {statistics.median(_otel_alone(providers) for _ in range(options.rounds)):.1f} |")
         print(alone[-1], flush=True)
     rows = ["| path | with | off, us | on, us | ratio | quartiles | processor |", "|---|---|---:|---:|---:|---:|---:|"]
     with broker_at(options.url) as (url, *_):
@@ -180,7 +180,7 @@ def main() -> int:
 
 
 def _fill(url: str, topic: str, count: int) -> None:
-    """Send what is received: messages that belong to a trace."""
+    """Send messages that belong to a trace."""
     client = pulsar_ext.Client(url, logger=_QUIET)
     producer = client.create_producer(topic, batching_enabled=True, max_pending_messages=2 * count)
     for number in range(count):
@@ -205,7 +205,7 @@ def _by_turns(
     for client in (plain, traced):
         client.close()
     for provider in (tracers, meters):
-        with contextlib.suppress(AttributeError):  # those of the API alone have nothing to end
+        with contextlib.suppress(AttributeError):  # the API's own providers have no shutdown()
             provider.shutdown()
     return pairs
 
@@ -220,17 +220,17 @@ def _row(path: str, kind: str, pairs: list[tuple[Spent, Spent]]) -> str:
 
 def _page(rows: list[str], alone: list[str], options: argparse.Namespace) -> str:
     today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
-    said = (
-        "`python -m benchmarks.otel --save` measures again: a client that is instrumented beside one that is not, in",
-        "one process, by turns. The ratio is the time a message with it over that without, the median over the pairs,",
-        f"by the clock and by the processor. {today}, messages of 100 bytes, {options.rounds} pairs of",
-        f"{options.messages:,} each; spans are exported to nowhere, in batches.",
+    intro = (
+        "`python -m benchmarks.otel --save` repeats the measurement: an instrumented client compared with an",
+        "uninstrumented one, in one process, in turn. The ratio is the time per message with instrumentation over that",
+        f"without, the median over the pairs, by the clock and by the processor. {today}, messages of 100 bytes,",
+        f"{options.rounds} pairs of {options.messages:,} each; spans are dropped by the exporter, in batches.",
     )
     floor = (
-        "What OpenTelemetry takes without any client: a span with four attributes is started, its context is",
-        "written, and it is ended; a counter counts and a histogram records.",
+        "OpenTelemetry without a client: a span with four attributes is started, its context is injected, and it is",
+        "ended; a counter counts and a histogram records.",
     )
-    return "\n".join(["# What OpenTelemetry costs", "", *said, "", *rows, "", *floor, "", *alone, ""])
+    return "\n".join(["# Cost of OpenTelemetry", "", *intro, "", *rows, "", *floor, "", *alone, ""])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What Spark and its workers cost: the processor time and the memory of their processes."""
+"""Cost of Spark and its workers: the processor time and the memory of their processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Cost", "Watch", "own", "processes", "spark_processes"]
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took, in seconds: by the clock, of its Python workers and of Spark's Java side."""
+    """Seconds of a run: by the clock, and processor time of its Python workers and of Spark's Java side."""
 
     clock: float
     python: float
@@ -26,14 +26,14 @@ class Cost:
 
 
 def own(work: Callable[[], None]) -> Cost:
-    """Run something in this process, and give what it cost."""
+    """Run a function in this process, and return its cost."""
     began, spent = time.perf_counter(), time.process_time()
     work()
     return Cost(time.perf_counter() - began, time.process_time() - spent)
 
 
 def processes() -> dict[tuple[int, str], float]:
-    """Give the processor time of Spark's processes so far."""
+    """Return the processor time of Spark's processes so far."""
     found = {}
     for child in spark_processes():
         with contextlib.suppress(psutil.Error):
@@ -50,12 +50,12 @@ def spark_processes() -> Iterator[psutil.Process]:
 
 
 class Watch:
-    """Looks at the Python workers' memory while something runs."""
+    """Monitor of the Python workers' memory while a block runs."""
 
     def __init__(self) -> None:
         self.most = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -67,10 +67,10 @@ class Watch:
 
     @property
     def mib(self) -> str:
-        """The most that one of them held."""
+        """Peak memory of one worker."""
         return f"{self.most / (1 << 20):,.0f} MiB"
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._ended.wait(0.1):
             for child in spark_processes():
                 with contextlib.suppress(psutil.Error):

@@ -1,8 +1,8 @@
 """Measure batched producers: `python -m benchmarks.producer [--save] [--url … …] [--pairs N]`.
 
-Starts a broker of its own, which deduplicates. Each way to send is measured by turns with the official client's batched
+Starts its own broker, which deduplicates. Each way to send is measured in turn with the official client's batched
 `send_async` with a Python callback, and the ratio is the median over the pairs: by wall clock, and by processor time of
-this process, which does not depend on how busy the machine and its broker are. Latency is that of single messages at a
+this process, which does not depend on the load of the machine and its broker. Latency is that of single messages at a
 low rate. `--save` writes RESULTS-producer.md beside this program.
 """
 
@@ -61,8 +61,8 @@ def main() -> int:
     about = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.producer", description=about)
     parser.add_argument("--save", action="store_true", help="write RESULTS-producer.md beside this program")
-    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a deduplicating broker that runs already")
-    parser.add_argument("--pairs", type=int, default=7, help="how many pairs of runs; 7 by default")
+    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a running broker that deduplicates")
+    parser.add_argument("--pairs", type=int, default=7, help="number of pairs of runs; 7 by default")
     arguments = parser.parse_args()
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     with broker_at(arguments.url, "dedup") as (url, admin_url):
@@ -87,7 +87,7 @@ def _throughput(theirs: Any, ours: Any, pairs: int) -> Iterator[Row]:
         "send_many": lambda: _run(ours, _MESSAGES, _at_once),
         "send_many, deduplicating": lambda: _run(ours, _MESSAGES, _at_once, dedup=True),
     }
-    _run(theirs, 5_000, _with_callbacks)  # the broker has to warm up
+    _run(theirs, 5_000, _with_callbacks)  # warms the broker up
     found: dict[str, list[tuple[Rate, Rate]]] = {name: [] for name in ways}
     for turn in range(pairs):
         for name, way in ways.items():
@@ -177,8 +177,8 @@ def _page(rows: list[Row], pairs: int) -> str:
             "",
             f"{facts}; the load over five minutes was {load:.1f}. Python {platform.python_version()}, pulsar-client",
             f"{pulsar.__version__}. Messages of 100 bytes in batches of 1,000; the median over {pairs} pairs of runs,",
-            "each beside one of the official client. A goal counts as reached by either ratio: the clock is the",
-            "broker's as well, and that of whatever else the machine does.",
+            "each compared with one of the official client. A goal is reached by either ratio: the clock also",
+            "measures the broker and the machine's other load.",
             "",
             "Repeat: `python -m benchmarks.producer --save`.",
             "",

@@ -1,4 +1,4 @@
-"""The results as a table for the terminal, and as a page and a plot to keep."""
+"""Results as a table for the terminal, and as a page and a plot."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _HEADINGS: Final = ("path", "pulsar ns", "pulsar_ext ns", "ratio", "quartiles", 
 _PLOT_END: Final = 2.25
 
 _PAGE: Final = """\
-# Speed: pulsar_ext beside the official client
+# Speed: pulsar_ext compared with the official client
 
-Ratio is the rate of `pulsar_ext` over that of `pulsar`: above 1, ours is faster. Both clients run in one process, turn
-by turn; a ratio is the median over {rounds} pairs of runs, with its quartiles. ns is nanoseconds a call of the median
-run. CPU ratio is the same by processor time: of the calling thread, or of the whole process where the client's own
-threads do a part of the work. Prefetched messages are in the client's queue before the run; the others come from the
-broker during it, on the same cores, and both clients wait for them. What is done with an id alone is a part of a path
-and has no goal: an official id is a bare C++ object, ours one that knows its chunks, hashes and pickles. Opening has
-none either: where a Ctrl-C or a close may end the wait, and shall leave nothing open, the C++ client has to answer
-through a callback, and the row of that call alone says what no opening of ours can be faster than.
+Ratio is the rate of `pulsar_ext` over that of `pulsar`: above 1, `pulsar_ext` is faster. Both clients run in one
+process, in turn; a ratio is the median over {rounds} pairs of runs, with its quartiles. ns is nanoseconds per call of
+the median run. CPU ratio is the ratio by processor time: of the calling thread, or of the whole process if the client's
+own threads do part of the work. Prefetched messages are in the client's queue before the run; the others come from the
+broker during it, on the same cores, and both clients wait for them. Operations on an id alone are part of a path and
+have no goal: an official id is a bare C++ object, that of `pulsar_ext` knows its chunks, hashes and pickles. Opening
+has no goal either: to let Ctrl-C or a close end the wait without leaving anything open, `pulsar_ext` uses the C++
+client's asynchronous call, which has its own row; no opening can be faster than that call.
 
 {facts}
 
@@ -48,12 +48,12 @@ Repeat: `pip install -e '.[bench,testing]'`, then `python -m benchmarks --save`.
 
 
 def conditions(results: Sequence[Result]) -> dict[str, str]:
-    """Say when and where the results were measured, in general words, and how often."""
+    """Return date, machine and versions of a measurement, in general words, and the number of pairs."""
     return machine() | {"pairs": str(results[0].rounds)}
 
 
 def machine() -> dict[str, str]:
-    """Say when and where something was measured, in general words."""
+    """Return date, machine and versions of a measurement, in general words."""
     return {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()}, shared with the broker",
@@ -81,7 +81,7 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """Give the results as a table."""
+    """Return the results as a table."""
     made = Table(*_HEADINGS[:1])
     for heading in _HEADINGS[1:]:
         made.add_column(heading, justify="right")
@@ -106,7 +106,7 @@ def _plot(results: Sequence[Result], path: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415  # slow to load, and only needed here
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # slow to load
 
     figure, axes = plt.subplots(figsize=(9, 0.36 * len(results) + 1.4), layout="constrained")
     places = range(len(results))
@@ -122,7 +122,7 @@ def _plot(results: Sequence[Result], path: Path) -> None:
     axes.set_yticks(places, [result.name for result in results])
     axes.invert_yaxis()
     axes.axvline(1, color="0.5", linewidth=0.8)
-    # A single path that is many times faster would squeeze all others; its number says how much.
+    # A much faster path would squeeze all others; its number is printed instead.
     axes.set_xlim(0, _PLOT_END)
     axes.set_xlabel("rate of pulsar_ext / rate of the official client (median and quartiles)")
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,7 @@
     python -m benchmarks.skip [--count 1000000] [--rounds 3] [--kinds batched …]
 
 Each round runs both, one after the other, on a fresh subscription of the same topic; the ratio is of that round. Topics
-of one message an entry, which take the official client a minute, get a third of the rounds. Prints the table of
+with one message per entry, which take the official client a minute, get a third of the rounds. Prints the table of
 RESULTS-skip.md.
 """
 
@@ -25,7 +25,7 @@ _TOPICS = (
     ("entry-index", "unbatched", "one message an entry, the broker numbers messages"),
     ("plain", "unbatched", "one message an entry"),
     ("plain", "batched", "batches"),
-    ("plain", "unloaded", "one message an entry, loaded anew since"),
+    ("plain", "unloaded", "one message an entry, reloaded since"),
 )
 
 _WARM_UP = 300
@@ -41,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     print("| topic | strategy | receive + acknowledge, s | skip, s | ratio, median (least) |\n|---|---|---|---|---|")
     for profile in options.profiles:
-        # As a broker that has run for a while: with all of its compiler, and warm.
+        # Like a broker that has run for some time: with the full compiler, and warm.
         with PulsarProcess(profile, heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             official = pulsar.Client(broker.service_url, logger=quiet)
@@ -97,7 +97,7 @@ def _measure(
 
 
 def _possible(client: pulsar_ext.Client, topic: str, count: int) -> int:
-    """Take the next count below that ends with a batch: the client ends some batches early."""
+    """Return the next lower count that ends with a batch: the client ends some batches early."""
     try:
         client.skip_messages(topic, "keeps", count, dry_run=True)
     except pulsar_ext.SkipInsideMessage as error:
@@ -122,7 +122,7 @@ def _fill(client: pulsar.Client, topic: str, count: int, *, batched: bool) -> No
 
 
 def _ignore(*_: object) -> None:
-    """Take a receipt, which the asynchronous send insists on giving."""
+    """Ignore the outcome, for which the asynchronous send needs a callback."""
 
 
 def _receive(client: pulsar.Client, topic: str, subscription: str, count: int) -> float:

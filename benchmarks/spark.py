@@ -1,16 +1,16 @@
-"""Measure reading and writing with Spark, compared with plain clients.
+"""Measure reads and writes with Spark, compared with plain clients.
 
     python -m benchmarks.spark [--only read|write|growth|memory] [--save]
 
-`read`: one task with all standard columns against a raw `pulsar.Reader` loop that touches the same fields of as many
+`read`: one task with all standard columns against a raw `pulsar.Reader` loop that reads the same fields of as many
 messages, in alternating runs, with and without Spark around the task; a task, with all columns and with two, against
-the calls into the C++ client that it makes; and two tasks against one. `write`: the sink, one task, to one topic and to
-a partitioned one, against the official client's `send_async` there with a callback for each message. `growth`: writing
-and reading 10^5, 10^6, … rows, with the most memory that a Python worker had. `memory`: the same while large messages
-are read, 10 GiB in all.
+its calls into the C++ client; and two tasks against one. `write`: the sink, one task, to one topic and to a partitioned
+one, against the official client's `send_async` with a callback for each message. `growth`: writing and reading 10^5,
+10^6, … rows, with the peak memory of a Python worker. `memory`: the peak memory while large messages are read, 10 GiB
+in total.
 
-The parts are independent; `--save` writes those that ran to RESULTS-spark.md and keeps the others. The program starts a
-broker of its own, and needs the extras `spark` and `testing`, Java, and 2 GB of memory.
+The parts are independent; `--save` writes those that ran to RESULTS-spark.md and keeps the others. The program starts
+its own broker, and needs the extras `spark` and `testing`, Java, and 2 GB of memory.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _HEAD: Final = """\
 
 Repeat: `pip install -e '.[spark,testing]'`, then `python -m benchmarks.spark --save`, which writes this page, or a part
 of it with `--only`. Messages have 100 bytes and a key, in batches of 1,000. The broker, Spark's Java side and the
-Python workers share the machine. µs are processor time a row, in microseconds: of the Python workers, of Spark's Java
-side, and of the whole process of a plain client. A ratio is the median over pairs of runs, turn by turn, of sessions
-that have read before; a session's first read takes some seconds more, in which Python processes start.
+Python workers share the machine. µs are microseconds of processor time per row: of the Python workers, of Spark's Java
+side, and of the whole process of a plain client. A ratio is the median over pairs of alternating runs, in sessions that
+have read before; a session's first read takes some seconds more, in which Python processes start.
 """
 
 
 class Bench:
-    """One broker and one session, and the runs that are measured on them."""
+    """Broker and session, and the runs that are measured on them."""
 
     def __init__(self, broker: Any, rows: int, rounds: int, growth: list[int]) -> None:
         self.broker, self.rows, self.rounds, self.growth = broker, rows, rounds, growth
@@ -79,7 +79,7 @@ class Bench:
         self.official = pulsar.Client(broker.service_url, logger=_QUIET)
 
     def fill(self, name: str, rows: int, size: int = _PAYLOAD, **options: Any) -> str:
-        """Make a topic with `rows` messages that have keys."""
+        """Create a topic with `rows` messages that have keys."""
         topic = f"persistent://public/default/{name}"
         options = {"batching_enabled": True, "block_if_queue_full": True, "send_timeout_millis": 0, **options}
         producer = self.client.create_producer(topic, **options)
@@ -91,12 +91,12 @@ class Bench:
         return topic
 
     def read(self, topic: str, tasks: int = 1) -> Cost:
-        """Read all standard columns by Spark into nothing."""
+        """Read all standard columns by Spark, without a sink."""
         frame = self.spark.read.format("pulsar").options(**self.where, topic=topic, minPartitions=str(tasks)).load()
         return self._spent(lambda: frame.write.format("noop").mode("overwrite").save())
 
     def task(self, topic: str, **options: str) -> Cost:
-        """Read the same as a task would, in this process and without Spark."""
+        """Read the same rows as a task, in this process and without Spark."""
         from pulsar_ext.spark.options import READ, parse_options  # noqa: PLC0415  # only for this run
         from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
         from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
@@ -112,14 +112,14 @@ class Bench:
         return own(run)
 
     def raw(self, topic: str) -> Cost:
-        """Read as many messages with the official reader, and touch the fields of the standard columns."""
+        """Read as many messages with the official reader, and read the fields of the standard columns."""
 
         def run() -> None:
             reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
             for _ in range(self.rows):
                 message: Any = reader.read_next()
                 key, producer = message.partition_key(), message.producer_name()
-                text = str(inner_message_of(message))  # the only place that shows the sequence id
+                text = str(inner_message_of(message))  # the only source of the sequence id
                 begin = _SEQUENCE_AT + len(producer)
                 int(text[begin : text.index(",", begin)])
                 message.data()
@@ -135,7 +135,7 @@ class Bench:
         return own(run)
 
     def calls(self, topic: str, fetches: tuple[Callable[[Any], object], ...]) -> Cost:
-        """Make a task's calls into the C++ client, for as many messages, and do nothing with what they give."""
+        """Make a task's calls into the C++ client, for as many messages, and ignore the results."""
 
         def run() -> None:
             reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
@@ -151,7 +151,7 @@ class Bench:
         return own(run)
 
     def topic(self, topic: str, partitions: int) -> str:
-        """Make a topic with so many partitions, unless it is there or there are to be none; give its name."""
+        """Create a topic with `partitions` partitions, unless it exists or the number is 0; return its name."""
         with contextlib.suppress(AdminConflict), PulsarAdmin(self.broker.admin_url) as admin:
             if partitions:
                 admin.create_partitioned_topic(topic, partitions)
@@ -188,7 +188,7 @@ class Bench:
 
     @staticmethod
     def _spent(work: Callable[[], object]) -> Cost:
-        """Run a Spark job, and give its cost."""
+        """Run a Spark job, and return its cost."""
         before, began = processes(), time.perf_counter()
         work()
         clock, after = time.perf_counter() - began, processes()
@@ -199,7 +199,7 @@ class Bench:
 
 
 def _ratios(rows: int, rounds: int, one: Callable[[], Cost], other: Callable[[], Cost]) -> tuple[str, str, str]:
-    """Run two in turn; give the cells of each, and the median of how much faster the first is."""
+    """Run two functions in turn; return the cells of each, and the median speed-up of the first."""
     pairs = [(one(), other()) for _ in range(rounds)]
 
     def cells(costs: list[Cost]) -> str:
@@ -213,7 +213,7 @@ def _ratios(rows: int, rounds: int, one: Callable[[], Cost], other: Callable[[],
 
 
 def part_read(bench: Bench) -> list[str]:
-    """Compare reading."""
+    """Compare reads."""
     topic = bench.fill("read", bench.rows)
     bench.read(topic, 2)
     rows = []
@@ -239,16 +239,16 @@ def part_read(bench: Bench) -> list[str]:
         ours, theirs, ratio = _ratios(bench.rows, bench.rounds, one, other)
         rows.append(f"| {name} | {ours} | {against} | {theirs} | {ratio} | {goal} |")
     note = (
-        "A task's C++ calls alone are a bound: each message is received by itself, each field is a call, and sequence "
-        "ids are only in what `str(message)` shows. Two tasks can only be faster than one by the cores that one task, "
-        "Spark's Java side and the broker leave free; their processor time for each row shows what sharing costs."
+        "A task's C++ calls alone are a bound: messages are received one by one, each field is a call, and sequence "
+        "ids are only in `str(message)`. Two tasks can only be faster than one by the cores that one task, Spark's "
+        "Java side and the broker leave idle; their processor time per row shows the cost of sharing."
     )
     head = "| read | rows/s | µs | against | rows/s | µs | ratio | goal |"
     return [note, "", head, "|---|---:|---:|---|---:|---:|---:|---:|", *rows]
 
 
 def part_write(bench: Bench) -> list[str]:
-    """Compare writing; the official client sends a fifth as many, because it takes long, and its rate is the same."""
+    """Compare writes; the official client sends a fifth as many, because it is slow, at an equal rate."""
     lines = [
         "| write, one task | rows/s | µs | official send_async, rows/s | µs | ratio | goal |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -279,7 +279,7 @@ def part_write(bench: Bench) -> list[str]:
 
 
 def part_growth(bench: Bench) -> list[str]:
-    """Write and read more and more rows."""
+    """Write and read increasing numbers of rows."""
     lines = [
         "| rows | written, rows/s | memory of a worker | read by one task, rows/s | memory of a worker |",
         "|---:|---:|---:|---:|---:|",
@@ -302,8 +302,8 @@ def part_growth(bench: Bench) -> list[str]:
         slopes = [(long - short) / (many - few) for short, long in zip(least, most, strict=True)]
         fixed = [max(short - slope * few, 0.0) for short, slope in zip(least, slopes, strict=True)]
         note = (
-            f"A line through the first and the last: writing takes {fixed[0]:.1f} s and {slopes[0] * 1e6:.1f} µs a "
-            f"row, reading {fixed[1]:.1f} s and {slopes[1] * 1e6:.1f} µs a row."
+            f"By a line through the first and the last row: writing takes {fixed[0]:.1f} s and {slopes[0] * 1e6:.1f} "
+            f"µs per row, reading {fixed[1]:.1f} s and {slopes[1] * 1e6:.1f} µs per row."
         )
         lines += ["", note]
     return lines
@@ -326,7 +326,7 @@ _PARTS: Final = {"read": part_read, "write": part_write, "growth": part_growth, 
 
 
 def save(found: dict[str, str]) -> None:
-    """Write the parts that were measured into the page, and keep the others."""
+    """Write the measured parts into the page, and keep the others."""
     before = _RESULTS.read_text(encoding="utf-8") if _RESULTS.exists() else ""
     kept = dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", before, re.MULTILINE | re.DOTALL))
     parts = [f"## {name}\n\n{text.rstrip()}\n" for name in _PARTS if (text := found.get(name, kept.get(name)))]
@@ -334,12 +334,12 @@ def save(found: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Measure, print, and save if `--save` is given."""
+    """Measure, print, and save with `--save`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", choices=sorted(_PARTS))
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the runs that are compared")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the compared runs")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of runs for each ratio (3)")
-    parser.add_argument("--growth", default="100000,1000000,10000000", help="how many rows, smallest first")
+    parser.add_argument("--growth", default="100000,1000000,10000000", help="numbers of rows, smallest first")
     parser.add_argument("--save", action="store_true", help="write RESULTS-spark.md")
     arguments = parser.parse_args()
     growth = [int(count) for count in arguments.growth.split(",")]

@@ -1,4 +1,4 @@
-"""Steps that the measured paths share: topics filled, consumers opened, calls repeated."""
+"""Common steps of the measured paths: fill topics, open consumers, repeat calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH: Final = 500
 PAYLOAD: Final = b"x" * 100
 
 Run = "Callable[[], object]"
-"""What is timed."""
+"""Type of a timed run."""
 
 
 def fill(client: Any, topic: str, messages: int) -> None:
@@ -39,7 +39,7 @@ def fill(client: Any, topic: str, messages: int) -> None:
 
 @contextlib.contextmanager
 def subscribed(side: Side, **options: Any) -> Iterator[Any]:
-    """Give a consumer of all messages whose subscription is gone afterwards."""
+    """Yield a consumer of all messages, whose subscription is deleted afterwards."""
     consumer = side.client.subscribe(
         side.topic, f"bench-{side.lib.__name__}", initial_position=side.lib.InitialPosition.Earliest, **options
     )
@@ -52,7 +52,7 @@ def subscribed(side: Side, **options: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def received(side: Side, calls: int, **options: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Give a consumer that acknowledges, and the messages that it has received since."""
+    """Yield a consumer that has acknowledged one message, and the messages it has received since."""
     with subscribed(side, **options) as consumer:
         consumer.acknowledge(consumer.receive(TIMEOUT_MILLIS))
         yield consumer, [consumer.receive(TIMEOUT_MILLIS) for _ in range(calls)]

@@ -1,6 +1,6 @@
-"""Draw the packages and who imports whom: `python docs/draw_house.py` writes docs/house.png.
+"""Draw the packages and their imports: `python docs/draw_house.py` writes docs/house.png.
 
-Sizes and arrows are read from the source; an arrow that a longer way implies is left out.
+Sizes and arrows are read from the source. An arrow implied by a longer path is omitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 ROOT = Path(__file__).parents[1]
 PACKAGE = "pulsar_ext"
 EVERYWHERE = {"errors", "_native", "ids", "_wire"}
-"""The ground: nearly everything stands on it, and arrows to it would hide the others."""
+"""The ground: nearly every package imports it, and arrows to it would hide the others."""
 PLACES = {
     "cli": (0.5, 14), "reproduce": (0.5, 13), "testing": (0.5, 12), "spark": (0.2, 11), "asyncio": (0.8, 11),
     "faststream": (0.85, 12),
@@ -41,7 +41,7 @@ def _files(room: str) -> list[Path]:
 
 
 def _imported(file: Path) -> set[str]:
-    """Give the rooms that a file imports from."""
+    """Return the rooms that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -54,7 +54,7 @@ def _imported(file: Path) -> set[str]:
 
 
 def _below(uses: dict[str, set[str]], room: str) -> set[str]:
-    """Give every room that a room reaches."""
+    """Return every room that a room imports, directly or indirectly."""
     found: set[str] = set()
     ahead = list(uses[room])
     while ahead:
@@ -74,7 +74,7 @@ def _kind(room: str) -> str:
 
 
 def main() -> None:
-    """Draw it."""
+    """Draw the picture."""
     figure, axes = plt.subplots(figsize=(11, 12.5), dpi=110)
     uses = {room: {one for file in _files(room) for one in _imported(file)} & PLACES.keys() - {room} for room in PLACES}
     for room, others in uses.items():

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def events(state: Any, service_url: str, topic: str) -> AsyncIterator[None]:
-    """Give `state.publish` while the service runs; what was accepted is persisted before it ends."""
+    """Provide `state.publish` while the service runs; accepted messages are persisted before it ends."""
     async with pulsar.asyncio.Client(service_url) as client:
-        # When the broker is slow, requests wait for room here, and the loop goes on with others.
+        # If the broker is slow, requests wait for queue space here, while the loop runs others.
         producer = await client.create_producer(topic, block_if_queue_full=True, batching_max_publish_delay_ms=2)
 
         async def publish(content: bytes, key: str | None = None) -> str:
-            """Publish an event and give its id as text, once it is persisted."""
+            """Publish an event, and return its id as text once it is persisted."""
             message_id = await producer.send(content, partition_key=key)
             return message_id.to_text()
 

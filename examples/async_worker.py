@@ -1,10 +1,10 @@
-"""A worker: takes orders from one topic, so many at a time, and writes invoices to another.
+"""Worker that handles several orders of one topic concurrently, and writes invoices to another.
 
     python examples/async_worker.py pulsar://localhost:6650 orders invoices
 
-An order is acknowledged when its invoice is persisted. Whatever fails before that comes again, so an invoice may be
-written twice, and none is missing. Ctrl-C ends it: invoices that were begun are written, and the rest is left to the
-next worker.
+An order is acknowledged when its invoice is persisted. An order that fails before that is redelivered, so an invoice
+may be written twice, and none is missing. On Ctrl-C the worker writes the invoices it has begun, and leaves the other
+orders to the next worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import pulsar_ext as pulsar
 import pulsar_ext.asyncio
 
-AT_ONCE = 50
+CONCURRENCY = 50
 
 
 async def work(service_url: str, orders: str, invoices: str, *, until: asyncio.Event) -> None:
@@ -33,7 +33,7 @@ async def work(service_url: str, orders: str, invoices: str, *, until: asyncio.E
         async def bill(order: pulsar.Message) -> None:
             await producer.send(b"invoice for " + order.data(), properties={"order": str(order.message_id())})
 
-        working = asyncio.create_task(consumer.process(bill, concurrency=AT_ONCE))
+        working = asyncio.create_task(consumer.process(bill, concurrency=CONCURRENCY))
         await until.wait()
         consumer.stop_processing()
         await working

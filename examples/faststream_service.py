@@ -1,10 +1,10 @@
-"""A FastStream service: takes orders from one topic, so many at a time, and publishes an invoice for each.
+"""FastStream service that handles several orders of one topic concurrently, and publishes an invoice for each.
 
     python examples/faststream_service.py pulsar://localhost:6650 orders invoices
 
-An order is acknowledged when its invoice is persisted. Whatever fails before that comes again, so an invoice may be
-written twice, and none is missing. An order that cannot be read is a dead letter. Ctrl-C, or a SIGTERM, ends it:
-invoices that were begun are written, and the rest is left to the next service.
+An order is acknowledged when its invoice is persisted. An order that fails before that is redelivered, so an invoice
+may be written twice, and none is missing. An order that cannot be parsed becomes a dead letter. On Ctrl-C or SIGTERM
+the service writes the invoices it has begun, and leaves the other orders to the next service.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pydantic import BaseModel, ValidationError
 import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarBroker, PulsarMessage, PulsarResponse
 
-AT_ONCE = 50
+CONCURRENCY = 50
 
 
 class Order(BaseModel):
-    """What is ordered, and what a piece of it costs in cents."""
+    """Order, with the price of a piece in cents."""
 
     number: int
     pieces: int
@@ -32,15 +32,15 @@ class Order(BaseModel):
 
 
 class Invoice(BaseModel):
-    """What is to be paid, in cents."""
+    """Invoice, with its total in cents."""
 
     order: int
     total: int
 
 
 def service(service_url: str, orders: str, invoices: str) -> FastStream:
-    """Give the service, which runs until it is ended."""
-    broker = PulsarBroker(service_url, log_level=logging.DEBUG)  # at INFO each message has two lines in the log
+    """Return the service, which runs until it is stopped."""
+    broker = PulsarBroker(service_url, log_level=logging.DEBUG)  # at INFO each message logs two lines
 
     @broker.subscriber(
         orders,
@@ -48,7 +48,7 @@ def service(service_url: str, orders: str, invoices: str) -> FastStream:
         subscription_type=pulsar.ConsumerType.Shared,
         initial_position=pulsar.InitialPosition.Earliest,
         dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(10, initial_subscription_name="to look at"),
-        max_workers=AT_ONCE,
+        max_workers=CONCURRENCY,
     )
     @broker.publisher(invoices)
     async def bill(message: PulsarMessage) -> PulsarResponse:

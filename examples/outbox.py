@@ -1,13 +1,13 @@
-"""A durable outbox: publish the rows of a table, or the lines of a file, effectively once.
+"""Durable outbox: publish the rows of a table, or the lines of a file, effectively once.
 
     python examples/outbox.py pulsar://localhost:6650 TOPIC --admin http://localhost:8080 --name NAME --table DB
 
-Kill it at any point and start it again: every row ends up on the topic exactly once, and in order. The state is in two
-places only: the outbox itself, which the application appends to, and the broker, which remembers the highest sequence
-id of the producer's name. A row's sequence id is its key, or the line's number, so nothing has to be written back.
+Kill it at any point and start it again: every row is on the topic exactly once, and in order. The state is only in the
+outbox, to which the application appends, and in the broker, which stores the highest sequence id of the producer name.
+A row's sequence id is its key, or the line's number, so nothing has to be written back.
 
-The table is `outbox(id INTEGER PRIMARY KEY, body TEXT)`; ids go up from 0 or more, and gaps are fine. With `--file F`
-it publishes lines; a line counts once it has its end. With `--follow` it goes on with what is appended.
+The table is `outbox(id INTEGER PRIMARY KEY, body TEXT)`; ids ascend from 0 or more, and may have gaps. With `--file F`
+it publishes lines; a line counts once it has its newline. With `--follow` it continues with appended rows.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
     Row = tuple[int, bytes]
 
-ROWS_AT_ONCE = 1000
+ROWS_PER_SEND = 1000
 
 
-def rows_of_table(database: str, behind: int) -> Iterator[Row]:
-    """Give the rows of the outbox with an id above `behind`, in order."""
+def rows_of_table(database: str, published: int) -> Iterator[Row]:
+    """Yield the rows of the outbox with an id above `published`, in order."""
     with sqlite3.connect(database) as connection:
-        for number, body in connection.execute("SELECT id, body FROM outbox WHERE id > ? ORDER BY id", (behind,)):
+        for number, body in connection.execute("SELECT id, body FROM outbox WHERE id > ? ORDER BY id", (published,)):
             yield number, body.encode()
 
 
-def lines_of_file(path: str, behind: int) -> Iterator[Row]:
-    """Give the whole lines of a file, numbered from 0, with a number above `behind`."""
+def lines_of_file(path: str, published: int) -> Iterator[Row]:
+    """Yield the complete lines of a file, numbered from 0, with a number above `published`."""
     with Path(path).open("rb") as file:
         for number, line in enumerate(file):
-            if number > behind and line.endswith(b"\n"):
+            if number > published and line.endswith(b"\n"):
                 yield number, line[:-1]
 
 
 def publish(producer: pulsar.Producer, rows: Iterator[Row]) -> int:
-    """Send rows, and give how many, once all of them are persisted."""
+    """Send rows, and return their number once all of them are persisted."""
     count = 0
-    while part := list(islice(rows, ROWS_AT_ONCE)):
+    while part := list(islice(rows, ROWS_PER_SEND)):
         numbers, bodies = zip(*part, strict=True)
         producer.send_many(bodies, sequence_ids=numbers, flush=False)
         count += len(part)
@@ -57,27 +57,27 @@ def publish(producer: pulsar.Producer, rows: Iterator[Row]) -> int:
 
 
 def main() -> int:
-    """Publish what is new."""
+    """Publish the new rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("service_url")
     parser.add_argument("topic")
-    parser.add_argument("--admin", required=True, help="the admin API, which tells whether the topic is deduplicated")
-    parser.add_argument("--name", required=True, help="the producer's name: the same one after each restart")
+    parser.add_argument("--admin", required=True, help="the admin API, to check that the topic is deduplicated")
+    parser.add_argument("--name", required=True, help="the producer's name; keep it after restarts")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--table", metavar="DB", help="a SQLite database with the table outbox")
     source.add_argument("--file", metavar="F")
-    parser.add_argument("--follow", action="store_true", help="go on with what is appended")
+    parser.add_argument("--follow", action="store_true", help="continue with appended rows")
     arguments = parser.parse_args()
     with pulsar.Client(arguments.service_url, admin=arguments.admin) as client:
         producer = client.create_producer(
             arguments.topic, producer_name=arguments.name, deduplication=True, batching_enabled=True
         )
         while True:
-            behind = producer.last_sequence_id_published()
+            published = producer.last_sequence_id_published()
             if arguments.table:
-                count = publish(producer, rows_of_table(arguments.table, behind))
+                count = publish(producer, rows_of_table(arguments.table, published))
             else:
-                count = publish(producer, lines_of_file(arguments.file, behind))
+                count = publish(producer, lines_of_file(arguments.file, published))
             print(f"{count} rows published, the last one is {producer.last_sequence_id_published()}", flush=True)
             if not arguments.follow:
                 return 0

@@ -1,11 +1,11 @@
-"""Keep the ids of documents in a table, and find a document again by its id.
+"""Store the ids of documents in a table, and read a document by its id.
 
     python examples/store_ids.py index pulsar://localhost:6650 documents ids.db
     python examples/store_ids.py show pulsar://localhost:6650 documents ids.db "report 7"
 
 `index` reads a topic and stores, for each message, its property `name` and its id as bytes. Kill it at any point and
 start it again: an id is stored before its message is acknowledged, so none is missing. `show` reads one message by its
-stored id and prints how large it is, whether it was sent in chunks or not.
+stored id and prints its size, for chunked messages too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pulsar_ext as pulsar
 
 
 def index(client: pulsar.Client, topic: str, database: sqlite3.Connection) -> None:
-    """Store the id of every message, until none came for two seconds."""
+    """Store the id of every message, until none arrives for two seconds."""
     consumer = client.subscribe(topic, "index", initial_position=pulsar.InitialPosition.Earliest)
     while True:
         try:
             message = consumer.receive(2_000)
         except pulsar.Timeout:
             return
-        with database:  # a transaction, which is committed at the end of the block
+        with database:  # a transaction, committed at the end of the block
             row = message.properties()["name"], message.message_id().serialize()
             database.execute("INSERT OR REPLACE INTO ids VALUES (?, ?)", row)
         consumer.acknowledge(message)

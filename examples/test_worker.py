@@ -1,6 +1,6 @@
 """Tests of a worker with a real broker that fails: run them with `pytest examples/test_worker.py`.
 
-The fixtures come with `pip install 'pulsar-ext[testing]'`. They start a broker when the first test asks for one.
+The fixtures come with `pip install 'pulsar-ext[testing]'`. They start a broker when the first test needs one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import pulsar_ext as pulsar
 
 
 def test_orders_survive_a_lost_connection(pulsar_client, pulsar_client_factory, pulsar_topic, pulsar_fault_proxy):
-    """What is acknowledged while the connection is down does not come again."""
+    """A message acknowledged while the connection is down is not redelivered."""
     proxy = pulsar_fault_proxy()
-    behind_proxy = pulsar_client_factory(service_url=proxy.service_url)
-    worker = behind_proxy.subscribe(pulsar_topic, "billing")
+    client_and_proxy = pulsar_client_factory(service_url=proxy.service_url)
+    worker = client_and_proxy.subscribe(pulsar_topic, "billing")
     producer = pulsar_client.create_producer(pulsar_topic)
     producer.send(b"order 1")
     message = worker.receive(10_000)
@@ -26,7 +26,7 @@ def test_orders_survive_a_lost_connection(pulsar_client, pulsar_client_factory, 
 
 
 def test_orders_survive_a_killed_broker(pulsar_own_broker):
-    """What was confirmed is there when the broker is back."""
+    """A confirmed message is stored when the broker has restarted."""
     broker = pulsar_own_broker()
     with pulsar.Client(broker.service_url, admin=broker.admin_url) as client:
         producer = client.create_producer("orders")

@@ -1,11 +1,11 @@
-"""Count words in a stream of messages, with Spark: the smallest streaming job that is of use.
+"""Count words in a stream of messages, with Spark: a minimal streaming job.
 
     pulsar-ext broker run --port 6650 --admin-port 8080     # in one terminal
     python examples/word_count.py --topic words             # in another
     python examples/word_count.py --topic words --send "to be or not to be"
 
-Needs `pip install 'pulsar-ext[spark,testing,cli]'` and Java 17. On a cluster, give `--master`, or run it by
-`spark-submit`; docs/spark.md says how the workers get the library.
+Needs `pip install 'pulsar-ext[spark,testing,cli]'` and Java 17. On a cluster, pass `--master`, or run it by
+`spark-submit`; docs/spark.md describes how workers get the library.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def main() -> None:
     parser.add_argument("--url", default="pulsar://localhost:6650")
     parser.add_argument("--admin-url", default="http://localhost:8080")
     parser.add_argument("--topic", default="words")
-    parser.add_argument("--checkpoint", default="word-count-checkpoint", help="where the job remembers how far it is")
+    parser.add_argument("--checkpoint", default="word-count-checkpoint", help="directory for the job's progress")
     parser.add_argument("--master", help="Spark's master; by default this machine")
     parser.add_argument("--send", metavar="TEXT", help="send a line of words instead of counting")
-    parser.add_argument("--once", action="store_true", help="count what is there and end")
+    parser.add_argument("--once", action="store_true", help="count the existing messages and end")
     arguments = parser.parse_args()
     if arguments.send is not None:
         with pulsar.Client(arguments.url) as client, client.create_producer(arguments.topic) as producer:

@@ -1,9 +1,9 @@
-"""A worker that stops cleanly: at SIGTERM or Ctrl-C it finishes the message in hand, and nothing comes twice.
+"""Worker that stops cleanly: on SIGTERM or Ctrl-C it finishes the current message, and none is delivered twice.
 
     python examples/worker.py pulsar://localhost:6650 orders
 
 The last acknowledgements are confirmed before the worker ends: the broker's cursor shows them. If it is killed instead,
-what it had not acknowledged is delivered again, and nothing is lost.
+unacknowledged messages are redelivered, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pulsar_ext as pulsar
 
 
 def main(service_url: str, topic: str) -> None:
-    """Handle messages until a signal comes."""
+    """Handle messages until a signal arrives."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -29,7 +29,7 @@ def main(service_url: str, topic: str) -> None:
         )
         while not stop.is_set():
             try:
-                message = consumer.receive(500)  # so that the signal is noticed when nothing comes
+                message = consumer.receive(500)  # a timeout, so that the signal is noticed without messages
             except pulsar.Timeout:
                 continue
             print(message.data().decode(), flush=True)

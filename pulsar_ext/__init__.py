@@ -1,8 +1,8 @@
-"""The drop-in for the official Apache Pulsar client: `import pulsar_ext as pulsar`.
+"""Drop-in replacement for the official Apache Pulsar client: `import pulsar_ext as pulsar`.
 
-Every public name of `pulsar`, its sub-modules included, resolves here. Those below are this library's own; the rest is
-the official client's, unchanged. A name is loaded when it is first used, the official client included, so that the
-import costs nothing to a program that does not use it, such as a pytest run that has the plugin installed.
+Every public name of `pulsar` and its submodules resolves here. The names below are this library's own; all others are
+the official client's. Names, and the official client itself, are imported when first used, so the import costs little
+in a program that does not use them, such as a pytest run with the plugin installed.
 """
 
 from importlib import import_module as _import_module
@@ -11,7 +11,7 @@ from typing import Any as _Any
 
 __version__ = "0.1.0"
 
-if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _HOMES
+if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     from . import admin as admin, asyncio as asyncio, errors as errors, schema as schema  # noqa: I001  # an import a module
     from ._native.core import (
         NativeStatus as NativeStatus,
@@ -196,16 +196,16 @@ _HOMES = {
     }.items()
     for name in names.split()
 }
-"""The module that defines each name of this library's own."""
+"""The defining module of each of this library's names."""
 
 __path__ += [f"{__path__[0]}/_native/official"]  # `import pulsar_ext.functions`
 
 _SUBMODULES = ("admin", "asyncio", "errors", "exceptions", "functions", "schema", "tableview")
-"""Modules that are attributes of this one without an import of their own."""
+"""Submodules that are attributes of this module without being imported."""
 
 
 def __getattr__(name: str) -> _Any:
-    """Load a name when it is first used; what is not our own is the official client's, of later releases too."""
+    """Import a name when it is first used; names that are not ours come from the official client of any release."""
     value: _Any
     if name in _HOMES:
         value = getattr(_import_module(f".{_HOMES[name]}", __name__), name)

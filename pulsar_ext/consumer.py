@@ -1,9 +1,9 @@
-"""Consumers: receive at full speed and without loss, and seek, acknowledge and redeliver whole messages.
+"""Consumers: receive at full speed and without loss; seek, acknowledge and redeliver whole messages.
 
-What the official consumer does right stays its own: a received message is acknowledged by the C++ code that knows all
-its chunks. Overridden is what goes wrong: a Ctrl-C in `receive()` swallows the next message; a deserialized or rebuilt
-id of a chunked message acknowledges a part of it; a negative acknowledgement on a Shared or Key_Shared subscription
-redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl`.
+Correct parts of the official consumer are kept: a received message is acknowledged by the C++ code that knows all its
+chunks. These defects are fixed: a Ctrl-C in `receive()` loses the next message; a deserialized or rebuilt id of a
+chunked message acknowledges only one chunk; a negative acknowledgement on a Shared or Key_Shared subscription
+redelivers only some chunks, which cannot be assembled. Mirrors Java's `ConsumerImpl`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._native.fork import closed, listened, refuse_after_fork
-from ._native.handles import ConsumerDoor, adopt
+from ._native.fork import closed, listening_stub, refuse_after_fork
+from ._native.handles import ConsumerHandle, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
@@ -24,7 +24,7 @@ from .chunks.resolver import as_message_id
 from .ids.message_id import MessageId, Origin, from_inner
 from .message import Message
 from .process.processing import Processing
-from .receive.filter import ScreenedSource, Sieve
+from .receive.filter import RedeliveryFilter, ScreenedSource
 from .receive.many import Prefetch
 from .receive.native import Unsubscription, is_of_several
 from .receive.order import ReceiveOrder, Transition
@@ -49,18 +49,18 @@ __all__ = ["Consumer", "Subscription"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a consumer is made of besides the official one.
+    """The parts of a consumer besides the official one.
 
     Args:
-        context: of the client that it belongs to.
-        order, acks, gate: of its messages, and what its C++ consumer is asked through.
-        redelivery: what it wants to be redelivered.
-        message_class, topics: what its messages become, and what was subscribed to.
-        splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+        context: the context of the client.
+        order, acks, gate: the order and the acknowledgements of its messages, and the gate of its C++ consumer.
+        redelivery: its negative acknowledgements.
+        message_class, topics: the class of its messages, and the subscribed topics.
+        is_shared: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
         listens: whether the C++ consumer has a listener.
-        queued: whether the receiver queue has room, so that a receive with a timeout is possible.
-        fetches: how many messages are fetched ahead at once, see `take_over_batches()`.
-        flow: counts what comes, where messages that cannot be decrypted use up permits.
+        queued: whether it has a receiver queue, so that a receive with a timeout is possible.
+        fetches: the size of a fetch of the prefetch, see `configure_prefetch()`.
+        flow: the counts of messages, if undecryptable messages can use up permits.
     """
 
     context: ClientContext
@@ -70,15 +70,15 @@ class Subscription:
     redelivery: Redelivery
     message_class: type[Message]
     topics: str | list[str] | re.Pattern[str]
-    splits: bool
+    is_shared: bool
     listens: bool = False
     queued: bool = True
     fetches: int = 0
     flow: Flow | None = None
 
 
-class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
-    """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
+class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
+    """A `pulsar.Consumer` that treats a chunked message as one, by any id; created by `Client.subscribe()`."""
 
     __slots__ = (
         "_acks",
@@ -86,104 +86,106 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         "_closed",
         "_context",
         "_flow",
-        "_hear",
         "_inbox",
         "_interrupted",
+        "_is_shared",
         "_message_class",
+        "_on_message",
         "_order",
         "_pause",
         "_prefetch",
         "_queued",
         "_recorder",
         "_redelivery",
+        "_redelivery_filter",
         "_runs",
         "_screen",
         "_screened",
-        "_sieve",
         "_source",
-        "_splits",
         "_topics",
         "_unsubscription",
     )
 
     def __init__(self) -> None:
         super().__init__()
-        self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
+        self._client = self._context = self._gate = self._source = self._order = self.inner  # raises: never opened
         self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
         self._pause = self._runs = self.inner
-        self._flow = self._prefetch = self._recorder = self._screen = self._screened = self._sieve = None
-        self._closed = self._splits = self._queued = False
+        self._flow = self._prefetch = self._recorder = self._screen = self._screened = self._redelivery_filter = None
+        self._closed = self._is_shared = self._queued = False
         self._message_class = Message
 
     @classmethod
     def _assemble_(cls, official: pulsar.Consumer, subscription: Subscription) -> Self:
-        """Make a consumer of an official one, which is not used afterwards."""
+        """Create a consumer from an official one, which is not used afterwards."""
         self = cls.__new__(cls)
         adopt(self, official, subscription.context.opener)
         self._context, self._gate, self._flow = subscription.context, subscription.gate, subscription.flow
-        self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
+        self._topics, self._is_shared, self._queued = subscription.topics, subscription.is_shared, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery, self._message_class = subscription.redelivery, subscription.message_class
         self._closed = False
-        self._recorder = self._prefetch = self._screened = self._sieve = None
+        self._recorder = self._prefetch = self._screened = self._redelivery_filter = None
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
         self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), []
-        order.take_part(self._interrupted)
-        order.take_part(self._pause)
-        native = self._source = NativeSource(self.inner, self._wait_of)
-        order.take_part(native)
+        order.add_subscriber(self._interrupted)
+        order.add_subscriber(self._pause)
+        native = self._source = NativeSource(self.inner, self._receive_of)
+        order.add_subscriber(native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
             self._screened = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless, order=order)
-            order.take_part(self._screened)
+            order.add_subscriber(self._screened)
             self._source = self._screened
         elif subscription.fetches:
             self._prefetch = Prefetch(self._context, self.inner, native, self._message_class, subscription.fetches)
-            order.take_part(self._prefetch)
+            order.add_subscriber(self._prefetch)
             self._source = self._prefetch
         if subscription.listens:
-            self._source = listened()
+            self._source = listening_stub()
         elif self._screen is None:
-            order.make_sieve = self._make_sieve
+            order.make_redelivery_filter = self._create_redelivery_filter
         refuse_after_fork(self)
         return self
 
-    def _make_sieve(self) -> Sieve:
-        """Give what looks at each message while acknowledged ones may be delivered again; the first time, make it."""
-        if self._sieve is None:
+    def _create_redelivery_filter(self) -> RedeliveryFilter:
+        """Return the filter for times in which acknowledged messages may be redelivered; create it once."""
+        if self._redelivery_filter is None:
             recorder = self._recorder
-            sieve = Sieve(self._order, self._source if recorder is None else recorder.source, self._acks.came_again)
-            self._order.take_part(sieve)
+            redelivery_filter = RedeliveryFilter(
+                self._order, self._source if recorder is None else recorder.source, self._acks.is_redelivered_duplicate
+            )
+            self._order.add_subscriber(redelivery_filter)
             if recorder is None:
-                self._source = sieve
+                self._source = redelivery_filter
             else:
-                recorder.source = sieve
-            self._sieve = sieve
-        return self._sieve
+                recorder.source = redelivery_filter
+            self._redelivery_filter = redelivery_filter
+        return self._redelivery_filter
 
-    def _came_again_(self, inner: Any) -> bool:
-        """Whether a C++ message was acknowledged, so that it is not for the application, though it is delivered."""
-        return self._acks.came_again(inner)
+    def _is_redelivered_duplicate_(self, inner: Any) -> bool:
+        """Return whether a C++ message was acknowledged already, and is not for the application."""
+        return self._acks.is_redelivered_duplicate(inner)
 
     def _is_wanted(self, inner: Any) -> bool:
         if self._screen is not None:
             return self._screen(inner)
-        return not (self._order.is_doubted and self._acks.came_again(inner))
+        return not (self._order.is_screening and self._acks.is_redelivered_duplicate(inner))
 
     @property
     def _screened_(self) -> ScreenedSource | None:
-        """Give what looks at each message as it is received, if anything does."""
+        """Source that screens each received message, or None."""
         return self._screened
 
     @property
-    def _judges_(self) -> bool:
-        """Whether Python looks at each message before the application does."""
-        return self._screen is not None or super()._judges_
+    def _screens_(self) -> bool:
+        """True if Python screens each message before the application receives it."""
+        return self._screen is not None or super()._screens_
 
     @property
     def _locks_(self) -> tuple[OwnedLock, ...]:
-        """What a signal's handler finds held where a close would meet something half done."""
+        """Locks that a signal handler checks: if its thread holds one, a close would see an inconsistent state."""
         return (*super()._locks_, self._acks.lock)
 
     def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901, PLR0912  # a call would cost as much
@@ -192,41 +194,41 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         A Ctrl-C ends the wait within 100 ms and loses no message.
 
         Args:
-            timeout_millis: how long to wait; None waits for ever.
+            timeout_millis: the milliseconds to wait; None waits forever.
 
         Raises:
-            pulsar.Timeout: no message came in time.
-            pulsar.AlreadyClosed: it is closed.
+            pulsar.Timeout: no message arrived in time.
+            pulsar.AlreadyClosed: the consumer is closed.
         """
         if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
             order = self._order
             try:
-                while order.sieve is None:
+                while order.redelivery_filter is None:
                     for made in order.made:
-                        if (sieve := order.sieve) is None:
+                        if (redelivery_filter := order.redelivery_filter) is None:
                             return made  # type: ignore[no-any-return]  # a call would cost as much
-                        sieve.unseen.append(made.inner)  # in one step: a Ctrl-C finds it there
+                        redelivery_filter.unseen.append(made.inner)  # atomic: a Ctrl-C finds it there
                         break
                     new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
                     message = new()
                     run = order.run
                     if run is not None and run.thread == get_ident():
                         for message.inner, message.number in run.messages:
-                            if (sieve := order.sieve) is None:
+                            if (redelivery_filter := order.redelivery_filter) is None:
                                 return message
-                            sieve.unseen.append(message.inner)
+                            redelivery_filter.unseen.append(message.inner)
                             break
                     for message.inner in order.ready:
-                        if (sieve := order.sieve) is None:
+                        if (redelivery_filter := order.redelivery_filter) is None:
                             return message
-                        sieve.unseen.append(message.inner)
+                        redelivery_filter.unseen.append(message.inner)
                         break
                     self._refill()
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
             except AlreadyClosed:
-                pass  # or replaced: the slower way finds out
+                pass  # or replaced: the slow path distinguishes them
         else:
             self._order.claim(get_ident())
         return self._receive_next_(timeout_millis)
@@ -236,36 +238,36 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
     def ack_scope(
         self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
     ) -> AckScope:
-        """Process some messages and acknowledge them whole at the end, or redeliver them whole after an exception.
+        """Process some messages; acknowledge all at the end, or redeliver all after an exception.
 
         with consumer.ack_scope(consumer.receive_many(500)) as messages: …
 
         Args:
-            messages: which; None for everything that this consumer receives inside the block.
-            confirm: end only when the broker's cursor shows the acknowledgements.
-            timeout_ms: how long that may take.
+            messages: the messages; None for every message that this consumer receives inside the block.
+            confirm: whether to return only when the broker's cursor shows the acknowledgements.
+            timeout_ms: the timeout of that, in milliseconds.
         """
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
     def fetched_ahead(self) -> int:
-        """Count the messages that were fetched out of the receiver queue before they are asked for.
+        """Return the number of messages that were prefetched from the receiver queue.
 
-        Loops over a fast topic do so; consumers of `pulsar_ext.asyncio` never do.
+        Loops over a fast topic prefetch; consumers of `pulsar_ext.asyncio` never do.
         """
         prefetch = self._prefetch
         return 0 if prefetch is None else prefetch.ahead
 
     def negative_acknowledge(self, message: Any) -> None:
-        """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by the message or any id of it.
+        """Redeliver one whole message after `negative_ack_redelivery_delay_ms`, by the message or any id of it.
 
-        On an Exclusive or Failover subscription the broker then redelivers everything that is not acknowledged.
+        On an Exclusive or Failover subscription the broker then redelivers every unacknowledged message.
 
         Raises:
-            TopicRequired: the consumer reads several topics and the id does not say which one.
-            pulsar.AlreadyClosed: it is closed.
+            TopicRequired: the consumer reads several topics and the id does not contain its topic.
+            pulsar.AlreadyClosed: the consumer is closed.
         """
-        self._refuse_closed()
-        self._order.number_no_more()  # what comes again comes some time later, in the midst of what is numbered
+        self._raise_if_closed()
+        self._order.stop_numbering()  # a redelivered message arrives later, between numbered ones
         if isinstance(message, pulsar.Message):
             if self._is_of_another_cluster(message):
                 return
@@ -280,38 +282,38 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._redelivery.nack(ours)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have the broker deliver every unacknowledged message again."""
-        self._acks.leave_now()  # so that it is known what was acknowledged
-        # The broker counts redeliveries, for dead letters, until the last consumer leaves.
-        keeps = self._splits and (self._redelivery.dead_letters or not self._acks.collector.may_have_chunks)
-        if keeps or self._order.foundation is None:
-            with self._order.passing(Transition.REDELIVERY, self._refuse_closed):
+        """Redeliver every unacknowledged message."""
+        self._acks.send_pending()  # so that the broker knows what was acknowledged
+        # The broker counts redeliveries, for dead letters, until the last consumer closes.
+        keeps = self._is_shared and (self._redelivery.dead_letters or not self._acks.collector.may_have_chunks)
+        if keeps or self._order.reopener is None:
+            with self._order.run_transition(Transition.REDELIVERY, self._raise_if_closed):
                 self.inner.redeliver_unacknowledged_messages()
         else:
-            self._order.replace()  # another C++ consumer keeps no half of a message from before
+            self._order.replace()  # a new C++ consumer holds no incomplete chunked message
 
     def unsubscribe(self) -> None:
-        """Delete the subscription, on all topics; the consumer is closed afterwards."""
-        self._context.callbacks.refuse("unsubscribe")
+        """Delete the subscription on all topics; the consumer is closed afterwards."""
+        self._context.callbacks.raise_inside("unsubscribe")
         try:
             self._unsubscribe()
         except pulsar.UnknownError:
-            # One of several topics failed, as where the broker had just closed it for a seek. That C++ consumer has
-            # left the others, and fails for good: another one unsubscribes from all.
+            # One of several topics failed, for example because the broker had just closed it for a seek. This C++
+            # consumer has closed the others, and fails permanently: a new one unsubscribes from all.
             several = is_of_several(self._topics, self._context.opener.get_topic_partitions)
-            if not several or self._order.foundation is None:
+            if not several or self._order.reopener is None:
                 raise
             self._order.replace()
             self._unsubscribe()
 
     def _unsubscribe(self) -> None:
-        with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
+        with self._order.run_transition(Transition.UNSUBSCRIPTION, self._raise_if_closed):
             if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
                 self._ask(self._unsubscribing, NotConnected)
             self._release_()
 
     def _unsubscribing(self, inner: Any) -> Callable[[Answer], object]:
-        begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribing(inner))
+        begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribe_starter(inner))
         return begin
 
     def _enter_cluster(self) -> None:
@@ -322,41 +324,41 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             self._recorder.drop()
 
     def _release_(self) -> None:
-        """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""
-        self._order.look_no_more()
-        self._sieve = None
+        """Drop references, deliver nothing and accept no acknowledgement: this or its client is closed."""
+        self._order.stop_screening()
+        self._redelivery_filter = None
         super()._release_()
         self._inbox = self._interrupted = closed("Consumer")
         self._prefetch = self._recorder = None
-        self._acks.refuse()
+        self._acks.mark_closed()
 
     def get_last_message_id(self) -> MessageId:
-        """Return the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers.
+        """Return the id of the topic's last entry; for a chunked message its last chunk's, as plain numbers.
 
         Raises:
             pulsar.UnknownError: the topic is not persistent, as officially.
-            pulsar.PulsarException: for the client's `operation_timeout_seconds` the broker could not be reached.
+            pulsar.PulsarException: the broker could not be reached for the client's `operation_timeout_seconds`.
         """
-        self._context.callbacks.refuse("get_last_message_id")
+        self._context.callbacks.raise_inside("get_last_message_id")
         last = from_inner(self._ask_stored(lambda inner: inner.get_last_message_id_async))
         last.origin = Origin.NUMBERS
         return last
 
-    def _refuse(self, refusal: Any) -> None:
-        super()._refuse(refusal)
-        self._inbox = self._interrupted = refusal
-        self._prefetch = self._recorder = self._sieve = None
+    def _disable(self, raising: Any) -> None:
+        super()._disable(raising)
+        self._inbox = self._interrupted = raising
+        self._prefetch = self._recorder = self._redelivery_filter = None
 
-    def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process; the locks of the parts may have been held at the fork, for good."""
-        super()._after_fork_(refusal)
-        self._acks = self._redelivery = refusal
+    def _after_fork_(self, raising: Any) -> None:
+        """Make every use raise in this child process; the locks of the parts may have been held at the fork."""
+        super()._after_fork_(raising)
+        self._acks = self._redelivery = raising
 
     def _is_of_another_cluster(self, message: Any) -> bool:
         return isinstance(message, Message) and message.cluster != self._message_class.cluster
 
     def _own(self, message: Any) -> Message[T]:
-        """Give a C++ message, or one of another consumer, as one of this consumer's; not one of another cluster."""
+        """Return a C++ message, or another consumer's, as this consumer's; another cluster's message unchanged."""
         if self._is_of_another_cluster(message):
             return message  # type: ignore[no-any-return]  # one of ours
         return self._message_of_(message if isinstance(message, InnerMessage) else inner_message_of(message))

@@ -1,46 +1,46 @@
-"""Every error that pulsar_ext raises, in one tree.
+"""The errors of pulsar_ext, in one tree.
 
-The root is also a `pulsar.PulsarException`, so an `except` clause written for the official client catches these too.
-Each error carries what it knows as attributes, survives pickling (Spark and multiprocessing ship exceptions between
-processes), and says by `retriable` whether the same call may succeed later without any change::
+The root is a `pulsar.PulsarException`, so `except` clauses written for the official client catch these errors too. Each
+error has its facts as attributes, can be pickled (Spark and multiprocessing send exceptions between processes), and
+states by `retriable` whether the same call may succeed later without any change::
 
     pulsar.PulsarException
     └── PulsarExtError
-        ├── InvalidMessageId           (also ValueError)   the id or its bytes or text cannot be a message id
-        ├── MessageIdNotFound                              the topic does not hold the message that the id names
-        │   └── IncompleteChunkedMessage                   some chunks of it are gone, so no client can assemble it
-        ├── MessageIdUnresolved        (retriable)         it could not be found out what the id stands for
-        ├── TopicRequired              (also ValueError)   the id does not say which topic of several it belongs to
+        ├── InvalidMessageId           (also ValueError)   the bytes, text or fields are not a message id
+        ├── MessageIdNotFound                              the topic does not have the message of the id
+        │   └── IncompleteChunkedMessage                   some chunks are missing, so no client can assemble it
+        ├── MessageIdUnresolved        (retriable)         the id could not be resolved
+        ├── TopicRequired              (also ValueError)   the id does not name its topic, and the consumer has several
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
-        │   ├── AdminRequired                              the admin API is needed, and the client may not ask one
-        │   ├── InvalidTopic           (also InvalidTopicName) not the name of a topic, or not of this client's kind
-        │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that is invalid
+        │   ├── AdminRequired                              the admin API is needed and not configured
+        │   ├── InvalidTopic           (also InvalidTopicName) the topic name is invalid, or of an unsupported kind
+        │   ├── InvalidKeyHashRange                        a key hash range, or a set of them, is invalid
         │   ├── MissingExtra           (also ModuleNotFoundError) a package is missing; the message names its extra
-        │   └── SequenceIdRejected                         an invalid one, one that goes back, or given to some only
+        │   └── SequenceIdRejected                         it is invalid, too low, or set for some messages only
         ├── NotOpen                                        the object was never opened by a Client, or was closed
         ├── ForkedClientError                              the object was inherited across a fork
-        ├── DuplicateMessage                               the topic holds the message already
+        ├── DuplicateMessage                               the topic already has the message
         ├── DeduplicationDisabled                          the broker does not deduplicate the topic
-        ├── ProducerForgotten                              the broker no longer knows the ids of a producer name
-        ├── ProducerBroken                                 it is not known what became of a message that was sent
+        ├── ProducerForgotten                              the broker has forgotten the last sequence id of a producer name
+        ├── ProducerBroken                                 it is unknown whether a message in flight was persisted
         ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
         ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
-        ├── SkipUnconfirmed                                a skip was asked for, and the cursor does not show it
+        ├── SkipUnconfirmed                                the cursor does not show a requested skip
         ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
         ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
-        ├── SchemaMismatch        (also IncompatibleSchema) a schema or a value does not go with the topic's schema
-        ├── MisroutedMessage                               a message came to a consumer whose ranges exclude its slot
-        ├── NoReply                    (also Timeout)      a request was not answered in time, or not to the end
-        ├── RequestFailed                                  the replier of a request says that it failed
+        ├── SchemaMismatch        (also IncompatibleSchema) a schema or a value does not match the topic's schema
+        ├── MisroutedMessage                               a consumer received a message whose slot is not in its ranges
+        ├── NoReply                    (also Timeout)      a request was not answered in time, or not completely
+        ├── RequestFailed                                  the replier reported a failure
         ├── AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements
-        ├── AdminError                                     the admin REST API refused or failed
-        │   ├── AdminUnavailable       (retriable)         no answer: refused, unreachable, timed out, 502 to 504
+        ├── AdminError                                     the admin REST API rejected the request, or failed
+        │   ├── AdminUnavailable       (retriable)         no answer: unreachable, timed out, 502 to 504
         │   ├── AdminUnauthorized                          401 or 403
-        │   ├── AdminNotFound                              404: no such tenant, namespace, topic, subscription, entry
-        │   ├── AdminConflict                              409: exists already, or is in use
-        │   ├── AdminPrecondition                          412: the broker lacks a setting this call needs
-        │   └── AdminNotAllowed                            405: not on this kind of topic, such as a partitioned parent
-        └── BrokerStartError                               the test harness could not bring up a broker
+        │   ├── AdminNotFound                              404: tenant, namespace, topic, subscription or entry not found
+        │   ├── AdminConflict                              409: already exists, or in use
+        │   ├── AdminPrecondition                          412: the broker lacks a setting that this call needs
+        │   └── AdminNotAllowed                            405: not for this kind of topic, such as a partitioned topic
+        └── BrokerStartError                               the test harness could not start a broker
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class PulsarExtError(PulsarException):  # type: ignore[misc]  # the official cli
     """Root of the tree; `details` become attributes and survive pickling.
 
     Args:
-        message: what was found, what was tried, what to do next.
-        **details: typed facts about the failure, readable as attributes.
+        message: the problem, what was changed, and the remedy.
+        **details: facts about the failure, readable as attributes.
     """
 
     retriable: ClassVar[bool] = False
@@ -122,61 +122,62 @@ def _rebuild(cls: type[PulsarExtError], message: str, details: dict[str, Any]) -
 
 
 class InvalidMessageId(PulsarExtError, ValueError):
-    """The given bytes, text or numbers cannot be a message id."""
+    """The bytes, text or fields are not a message id."""
 
 
 class MessageIdNotFound(PulsarExtError):
-    """The topic does not hold the message that the id names: trimmed, deleted, or beyond its end."""
+    """The topic does not have the message of the id: trimmed, deleted, or beyond its end."""
 
 
 class IncompleteChunkedMessage(MessageIdNotFound):
-    """Some chunks of the message are not on the topic, so no client can assemble it."""
+    """Some chunks of the message are missing on the topic, so no client can assemble it."""
 
 
 class MessageIdUnresolved(PulsarExtError):
-    """It could not be found out what the id stands for; nothing was changed."""
+    """The id could not be resolved; nothing was changed."""
 
     retriable = True
 
 
 class TopicRequired(PulsarExtError, OperationNotSupported, ValueError):  # type: ignore[misc]
-    """The consumer reads several topics and the id does not say which one it belongs to.
+    """The consumer has several topics, and the id does not name its topic.
 
-    It is a `pulsar.OperationNotSupported` too, as the official client raises.
+    It is also a `pulsar.OperationNotSupported`, which the official client raises.
     """
 
 
 class InvalidUse(PulsarExtError, ValueError):
-    """An argument or a call that would lose or strand messages, refused before anything was changed."""
+    """An argument or a call that would lose or strand messages; raised before anything was changed."""
 
 
 class AdminRequired(InvalidUse):
-    """The admin API is needed, and the client may not ask one by itself: give `Client(admin=…)`; nothing was changed.
+    """The admin API is needed and not configured: pass `Client(admin=…)`; nothing was changed.
 
-    Its credentials are those of an official class, which shows them to nobody, or would go over plain http to a port
-    that nobody named, or the admin API that the environment names is that of another cluster.
+    The client does not use an admin API by itself if its credentials are in an official class, which does not expose
+    them, if they would be sent over plain http to a port that was not configured, or if the admin API in the
+    environment belongs to another cluster.
     """
 
 
 class InvalidTopic(InvalidUse, InvalidTopicName):  # type: ignore[misc]  # the binding has no types
-    """Text that is not a topic's name, or names a kind of topic that this client does not know; nothing was opened."""
+    """The topic name is invalid, or of a kind that this client does not support; nothing was opened."""
 
 
 class InvalidKeyHashRange(InvalidUse):
-    """A range of key slots, or a set of them, that is invalid: backwards, above 65,535, overlapping, or empty."""
+    """A key hash range, or a set of them, is invalid: reversed, above 65,535, overlapping, or empty."""
 
 
 class MissingExtra(InvalidUse, ModuleNotFoundError):
-    """A package is missing that an extra of this library brings; `extra` is the extra's name."""
+    """A package of an optional extra is missing; `extra` is the name of the extra."""
 
     @classmethod
     @contextmanager
     def named(cls, extra: str, user: str) -> Iterator[None]:
-        """Have an import that fails in the block name the extra to install.
+        """Raise MissingExtra instead of an ImportError in the block.
 
         Args:
-            extra: the extra that brings the packages.
-            user: what needs them, as the error's first words.
+            extra: the extra that installs the packages.
+            user: the feature that needs them, at the start of the error.
 
         Raises:
             MissingExtra: an import failed.
@@ -191,38 +192,38 @@ class MissingExtra(InvalidUse, ModuleNotFoundError):
 
 
 class SequenceIdRejected(InvalidUse):
-    """A sequence id that cannot be sent: it goes back, is not a number, or only some messages have one.
+    """The sequence id cannot be sent: it is invalid, too low, or set for some messages only.
 
-    `sequence_id` is the rejected one, `last_pushed` the highest one given before, `last_published` the highest one that
-    is known to be persisted.
+    `sequence_id` is the rejected id, `last_pushed` the highest id assigned before, and `last_published` the highest id
+    known to be persisted.
     """
 
 
 class DuplicateMessage(PulsarExtError):
-    """The topic holds the message already; `sequence_id` is its id, None if the application gave none."""
+    """The topic already has the message; `sequence_id` is its id, None if it was automatic."""
 
 
 class DeduplicationDisabled(PulsarExtError):
-    """The broker does not deduplicate the topic, so that no producer can be effectively once on it."""
+    """The broker does not deduplicate the topic, so no producer can be effectively once on it."""
 
 
 class ProducerForgotten(PulsarExtError):
-    """The broker no longer knows what a producer name has sent, so that it would store duplicates.
+    """The broker has forgotten the last sequence id of a producer name, and would store duplicates.
 
-    `producer_name` and `topic` say whose; `sequence_id` is the highest id that the topic was found to hold, or that the
-    application says it holds.
+    `producer_name` and `topic` identify the producer; `sequence_id` is the highest id found on the topic, or implied by
+    the application.
     """
 
 
 class ProducerBroken(PulsarExtError):
-    """It is not known whether something that this producer sent is persisted, so nothing may follow it.
+    """A message of this producer may or may not be persisted, so it accepts no more messages.
 
-    Close it and create it again: the new one learns from the broker what is persisted.
+    Close it and create it again: the new producer reads from the broker what is persisted.
     """
 
 
 class NotOpen(PulsarExtError):
-    """The object was never opened by a `Client`, or has been closed."""
+    """The object was never opened by a `Client`, or was closed."""
 
 
 class ForkedClientError(PulsarExtError):
@@ -232,7 +233,7 @@ class ForkedClientError(PulsarExtError):
 class SkipInsideMessage(PulsarExtError):
     """A skip would end inside a message; nothing was moved.
 
-    `below` and `above` are the nearest counts that are possible; `above` is None while no larger count is.
+    `below` and `above` are the nearest possible counts; `above` is None if no larger count is possible yet.
     """
 
 
@@ -243,15 +244,15 @@ class CursorMoved(PulsarExtError):
 
 
 class SkipUnconfirmed(PulsarExtError):
-    """The broker was asked to skip and the cursor does not show it: it is at `found` instead of `expected`."""
+    """The broker accepted a skip, but the cursor does not show it: it is at `found` instead of `expected`."""
 
 
 class NoSuchTopic(PulsarExtError, TopicNotFound):  # type: ignore[misc]
-    """The topic does not exist, and a reader of key ranges does not create it; `topic` names it."""
+    """The topic does not exist, and a reader of key ranges does not create it; `topic` is its name."""
 
 
 class SlotsNotCovered(PulsarExtError):
-    """The consumers of a Key_Shared subscription leave slots uncovered, which stalls all of them.
+    """The consumers of a Key_Shared subscription do not cover all slots, which stalls all of them.
 
     `uncovered` and `overlapping` are `KeyHashRanges`.
     """
@@ -260,60 +261,60 @@ class SlotsNotCovered(PulsarExtError):
 
 
 class MisroutedMessage(PulsarExtError):
-    """The broker gave a consumer a message of a slot outside its ranges, because it came in a batch that mixes keys.
+    """The broker delivered a message whose slot is outside the consumer's ranges, in a batch that mixes keys.
 
-    `slot` is the message's slot and `message_id` its id as text. `misrouted` is the message itself, not acknowledged;
-    it does not survive pickling.
+    `slot` is the message's slot and `message_id` its id as text. `misrouted` is the message itself, unacknowledged; it
+    does not survive pickling.
     """
 
     misrouted: Any = None
 
 
 class NoReply(PulsarExtError, Timeout):  # type: ignore[misc]
-    """A request was not answered in time, or not to the end; it may still be under way.
+    """A request was not answered in time, or not completely; it may still be in progress.
 
-    `topic` is the request's, `correlation_id` its own, and `replies` says how many replies came.
+    `topic` and `correlation_id` are those of the request, and `replies` is the number of replies received.
     """
 
 
 class RequestFailed(PulsarExtError):
-    """The replier of a request failed; a replier's handler raises it to tell the requester why."""
+    """The replier of a request failed; a replier's handler raises it to report the reason to the requester."""
 
 
 class AckNotConfirmed(PulsarExtError):
-    """Acknowledgements were flushed and the subscription's cursor on the broker does not show all of them.
+    """Acknowledgements were flushed, but the subscription's cursor on the broker does not show all of them.
 
-    `missing` lists the ids that it does not show, as text, at most 100 of them, and `count` says how many there are.
-    They stay acknowledged here, and are sent again; whether the broker has them is not known.
+    `missing` lists up to 100 of the missing ids as text, and `count` is their number. They stay acknowledged in this
+    client and are sent again; it is unknown whether the broker has them.
     """
 
     retriable = True
 
 
 class AdminError(PulsarExtError):
-    """The admin REST API refused the request or failed; `status` and `reason` are the broker's own."""
+    """The admin REST API rejected the request, or failed; `status` and `reason` are the broker's."""
 
 
 class AdminUnavailable(AdminError):
-    """No usable answer: refused, unreachable, timed out, redirected in circles, or a 502, 503 or 504."""
+    """The admin API did not answer: unreachable, timed out, a redirect loop, or a 502, 503 or 504."""
 
     retriable = True
 
 
 class AdminUnauthorized(AdminError):
-    """401 or 403: no credentials, wrong credentials, or not permitted."""
+    """401 or 403: credentials are missing, wrong, or not permitted."""
 
 
 class AdminNotFound(AdminError):
-    """404: no such tenant, namespace, topic, subscription or entry."""
+    """404: tenant, namespace, topic, subscription or entry not found."""
 
 
 class AdminConflict(AdminError):
-    """409: it exists already, or is in use."""
+    """409: it already exists, or is in use."""
 
 
 class AdminPrecondition(AdminError):
-    """412: the broker or the topic lacks what this call needs."""
+    """412: the broker or the topic lacks a setting that this call needs."""
 
 
 class AdminNotAllowed(AdminError):
@@ -321,17 +322,17 @@ class AdminNotAllowed(AdminError):
 
 
 class BrokerStartError(PulsarExtError):
-    """The test harness could not bring up a broker; the message ends with the tail of its log."""
+    """The test harness could not start a broker; the message ends with the tail of its log."""
 
 
 class SchemaMismatch(PulsarExtError, IncompatibleSchema):  # type: ignore[misc]  # the official client ships no types
-    """A schema does not go with the topic's, or a value cannot be read with it; nothing was opened.
+    """A schema does not match the topic's schema, or a value cannot be read with it; nothing was opened.
 
-    It is a `pulsar.IncompatibleSchema` too, as the official client raises.
+    It is also a `pulsar.IncompatibleSchema`, which the official client raises.
 
     Args:
-        message: what was found.
-        **details: `differences`, each as text, with the path of the field.
+        message: the problem.
+        **details: `differences`, each as text with the path of the field.
     """
 
     differences: tuple[str, ...] = ()

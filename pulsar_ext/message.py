@@ -1,9 +1,9 @@
-"""Messages as a consumer, a reader or a listener hands them out.
+"""Messages received by a consumer, a reader or a listener.
 
-`Message` adds little to the official one: `message_id()` gives a `MessageId` that is hashable and ordered, and a
-`ChunkMessageId` for a chunked message; `value()` raises where the official one decodes by a wrong schema. What is
-received is of a subclass without a constructor, and the schema sits in the class, one class a schema: building a
-message in the receive loop is one allocation and one store.
+`Message` adds little to the official one: `message_id()` returns a `MessageId` that is hashable and ordered, and a
+`ChunkMessageId` for a chunked message; `value()` raises if the official one would decode with a wrong schema. Received
+messages have a subclass without a constructor, and one class per schema, which holds the schema: creating a message in
+the receive loop is one allocation and one store.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 import pulsar
 from pulsar.schema import BytesSchema
 
-from ._native.handles import MessageDoor
+from ._native.handles import MessageHandle
 from ._native.messages import inner_message_of, wrap_batch
 from ._native.replicated import replicated_from
 from ._native.schemas import value_of
@@ -42,11 +42,11 @@ __all__ = [
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 
 
-class Message(MessageDoor, Generic[T]):
-    """One received message; `data()`, `value()`, `properties()` and so on are the official ones."""
+class Message(MessageHandle, Generic[T]):
+    """A received message; `data()`, `value()`, `properties()` and so on are the official ones."""
 
     number = 0
-    """Its place among those that one thread received; 0 if it was received in another way."""
+    """Number among the messages that one thread received; 0 if it was received without a number."""
 
     cluster = 0
     """Number of the cluster that it was received from; the first one of a client is 0. An acknowledgement of another
@@ -58,40 +58,40 @@ class Message(MessageDoor, Generic[T]):
         """Decode the message, with the schema that it was written with.
 
         Raises:
-            pulsar.PulsarException: it is Avro, and the broker cannot be asked for that schema now; ask again later.
+            pulsar.PulsarException: an Avro schema cannot be fetched from the broker now; call again later.
         """
         return value_of(self._schema, self.inner)  # type: ignore[no-any-return]  # by the schema that the class was made for
 
     def replicated_from(self) -> str | None:
-        """Give the name of the cluster that replicated the message to this one; None if it was sent to this one.
+        """Return the name of the cluster that replicated the message to this one; None if it was not replicated.
 
-        Mirrors Java's `Message.getReplicatedFrom`; the official Python client does not show it.
+        Mirrors Java's `Message.getReplicatedFrom`; the official Python client does not expose it.
 
         Raises:
-            InvalidUse: this build of the official client does not let it be seen; the admin API knows it as well.
+            InvalidUse: this build of the official client does not expose it; use the admin API.
         """
         return replicated_from(self.inner)
 
     def altered(self, **changes: Any) -> Message:
-        """Give the same message with another value or other properties, for whoever reads it next.
+        """Return a copy of the message with another value or other properties.
 
-        It is acknowledged as this one. Java's interceptors give another `Message` likewise.
+        It is acknowledged as the original message. Mirrors the messages that Java's interceptors return.
 
         Args:
             **changes: any of `value`, `data`, `properties`, `partition_key`, `ordering_key` and `event_timestamp`:
-                what the method of that name gives then.
+                the new result of the method of that name.
 
         Raises:
-            InvalidUse: one of another name.
+            InvalidUse: another name.
         """
         if unknown := changes.keys() - _ALTERABLE:
             raise InvalidUse(f"A message can be altered in {', '.join(_ALTERABLE)}; not in {', '.join(unknown)}.")
         other = copy(self)
-        other.__dict__.update({name: _giving(value) for name, value in changes.items()})  # each hides the method
+        other.__dict__.update({name: _returning(value) for name, value in changes.items()})  # each hides the method
         return other
 
     def __copy__(self) -> Self:
-        """Return the same message with attributes of its own."""
+        """Return a copy with attributes of its own."""
         other = type(self)()
         other.inner = self.inner
         other.__dict__.update(self.__dict__)
@@ -103,34 +103,34 @@ class Message(MessageDoor, Generic[T]):
 
 
 class Received(Message[T]):
-    """A message that holds one; a `Message` of a user's own making refuses every use."""
+    """A received message; a `Message` that the application created raises at every use."""
 
-    __init__ = object.__init__  # in C: the receive loop makes one for each message
+    __init__ = object.__init__  # in C: the receive loop creates one per message
 
 
-def _giving(value: Any) -> Callable[[], Any]:
+def _returning(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
 def received(inner: Any) -> Message:
-    """Give a C++ message as one of ours."""
+    """Return a C++ message as one of ours."""
     message: Message = Received()
     message.inner = inner
     return message
 
 
 class _MessageOfTopics(Received):
-    """A message of a consumer of several topics, whose ids have to tell which one they are of."""
+    """A message of a consumer of several topics, whose ids name their topics."""
 
     def message_id(self) -> MessageId:
-        """Give the message's id, which knows its topic."""
+        """Return the message's id, which knows its topic."""
         message_id = super().message_id()
         message_id.topic_name(self.inner.topic_name())
         return message_id
 
 
 def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]:
-    """Give the class whose messages decode with `schema`; those from several topics name theirs."""
+    """Return the class whose messages decode with `schema`; ids of messages from several topics name theirs."""
     base: type[Message] = _MessageOfTopics if several_topics else Received
     if type(schema) is BytesSchema:
         return base
@@ -139,7 +139,7 @@ def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]
 
 
 def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
-    """Return the class of the same messages that are received from the cluster of this number."""
+    """Return the variant of a message class for the cluster of this number."""
     if messages.cluster == number:
         return messages
     first = messages.__mro__[1] if messages.cluster else messages
@@ -151,26 +151,26 @@ def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
 
 
 def handled_in(message: Any) -> AbstractContextManager[object]:
-    """Return what a handler of the message runs in: its span, if its client is instrumented; nothing otherwise."""
+    """Return the context of a message's handler: its span if the client is instrumented, else an empty one."""
     block: Callable[[], AbstractContextManager[object]] = vars(message).get("handled_in", nullcontext)
     return block()
 
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:
-    """Turn a message that official code made into one of ours."""
+    """Return a message that official code created as one of ours."""
     message = cls()
     message.inner = inner_message_of(official)
     return message
 
 
 class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official client ships no types
-    """Takes the payload of a batch apart, as the official `MessageBatch`, without crashing on garbage."""
+    """Parses the payload of a batch, as the official `MessageBatch`, without crashing on invalid data."""
 
     def parse_from(self, data: bytes, size: int) -> list[Message]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse `size` messages out of an uncompressed batch payload.
 
         Raises:
-            InvalidUse: if `data` is not the payload of a batch of `size` messages.
+            InvalidUse: `data` is not the payload of a batch of `size` messages.
         """
         read_batch(data, size)
         return [received(inner) for inner in wrap_batch(self, data, size)]

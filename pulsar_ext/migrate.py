@@ -1,7 +1,7 @@
-"""Finds imports that keep a program on the official client: `python -m pulsar_ext.migrate PATH…`.
+"""Finds imports of the official client in a program: `python -m pulsar_ext.migrate PATH…`.
 
-`import pulsar.asyncio` after `import pulsar_ext as pulsar` binds the name `pulsar` to the official package again,
-without a word: nothing was migrated.
+`import pulsar.asyncio` after `import pulsar_ext as pulsar` silently rebinds the name `pulsar` to the official package,
+and nothing is migrated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class OfficialImport:
 
     Args:
         line: its line, from 1.
-        written: the import as it is.
-        instead: the import of this library.
+        written: the import in the program.
+        instead: the import of this library to use.
     """
 
     line: int
@@ -37,12 +37,12 @@ class OfficialImport:
 
 
 def find_imports(source: str) -> list[OfficialImport]:
-    """Find the imports of the official package in a program, in the order of their lines (pure).
+    """Return the imports of the official package in a program, by line (pure).
 
     Raises:
-        SyntaxError: it is not Python.
+        SyntaxError: the program is not Python.
     """
-    return sorted(_imports(ast.parse(source)), key=lambda one: one.line)
+    return sorted(_imports(ast.parse(source)), key=lambda found: found.line)
 
 
 def _imports(tree: ast.AST) -> Iterator[OfficialImport]:
@@ -51,11 +51,11 @@ def _imports(tree: ast.AST) -> Iterator[OfficialImport]:
             names = ", ".join(map(ast.unparse, node.names))
             yield OfficialImport(node.lineno, ast.unparse(node), f"from {_ours(node.module or '')} import {names}")
         elif isinstance(node, ast.Import):
-            for one in node.names:
-                if _is_official(one.name):
-                    bound = one.asname or (None if "." in one.name else "pulsar")
-                    instead = f"import {_ours(one.name)}" + (f" as {bound}" if bound else "")
-                    yield OfficialImport(node.lineno, f"import {ast.unparse(one)}", instead)
+            for alias in node.names:
+                if _is_official(alias.name):
+                    bound = alias.asname or (None if "." in alias.name else "pulsar")
+                    instead = f"import {_ours(alias.name)}" + (f" as {bound}" if bound else "")
+                    yield OfficialImport(node.lineno, f"import {ast.unparse(alias)}", instead)
 
 
 def _is_official(module: str) -> bool:
@@ -67,24 +67,24 @@ def _ours(module: str) -> str:
 
 
 def _programs(path: Path) -> Iterator[Path]:
-    """Return a file, or the programs below a directory, but for hidden directories and virtual environments."""
+    """Yield a file, or the programs below a directory without hidden directories and virtual environments."""
     if not path.is_dir():
         yield path
         return
-    for place, below, files in os.walk(path):
-        directory = Path(place)
+    for path_name, below, files in os.walk(path):
+        directory = Path(path_name)
         below[:] = sorted(
-            one for one in below if not one.startswith(".") and not (directory / one / "pyvenv.cfg").exists()
+            name for name in below if not name.startswith(".") and not (directory / name / "pyvenv.cfg").exists()
         )
-        yield from (directory / one for one in sorted(files) if one.endswith(".py"))
+        yield from (directory / name for name in sorted(files) if name.endswith(".py"))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the imports of the official package below paths; return 1 if there are any, or a file cannot be read."""
+    """Print the imports of the official package below paths; return 1 if there are any, or if a file is unreadable."""
     parser = argparse.ArgumentParser(
         prog="python -m pulsar_ext.migrate",
         description="Print each import of the official package, and what to write instead. Changes no file. "
-        "Exit status: 0 if there are none, 1 if there are any or a file cannot be read.",
+        "Exit status: 0 if nothing was found, 1 if imports were found or a file cannot be read.",
     )
     parser.add_argument("paths", metavar="PATH", nargs="*", default=["."], help="file or directory; the default is .")
     status = 0
@@ -95,8 +95,8 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}\n")
             status = 1
             continue
-        for one in found:
-            sys.stdout.write(f"{file}:{one.line}: {one.written}  ->  {one.instead}\n")
+        for each in found:
+            sys.stdout.write(f"{file}:{each.line}: {each.written}  ->  {each.instead}\n")
             status = 1
     return status
 

@@ -1,7 +1,7 @@
 """Producers: the official methods over a sender.
 
-Which sender it is, the client decides as it creates the producer: messages go one by one (`produce.direct`), in batches
-of this library (`produce.batching`), to partitions (`produce.partitioned`), or effectively once (`dedup`).
+The client chooses the sender when it creates the producer: one message at a time (`produce.direct`), in batches built
+here (`produce.batching`), to partitions (`produce.partitioned`), or with deduplication (`dedup`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 
-from ._native.handles import ProducerDoor
-from ._native.signatures import shaped_like
+from ._native.handles import SenderProducerHandle
+from ._native.signatures import with_signature_of
 from ._runtime.statistics import producer_stats
 from .produce.options import columns_of
 from .schema.typed import T
@@ -29,42 +29,42 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 
-class Producer(ProducerDoor, Generic[T]):
-    """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
+class Producer(SenderProducerHandle, Generic[T]):
+    """A `pulsar.Producer` whose sends return complete message ids; made by `Client.create_producer()`."""
 
     sender: Sender
 
     @classmethod
     def _over_(cls, sender: Sender, schema: Any, client: Any) -> Self:
-        """Make the producer of a sender, with the official attributes of a producer."""
+        """Return the producer of a sender, with the attributes of an official producer."""
         self = cls.__new__(cls)
         self.open(sender, schema, client)
-        self.__dict__["send_async"] = sender.joining()  # itself: a call in between costs each message
+        self.__dict__["send_async"] = sender.joining()  # bound directly, to save a call for each message
         return self
 
-    @shaped_like(pulsar.Producer.send)
+    @with_signature_of(pulsar.Producer.send)
     def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
         """Publish a message and wait until it is persisted; the arguments are the official ones.
 
-        A batched producer publishes it with what its batch holds by now.
+        A batched producer publishes it together with its open batch.
 
         Returns:
-            The message's id, a `ChunkMessageId` if it was sent in chunks.
+            The message id, a `ChunkMessageId` if the message was sent in chunks.
 
         Raises:
-            DuplicateMessage: with deduplication, the topic holds it already.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
+            DuplicateMessage: with deduplication, the topic already has the message.
+            InvalidUse: called in a callback of this client, where it would deadlock.
         """
         return self.sender.send(content, *args, **kwargs)
 
-    @shaped_like(pulsar.Producer.send_async)
+    @with_signature_of(pulsar.Producer.send_async)
     def send_async(self, content: T, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
+        """Publish a message; `callback(result, message_id)` is called when it is persisted or has failed.
 
-        The callback runs on a thread of its client: the I/O thread, or one of this library's for failures. What it
-        raises is logged and goes no further. A send, flush or close with the same client would wait for that thread
-        and is refused there; one with another client may wait, and holds up this client's callbacks meanwhile. Two
-        clients whose callbacks wait for each other at once wait for ever.
+        The callback runs on a thread of its client: the I/O thread, or one of this library's threads for failures. An
+        exception from it is logged. A send, flush or close with the same client would wait for that thread, and raises
+        `InvalidUse` in the callback. One with another client is allowed, and delays this client's callbacks. Two
+        clients whose callbacks wait for each other deadlock.
 
         Args:
             content: the message's value.
@@ -87,8 +87,8 @@ class Producer(ProducerDoor, Generic[T]):
     ) -> SentMany:
         """Publish many messages; with `batching_enabled` the fastest way to send.
 
-        Waits for room where the queue is full, also without `block_if_queue_full`. What comes before an error of an
-        iterable, or before a message that is not accepted, is sent, and not waited for.
+        Waits for room if the queue is full, even without `block_if_queue_full`. If an iterable raises or a message is
+        rejected, the messages before it are sent, and not waited for.
 
         Args:
             contents: the messages' values.
@@ -101,8 +101,8 @@ class Producer(ProducerDoor, Generic[T]):
 
         Raises:
             pulsar.PulsarException: with `flush`, the error of the first message that failed.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
-            ValueError: the iterables are not equally long.
+            InvalidUse: called in a callback of this client, where it would deadlock.
+            ValueError: the iterables differ in length.
         """
         sender = self.sender
         sender.context.callbacks.refuse("send_many")
@@ -110,26 +110,26 @@ class Producer(ProducerDoor, Generic[T]):
         return sender.send_many(contents, columns, flush=flush)
 
     def last_sequence_id_published(self) -> int:
-        """Give the last sequence id that is persisted, as the official `last_sequence_id()`.
+        """Return the last persisted sequence id, like the official `last_sequence_id()`.
 
-        With deduplication everything up to it is persisted: resume behind it. On a partitioned topic it is the lowest
-        of the partitions' last ids. -1 if there is none.
+        With deduplication everything up to it is persisted; resume after it. On a partitioned topic it is the lowest of
+        the partitions' last ids. -1 if no message is persisted.
         """
         return self.sender.last_sequence_id_published()
 
     def last_sequence_id_pushed(self) -> int:
-        """Give the highest sequence id that a message has, persisted or on its way.
+        """Return the highest sequence id pushed, persisted or in flight.
 
         Raises:
-            InvalidUse: without `deduplication=True` the C++ client gives the ids, and says nothing about them.
+            InvalidUse: the producer was created without `deduplication=True`.
         """
         return self.sender.last_sequence_id_pushed()
 
     def stats(self) -> ProducerStats:
-        """Give statistics of this producer, which the admin API is asked for; mirrors Java's `Producer.getStats`.
+        """Return statistics of this producer from the admin API; mirrors Java's `Producer.getStats`.
 
         Raises:
-            AdminError: the admin API refused, or did not answer.
+            AdminError: the admin API failed or did not answer.
         """
         context, topic = self.sender.context, self.topic()
         context.callbacks.refuse("stats")
@@ -143,22 +143,21 @@ class Producer(ProducerDoor, Generic[T]):
         )
 
     def flush(self) -> None:
-        """Send what is batched and wait until everything sent so far is persisted.
+        """Send the open batches and wait until everything sent before is persisted.
 
         Raises:
-            pulsar.PulsarException: a message of a batched producer that was sent since the last flush has failed; the
-                first one's error.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
+            pulsar.PulsarException: the first error of a batched producer since the last flush.
+            InvalidUse: called in a callback of this client, where it would deadlock.
         """
         sender = self.sender
         sender.context.callbacks.refuse("flush")
         sender.flush()
 
     def close(self) -> None:
-        """Wait until everything sent so far is persisted, then close; closing again does nothing.
+        """Wait until everything sent before is persisted, then close; closing again does nothing.
 
-        The wait ends with the connection, and at the latest after the client's `operation_timeout_seconds`: what is
-        pending then fails with `AlreadyClosed`.
+        The wait ends if the connection is lost, and after the client's `operation_timeout_seconds`: messages still
+        pending then fail with `AlreadyClosed`.
         """
         sender = self.sender
         sender.context.callbacks.refuse("close")

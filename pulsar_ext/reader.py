@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ._native.fork import refuse_after_fork
-from ._native.handles import ReaderDoor, adopt
+from ._native.handles import ReaderHandle, adopt
 from ._native.results import Timeout, cooperative
-from .chunks.leftovers import ends_in_a_half
+from .chunks.leftovers import ends_in_incomplete_message
 from .message import Message
 from .receive.filter import FilteredSource
 from .receive.order import ReceiveOrder
@@ -33,8 +33,8 @@ _SILENT_SECONDS: Final = 3.0
 _LONGEST_SECONDS: Final = 60.0
 
 
-class Reader(Receiving[T], ReaderDoor):
-    """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
+class Reader(Receiving[T], ReaderHandle):
+    """A `pulsar.Reader` that finds a chunked message by any of its ids; created by `Client.create_reader()`."""
 
     __slots__ = (
         "_client",
@@ -42,8 +42,8 @@ class Reader(Receiving[T], ReaderDoor):
         "_context",
         "_filter",
         "_flow",
-        "_hear",
         "_message_class",
+        "_on_message",
         "_order",
         "_queued",
         "_source",
@@ -51,7 +51,7 @@ class Reader(Receiving[T], ReaderDoor):
     )
 
     _filter: Any
-    """A `FilteredSource`; None if every message is handed out."""
+    """A `FilteredSource`; None if every message is delivered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,16 +73,16 @@ class Reader(Receiving[T], ReaderDoor):
         compaction: CompactionFilter | None = None,
         flow: Flow | None = None,
     ) -> Self:
-        """Make a reader of an official one.
+        """Create a reader from an official one.
 
         Args:
-            official: the reader; it is not used afterwards.
-            context: of the client that it belongs to.
-            message_class: what its messages become.
-            topic: what it reads.
-            queued: whether the receiver queue has room, so that a read with a timeout is possible.
-            compaction: tells what is left of a compacted topic; None if everything is read.
-            flow: counts what comes, where messages that cannot be decrypted use up permits.
+            official: the official reader; it is not used afterwards.
+            context: the context of the client.
+            message_class: the class of its messages.
+            topic: the topic that it reads.
+            queued: whether it has a receiver queue, so that a read with a timeout is possible.
+            compaction: the filter of a compacted topic; None if every message is read.
+            flow: the counts of messages, if undecryptable messages can use up permits.
         """
         self = cls.__new__(cls)
         adopt(self, official, context.opener)
@@ -92,24 +92,24 @@ class Reader(Receiving[T], ReaderDoor):
         self._closed = False
         self._queued, self._flow = queued, flow
         self._order = ReceiveOrder()
-        native = self._source = NativeSource(self.inner, self._wait_of)
-        self._order.take_part(native)
+        native = self._source = NativeSource(self.inner, self._receive_of)
+        self._order.add_subscriber(native)
         self._filter = None
         if compaction is not None:
-            self._order.take_part(compaction)
+            self._order.add_subscriber(compaction)
             self._filter_by(compaction)
         refuse_after_fork(self)
         return self
 
     def _filter_by(self, wanted: Callable[[Any], bool]) -> None:
-        """Hand out only the C++ messages that a function wants."""
+        """Deliver only the C++ messages that a function accepts."""
         self._source = self._filter = FilteredSource(self._source, wanted)
-        self._order.take_part(self._filter)
+        self._order.add_subscriber(self._filter)
 
     @property
-    def _judges_(self) -> bool:
-        """Whether Python looks at each message before the application does."""
-        return self._filter is not None or super()._judges_
+    def _screens_(self) -> bool:
+        """True if Python screens each message before the application receives it."""
+        return self._filter is not None or super()._screens_
 
     if TYPE_CHECKING:
 
@@ -119,35 +119,36 @@ class Reader(Receiving[T], ReaderDoor):
     else:
         read_next = Receiving._receive_next_
 
-    def _look_after_permits_(self, flow: Flow, name: str, move: Callable[[Any], None]) -> None:
-        """Have another C++ reader take the place of one whose permits messages have used up that cannot be decrypted.
+    def _monitor_permits_(self, flow: Flow, name: str, move: Callable[[Any], None]) -> None:
+        """Replace the C++ reader whenever undecryptable messages have used up its permits.
 
         Args:
-            flow: counts what comes.
-            name: by which the broker lists it.
-            move: has the next C++ reader begin at the entry of a C++ id.
+            flow: the counts of messages.
+            name: the name by which the broker lists it.
+            move: moves the next C++ reader to the entry of a C++ id.
         """
         permits = PermitWatch(self._context, self._order, flow, self._topics, name, move=move)
-        self._order.take_part(permits)
+        self._order.add_subscriber(permits)
         permits.begin()
 
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
-        """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
+        """Return the receive with a timeout of a C++ reader, and the asynchronous one."""
         return cooperative(inner.read_next), inner.read_next_async
 
-    def _has_had_all(self, _: list[InternalStats], /) -> bool:
+    def _has_consumed_all(self, _: list[InternalStats], /) -> bool:
         return not self.has_message_available()
 
     def has_message_available(self) -> bool:
-        """Tell whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.
+        """Return whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.
 
-        While the broker cannot be reached it is asked again; officially the end of a connection means False. A reader
-        of key ranges or of a compacted topic reads and drops what it skips, and keeps what it finds for `read_next()`.
+        While the broker cannot be reached, it is asked again; the official client returns False after a lost
+        connection. A reader of key ranges or of a compacted topic reads and drops messages that it skips, and keeps the
+        first other one for `read_next()`.
 
         Raises:
-            pulsar.PulsarException: for the client's `operation_timeout_seconds` the broker could not be reached.
-            pulsar.Timeout: for a minute, the broker had messages to come and none came.
+            pulsar.PulsarException: the broker could not be reached for the client's `operation_timeout_seconds`.
+            pulsar.Timeout: the broker reported messages for a minute, and none arrived.
             pulsar.UnknownError: the topic is not persistent, as officially.
             pulsar.AlreadyClosed: the reader is closed.
         """
@@ -155,25 +156,25 @@ class Reader(Receiving[T], ReaderDoor):
         return self._has_native_message_() if found is None else self._has_message_of(found)
 
     def _has_message_of(self, found: FilteredSource) -> bool:
-        since, seen = time.monotonic(), found.passed_by
+        since, seen = time.monotonic(), found.skipped_count
         while not found.holds:
             if not self._has_native_message_():
                 return False
             if found.peek():
                 break
             now = time.monotonic()
-            if found.passed_by != seen or not self.inner.is_connected():
-                since, seen = now, found.passed_by
-            elif now - since > _SILENT_SECONDS and ends_in_a_half(self._context.admin_api, self._topics):
+            if found.skipped_count != seen or not self.inner.is_connected():
+                since, seen = now, found.skipped_count
+            elif now - since > _SILENT_SECONDS and ends_in_incomplete_message(self._context.admin_api, self._topics):
                 return False
             elif now - since > _LONGEST_SECONDS:
                 raise Timeout(
-                    f"The broker says that {self._topics} has messages to read, and none came in "
+                    f"The broker reports messages to read on {self._topics}, and none arrived in "
                     f"{_LONGEST_SECONDS:.0f} seconds."
                 )
         return True
 
     def _has_native_message_(self) -> bool:
-        """Ask if the native reader has a message to read, which may be one that is skipped here."""
-        self._context.callbacks.refuse("has_message_available")
+        """Return if the native reader has a message to read, which may be one that is skipped here."""
+        self._context.callbacks.raise_inside("has_message_available")
         return bool(self._ask_stored(lambda inner: inner.has_message_available_async))

@@ -1,11 +1,11 @@
-"""Run FastStream's own generic tests, those for every broker, with `PulsarBroker`; nothing of them is kept here.
+"""Run FastStream's own generic tests, those for every broker, with `PulsarBroker`; no copy of them is kept here.
 
     pulsar-ext broker run --port 6650 --admin-port 8080
     PULSAR_URL=pulsar://localhost:6650 python tests/faststream_suite.py CHECKOUT [arguments of pytest]
 
-CHECKOUT is a checkout of FastStream at the version that is installed. Its tests need `pytest-asyncio`, `dirty-equals`,
-`fastapi` and `typer`. Left out is what Pulsar does not have: templates of topics, the FastAPI router, and keys for each
-element of a batch as Kafka's.
+CHECKOUT is a checkout of FastStream at the installed version. Its tests need `pytest-asyncio`, `dirty-equals`,
+`fastapi` and `typer`. Excluded are features that Pulsar lacks: templates of topics, the FastAPI router, and keys for
+each element of a batch as in Kafka.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import pytest
 
 
 def main(checkout: str, *arguments: str) -> int:
-    """Run them; return pytest's status."""
+    """Run the tests; return pytest's exit status."""
     path = Path(checkout).resolve()
     version = tomllib.loads((path / "pyproject.toml").read_text())["project"]["version"]
     print(f"tests of FastStream {version}, with FastStream {importlib.metadata.version('faststream')}")
-    importlib.import_module("faststream")  # the installed one, before the checkout's can be found
+    importlib.import_module("faststream")  # the installed one, before the checkout is on the path
     sys.path.insert(0, str(path))
     options = ["--noconftest", "-p", "tests.conftest", "-o", "asyncio_mode=auto", "--import-mode=importlib"]
     quiet = ["-p", "no:randomly", "-p", "no:cacheprovider", "-W", "ignore", "-q"]
@@ -40,7 +40,7 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))
 
-# What follows is for pytest, which finds FastStream's tests in the checkout.
+# The rest is for pytest, which finds FastStream's tests in the checkout.
 from faststream import BaseMiddleware  # noqa: E402
 from prometheus_client import CollectorRegistry  # noqa: E402
 from tests.asyncapi.base.v2_6_0 import arguments as arguments_2  # noqa: E402
@@ -86,7 +86,7 @@ QUIET = pulsar_ext.ConsoleLogger(pulsar_ext.LoggerLevel.Error)
 
 
 class Subscribing:
-    """Gives a subscriber the name of a subscription, which FastStream's other brokers do not ask for."""
+    """Mixin that names a subscription, which FastStream's other brokers do not need."""
 
     def subscriber(self, *topics: Any, subscription: str = "s", **options: Any) -> Any:
         """Declare a subscriber."""
@@ -94,25 +94,25 @@ class Subscribing:
 
 
 class Broker(Subscribing, PulsarBroker):
-    """Connects to the broker of this run."""
+    """Broker that connects to the broker of this run."""
 
     def __init__(self, service_url: str = URL, **options: Any) -> None:
         super().__init__(service_url, client_logger=QUIET, **options)
 
 
 class Router(Subscribing, PulsarRouter):
-    """Declares subscribers."""
+    """Router with a default subscription."""
 
 
 class Route(PulsarRoute):
-    """Declares a subscriber."""
+    """Route with a default subscription."""
 
     def __init__(self, call: Any, *args: Any, subscription: str = "s", **options: Any) -> None:
         super().__init__(call, *args, subscription=subscription, **options)
 
 
 class Real(basic.BaseTestcaseConfig):
-    """Runs on a broker."""
+    """Configuration for a real broker."""
 
     timeout = 10.0
     publish_command_cls = PulsarPublishCommand
@@ -126,7 +126,7 @@ class Real(basic.BaseTestcaseConfig):
 
 
 class Memory(Real):
-    """Runs in memory."""
+    """Configuration in memory."""
 
     def patch_broker(self, *brokers: Broker, **options: Any) -> Any:
         return TestPulsarBroker(*brokers, **options)
@@ -134,12 +134,12 @@ class Memory(Real):
 
 @pytest.fixture
 def settings() -> None:
-    """Stand for what FastStream's tests of a connection ask for."""
+    """Provide a fixture that FastStream's connection tests need."""
 
 
 @pytest.fixture
 def fake_producer_cls() -> type:
-    """Give what publishes in memory."""
+    """Return the class that publishes in memory."""
     from pulsar_ext.faststream.testing import _Loopback  # noqa: PLC0415
 
     return _Loopback
@@ -200,7 +200,7 @@ class TestPublishCommand(Real, publish_command.BatchPublishCommandTestcase): ...
 
 
 class Twice(BaseMiddleware):
-    """Doubles each body twice: as it was received, and as it was parsed."""
+    """Middleware that doubles each body twice: as it was received, and as it was parsed."""
 
     async def on_receive(self) -> None:
         body = self.msg.data() * 2
@@ -243,7 +243,7 @@ class TestTelemetry(Real, opentelemetry.LocalTelemetryTestcase):
         return full_topic(queue)
 
     def assert_span(self, span: Any, action: str, queue: str, msg: str, parent_span_id: Any = None) -> None:
-        """Check a span, whose topic is a full name, and whose id of a message is Pulsar's and no UUID."""
+        """Check a span, whose topic is a full name, and whose message id is Pulsar's instead of a UUID."""
         attributes = dict(span.attributes)
         if (message_id := attributes.get("messaging.message.id")) is not None:
             assert pulsar_ext.MessageId.parse(message_id)
@@ -253,7 +253,7 @@ class TestTelemetry(Real, opentelemetry.LocalTelemetryTestcase):
 
 
 class Counted(Real):
-    """Runs with the middleware for Prometheus."""
+    """Configuration with the middleware for Prometheus."""
 
     def get_broker(self, apply_types: bool = False, middlewares: Any = (), **options: Any) -> Broker:
         counting = PulsarPrometheusMiddleware(registry=CollectorRegistry())
@@ -267,7 +267,7 @@ class TestPublishCounted(Counted, publish.BrokerPublishTestcase): ...
 
 
 class Traced(Real):
-    """Runs with the middleware for OpenTelemetry."""
+    """Configuration with the middleware for OpenTelemetry."""
 
     def get_broker(self, apply_types: bool = False, middlewares: Any = (), **options: Any) -> Broker:
         return super().get_broker(apply_types, middlewares=(PulsarTelemetryMiddleware(), *middlewares), **options)
@@ -280,7 +280,7 @@ class TestPublishTraced(Traced, publish.BrokerPublishTestcase): ...
 
 
 class Shared(Real):
-    """Runs on Shared subscriptions, with several handlers at once."""
+    """Configuration with Shared subscriptions and several handlers at once."""
 
     def get_subscriber_params(self, *args: Any, **kwargs: Any) -> Any:
         more = {"subscription_type": pulsar_ext.ConsumerType.Shared, "max_workers": 3}
@@ -297,7 +297,7 @@ class TestParserInMemory(Memory, parser.CustomParserTestcase): ...
 
 
 class AsyncAPI:
-    """Describes brokers."""
+    """Configuration for brokers."""
 
     broker_class, router_class, route_class, publisher_class = Broker, Router, Route, PulsarPublisher
 
@@ -309,7 +309,7 @@ class TestArguments3(AsyncAPI, arguments_3.ArgumentsTestcase): ...
 
 
 class OfRouter(AsyncAPI):
-    """Describes routers."""
+    """Configuration for routers."""
 
     broker_class = Router
 

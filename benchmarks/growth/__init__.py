@@ -1,1 +1,1 @@
-"""How cost grows with size: `python -m benchmarks.growth`."""
+"""Growth of cost with size: `python -m benchmarks.growth`."""

@@ -1,9 +1,9 @@
-"""Measure how cost grows with size, and fit the exponent k of cost ~ size^k for each line.
+"""Measure the growth of cost with size, and fit the exponent k of cost ~ size^k for each line.
 
     python -m benchmarks.growth [--only LINE] [--quick] [--rounds N] [--json] [--save]
 
-Starts brokers of its own, one after the other. Each run has a fresh process, by turns with the official client where
-that can do the same. `--quick` takes small sizes, once, to see that the program works: its exponents say nothing.
+Starts its own brokers, one after the other. Each run has a fresh process, alternating with the official client if that
+supports the line. `--quick` runs small sizes once, to check that the program works: its exponents are meaningless.
 `--save` writes RESULTS-growth.md and growth.png. Exits with 1 if a line is not straight or could not be measured, with
 2 if nothing can be measured. Needs the extras `bench` and `testing`, and Java for the broker.
 """
@@ -42,18 +42,18 @@ _FILE_WIDTH = 190
 def main() -> int:
     """Measure, print, and save if asked to; return 1 if a line is not straight, 2 if nothing can be measured."""
     arguments = _arguments()
-    # With --json the result alone goes to the standard output.
+    # With --json, only the result goes to standard output.
     console = Console(stderr=arguments.as_json, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     lines = [line for line in LINES if arguments.only in line.name]
     if not lines:
-        console.print("no line has that name: there are " + "; ".join(line.name for line in LINES))
+        console.print("no line has that name; lines: " + "; ".join(line.name for line in LINES))
         return 2
     try:
         growths = _measure_all(lines, arguments)
     except BrokerStartError as error:
         console.print(str(error), markup=False)
         return 2
-    facts = machine() | {"runs": f"{arguments.rounds} of each size, fewer where one takes long"}
+    facts = machine() | {"runs": f"{arguments.rounds} of each size, fewer if one takes long"}
     if arguments.save:
         (_DIRECTORY / "RESULTS-growth.md").write_text(page(growths, facts), encoding="utf-8")
         plot(growths, _DIRECTORY / "growth.png")
@@ -64,7 +64,7 @@ def main() -> int:
             points_table(growths), summary(growths), *(f"{name}: {value}" for name, value in facts.items()), sep="\n"
         )
     if arguments.quick:
-        console.print("sizes this small say whether the program works, and nothing of the exponents")
+        console.print("sizes this small only show that the program works; ignore the exponents")
     for growth in growths:
         for failure in growth.failures:
             console.print(f"not measured: {growth.name}: {failure}", markup=False)
@@ -79,7 +79,7 @@ def _arguments() -> argparse.Namespace:
         (__doc__ or "").splitlines()[0],
         only="lines",
         quick="small sizes",
-        rounds="runs of each size and client at most",
+        rounds="maximum number of runs of each size and client",
     )
 
 
@@ -88,15 +88,15 @@ def _measure_all(lines: Sequence[Line], arguments: argparse.Namespace) -> list[G
     growths = {}
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=sum(len(_sizes(line, arguments)) for line in lines))
-        # One broker at a time, and each once.
+        # One broker at a time, each started once.
         for profile, group in groupby(sorted(lines, key=_profile_name), key=lambda line: line.profile):
             with broker_at(None, profile) if profile is not None else contextlib.nullcontext(()) as urls:
                 for line in group:
 
-                    def say(size: int, line: Line = line) -> None:
+                    def report(size: int, line: Line = line) -> None:
                         progress.update(task, description=f"{line.name}, {size:,} {line.unit}", advance=1)
 
-                    growths[line.name] = measure_line(line, urls, _sizes(line, arguments), arguments.rounds, say)
+                    growths[line.name] = measure_line(line, urls, _sizes(line, arguments), arguments.rounds, report)
     return [growths[line.name] for line in lines]
 
 

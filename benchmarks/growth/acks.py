@@ -1,4 +1,4 @@
-"""Acknowledgements: one by one, many that wait at once, holes between them, and chunks that nobody can acknowledge."""
+"""Acknowledgements: one by one, many pending at once, holes between them, and chunks that no client can acknowledge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all, wait_until_shown
+from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all, wait_until_acknowledged
 from pulsar_ext.admin import CursorInfo, EntryMetadata, InternalStats, LedgerInfo
 from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
 from pulsar_ext.ids.position import Position, PositionRange, PositionRanges
@@ -31,7 +31,7 @@ def _prepare(bench: Bench, step: int) -> None:
 
 
 def _run(bench: Bench, watch: Watch, step: int) -> None:
-    """Receive every message, and acknowledge each one after so many."""
+    """Receive every message, and acknowledge each `step`th one."""
     with _subscribed(bench) as consumer, watch:
         last = None
         for _ in range(bench.size):
@@ -42,7 +42,7 @@ def _run(bench: Bench, watch: Watch, step: int) -> None:
 
 
 def _run_kept(bench: Bench, watch: Watch) -> None:
-    """Acknowledge every message, and send none before the flush. Receiving them is not measured."""
+    """Acknowledge every message, and send no acknowledgement before the flush. Receiving them is not measured."""
     with _subscribed(bench, ack_group_time_ms=_HOUR_MILLIS, max_ack_group_size=bench.size + 1) as consumer:
         last = None
         for first in range(0, bench.size, _AT_ONCE):
@@ -74,11 +74,11 @@ def _confirm(bench: Bench, consumer: Any, last: Any) -> None:
     if bench.is_ours:
         consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
     else:
-        wait_until_shown(bench, bench.topic, consumer.subscription_name(), last)
+        wait_until_acknowledged(bench, bench.topic, consumer.subscription_name(), last)
 
 
 def _run_walk(bench: Bench, watch: Watch) -> None:
-    """Walk over what a subscription has not acknowledged, every other entry."""
+    """Iterate over the unacknowledged entries of a subscription, every other one."""
     entries = 2 * bench.size
     ranges = PositionRanges.of(PositionRange(Position(1, at - 1), Position(1, at)) for at in range(1, entries, 2))
     cursor = CursorInfo(Position(1, -1), Position(1, entries), ranges, "", active=True, raw={})
@@ -99,7 +99,7 @@ def _run_walk(bench: Bench, watch: Watch) -> None:
 
 
 def _run_leftovers(bench: Bench, watch: Watch) -> None:
-    """Judge so many chunks of a message that has lost its beginning."""
+    """Classify `size` chunks of a message that has lost its beginning."""
     named: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 0, "uuid": "a"}
     count = bench.size + 1
     chunks = [EntryMetadata(Position(1, at), chunk_id=at, num_chunks=count, **named) for at in range(1, count)]

@@ -1,4 +1,4 @@
-"""How cost grows with size: what was measured, the exponent of cost ~ size^k, and what is said of it (pure)."""
+"""Growth of cost with size: measured points, the exponent of cost ~ size^k, and its judgement (pure)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 __all__ = ["STRAIGHT", "Growth", "Point", "Sample", "exponent", "merged"]
 
 STRAIGHT: Final = 1.15
-"""A line whose exponent is above this is not straight: ten times the size costs more than fourteen times as much."""
+"""Highest exponent of a straight line: at it, ten times the size costs fourteen times as much."""
 _BOUNDED: Final = 0.1
-"""Requests whose exponent is not above this do not grow with the size."""
+"""Highest exponent of requests that do not grow with the size."""
 _FEWEST: Final = 2
 _LEAST_KIB: Final = 4096
-"""What a process holds below this is that of its allocator, or of a client alone."""
+"""Memory of a process below which the allocator's or the client's own share dominates."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run took.
+    """Cost of one run.
 
     Args:
         seconds: by the clock.
-        kib: the most that the process held, beyond what it held before it opened anything.
-        requests: how many requests to the admin API; None if they were not counted.
+        kib: peak memory of the process, above its memory before it opened anything.
+        requests: number of requests to the admin API; None if they were not counted.
     """
 
     seconds: float
@@ -38,15 +38,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Point:
-    """What one size cost one client.
+    """Cost of one size for one client.
 
     Args:
         client: `pulsar` or `pulsar_ext`.
-        size: how many, or how large.
-        seconds: of the fastest run: what makes another slower comes from outside.
-        kib: of the run that held the least.
-        requests: of the run that sent the fewest; None if they were not counted.
-        runs: how many there were.
+        size: the number of items, or the size of one.
+        seconds: of the fastest run: slower ones are disturbed by other load.
+        kib: of the run with the least memory.
+        requests: of the run with the fewest requests; None if they were not counted.
+        runs: the number of runs.
     """
 
     client: str
@@ -58,20 +58,20 @@ class Point:
 
     @property
     def each_us(self) -> float | None:
-        """Microseconds for each of them; None where there are none."""
+        """Microseconds per item; None without items."""
         return self.seconds / self.size * 1e6 if self.size else None
 
 
 @dataclass(frozen=True)
 class Growth:
-    """One line: the points of one or both clients, and what could not be measured.
+    """Points of one line for one or both clients, and failed measurements.
 
     Args:
         name: of the line.
-        unit: what the size counts.
+        unit: of the size.
         points: in any order.
-        failures: what could not be measured, and why.
-        far: a size that is computed and not measured: what takes a bounded number of requests takes no longer there.
+        failures: failed measurements, with their causes.
+        far: a size that is computed, not measured: with a bounded number of requests, its time is bounded too.
     """
 
     name: str
@@ -82,36 +82,36 @@ class Growth:
 
     @property
     def clients(self) -> list[str]:
-        """Who was measured, in the order of the points."""
+        """Measured clients, in the order of the points."""
         return list(dict.fromkeys(point.client for point in self.points))
 
     def of(self, client: str) -> list[Point]:
-        """Give a client's points by their size."""
+        """Return a client's points by their size."""
         return sorted((point for point in self.points if point.client == client), key=lambda point: point.size)
 
     def time_exponent(self, client: str) -> float | None:
-        """Give k of seconds ~ size^k."""
+        """Return k of seconds ~ size^k."""
         return exponent([(point.size, point.seconds) for point in self.of(client)])
 
     def memory_exponent(self, client: str) -> float | None:
-        """Give k of KiB ~ size^k, of the sizes that hold enough for it to be theirs."""
+        """Return k of KiB ~ size^k, over the sizes whose memory is large enough to depend on the size."""
         return exponent([(point.size, point.kib) for point in self.of(client) if point.kib >= _LEAST_KIB])
 
     def each_kib(self, client: str) -> float | None:
-        """Give the KiB that one more of them takes: what a client alone holds is not theirs. None of one size only."""
+        """Return the KiB per additional item, without the client's own memory; None with one size only."""
         points = self.of(client)
         more = points[-1].size - points[0].size
         return (points[-1].kib - points[0].kib) / more if more else None
 
     @property
     def is_straight(self) -> bool:
-        """Whether neither time nor memory of `pulsar_ext` grows faster than the size."""
+        """True if neither time nor memory of `pulsar_ext` grows faster than the size."""
         found = self.time_exponent("pulsar_ext"), self.memory_exponent("pulsar_ext")
         return all(one is None or one <= STRAIGHT for one in found)
 
     @property
     def far_seconds(self) -> float | None:
-        """Give the seconds at the size `far`, by arithmetic; None if the number of requests is not bounded."""
+        """Computed seconds at the size `far`; None if the number of requests is not bounded."""
         counted = [(point.size, point.requests) for point in self.of("pulsar_ext") if point.requests]
         grows = exponent(counted)
         if self.far is None or grows is None or grows > _BOUNDED:
@@ -120,7 +120,7 @@ class Growth:
         return each * max(requests for _, requests in counted)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything, the exponents too, for JSON."""
+        """Return all fields and the exponents, for JSON."""
         exponents = {
             client: {"time": self.time_exponent(client), "memory": self.memory_exponent(client)}
             for client in self.clients
@@ -132,14 +132,13 @@ class Growth:
 def exponent(costs: Sequence[tuple[float, float]]) -> float | None:
     """Fit k of cost ~ size^k: by least squares on the logarithms, over the upper half of the sizes.
 
-    The lower half is left out because what is the same for every size would hide there how the rest grows.
+    The lower half is excluded, because constant costs would hide the growth there.
 
     Args:
-        costs: sizes and what they cost, in any order; those of nothing, or without a cost, have no logarithm and are
-            left out.
+        costs: sizes and their costs, in any order; sizes or costs of 0 have no logarithm and are excluded.
 
     Returns:
-        k; None where fewer than two sizes are left.
+        k; None with fewer than two sizes.
     """
     positive = sorted((size, cost) for size, cost in costs if size > 0 and cost > 0)
     upper = positive[-max(_FEWEST, math.ceil(len(positive) / 2)) :]
@@ -150,7 +149,7 @@ def exponent(costs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def merged(client: str, size: int, samples: Iterable[Sample]) -> Point:
-    """Make one point of the runs of one size."""
+    """Return the point of the runs of one size."""
     runs = list(samples)
     requests = [run.requests for run in runs if run.requests is not None]
     return Point(

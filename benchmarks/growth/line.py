@@ -1,4 +1,4 @@
-"""What is measured at several sizes, and what each run of it gets."""
+"""Lines that are measured at several sizes, and the parameters of each run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "keep_all",
     "new_topic",
     "topics_for",
-    "wait_until_shown",
+    "wait_until_acknowledged",
 ]
 
 BOTH: Final = ("pulsar", "pulsar_ext")
@@ -39,22 +39,22 @@ OURS: Final = ("pulsar_ext",)
 QUIET: Final = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 BROKER: Final = Profile(
     "growth",
-    "a Shared subscription may have any number of messages that are not acknowledged",
+    "a Shared subscription may have any number of unacknowledged messages",
     {"maxUnackedMessagesPerConsumer": "0", "maxUnackedMessagesPerSubscription": "0"},
 )
 _OPERATION_SECONDS: Final = 120
 _HANDLES_A_TOPIC: Final = 100
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
-"""As long as `flush_acks` waits between two looks at the cursor, in seconds."""
+"""Intervals in seconds between two checks of the cursor, like those of `flush_acks`."""
 
 
 class Watch:
-    """Adds up the seconds of the blocks that are measured: `with watch: …`."""
+    """Stopwatch that adds up the seconds of measured blocks: `with watch: …`."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.requests: int | None = None
-        """How many requests to the admin API, for a line that counts them."""
+        """Number of requests to the admin API, for a line that counts them."""
         self._began = 0.0
 
     def __enter__(self) -> Self:
@@ -67,13 +67,13 @@ class Watch:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a run gets.
+    """Parameters of a run.
 
     Args:
-        url: the broker's, empty for a line that needs none.
+        url: the broker's; empty for a line that needs no broker.
         admin_url: of its admin API.
-        topic: a topic of this size's own; what is made for it has names that begin like it.
-        size: how many, or how large.
+        topic: a topic of this size; topics created for it have names with this prefix.
+        size: the number of items, or the size of one.
         client: `pulsar` or `pulsar_ext`.
     """
 
@@ -85,16 +85,16 @@ class Bench:
 
     @property
     def is_ours(self) -> bool:
-        """Whether `pulsar_ext` is measured."""
+        """True if `pulsar_ext` is measured."""
         return self.client == "pulsar_ext"
 
     @property
     def lib(self) -> ModuleType:
-        """The module of the client."""
+        """Module of the client."""
         return pulsar_ext if self.is_ours else pulsar
 
-    def sided(self, client: str) -> Bench:
-        """Give the same for one of the clients."""
+    def for_client(self, client: str) -> Bench:
+        """Return a copy for one of the clients."""
         return replace(self, client=client)
 
     @contextlib.contextmanager
@@ -102,7 +102,7 @@ class Bench:
         """Open a client.
 
         Args:
-            admin: the admin API of ours, by default at `admin_url`.
+            admin: the admin API of our client, by default at `admin_url`.
         """
         options = {"admin": admin or self.admin_url} if self.is_ours else {}
         client = self.lib.Client(self.url, logger=QUIET, operation_timeout_seconds=_OPERATION_SECONDS, **options)
@@ -118,17 +118,17 @@ class Bench:
 
 @dataclass(frozen=True)
 class Line:
-    """One thing whose cost is measured at several sizes.
+    """Operation whose cost is measured at several sizes.
 
     Args:
-        name: what is measured.
-        unit: what the size counts.
-        sizes: all of them, ascending.
+        name: of the operation.
+        unit: of the size.
+        sizes: all sizes, ascending.
         quick: fewer and smaller ones.
-        run: does it once; only what it does inside `with watch:` counts as time.
-        prepare: makes, once for each size, what the runs find.
-        clients: who can do it.
-        profile: of the broker that it needs; None if it needs none.
+        run: runs it once; only its blocks inside `with watch:` count as time.
+        prepare: prepares the topic, once for each size.
+        clients: the clients that support it.
+        profile: of its broker; None without a broker.
         far: a size that is computed from the number of requests.
     """
 
@@ -144,18 +144,18 @@ class Line:
 
 
 def new_topic() -> str:
-    """Name a topic that nobody has."""
+    """Return the name of a new topic."""
     return f"persistent://public/default/growth-{uuid.uuid4().hex[:8]}"
 
 
 def topics_for(bench: Bench) -> Iterator[str]:
-    """Give a topic for each of so many consumers or producers; a hundred of them share one."""
+    """Yield a topic for each of the consumers or producers; a hundred of them share one."""
     for number in count():
         yield from repeat(f"{bench.topic}-{number}", _HANDLES_A_TOPIC)
 
 
 def fill_entries(bench: Bench, messages: int, size: int = 1) -> None:
-    """Send so many messages of `size` bytes to the topic, each an entry of its own."""
+    """Send `messages` messages of `size` bytes to the topic, each as an entry."""
     with bench.open() as client:
         producer = client.create_producer(bench.topic, block_if_queue_full=True, max_pending_messages=5000)
         payload = b"x" * size
@@ -165,14 +165,14 @@ def fill_entries(bench: Bench, messages: int, size: int = 1) -> None:
 
 
 def keep_all(bench: Bench) -> None:
-    """Make a subscription for which the topic keeps its messages, however often they are acknowledged on others."""
+    """Create a subscription for which the topic keeps its messages, even if others acknowledge them."""
     with bench.admin() as admin:
         admin.create_topic(bench.topic)
         admin.create_subscription(bench.topic, "keeps", "earliest")
 
 
-def wait_until_shown(bench: Bench, topic: str, subscription: str, message: Any) -> None:
-    """Wait until the cursor shows an acknowledgement: what the official client leaves to its user."""
+def wait_until_acknowledged(bench: Bench, topic: str, subscription: str, message: Any) -> None:
+    """Wait until the cursor shows an acknowledgement, which the official client leaves to its user."""
     sought = message.message_id()
     position, wait = Position(sought.ledger_id(), sought.entry_id()), _FIRST_WAIT
     with bench.admin() as admin:

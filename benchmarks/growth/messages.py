@@ -1,4 +1,4 @@
-"""One message: how large it is, and of how many chunks."""
+"""Single messages: their size, and their number of chunks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import pulsar
 
-from benchmarks.growth.line import Bench, Line, Watch, wait_until_shown
+from benchmarks.growth.line import Bench, Line, Watch, wait_until_acknowledged
 from pulsar_ext.testing import Profile
 
 __all__ = ["LINES"]
@@ -15,11 +15,11 @@ __all__ = ["LINES"]
 _RECEIVE_MILLIS: Final = 120_000
 _CONFIRM_MILLIS: Final = 120_000
 _MESSAGES: Final = 3
-"""In each run, one after the other."""
+"""Number of messages of each run, one after the other."""
 _CHUNKED_ABOVE: Final = 5_000_000
 _CHUNK: Final = 50_000
-"""Bytes that surely find room in a chunk of the small broker, whose largest message has 50 KiB. Its largest command has
-60, which three thousand acknowledgements fit into: it drops a connection for a larger one."""
+"""Bytes that fit into a chunk of the small broker, whose largest message has 50 KiB. Its largest command has 60 KiB,
+enough for three thousand acknowledgements: it drops a connection for a larger one."""
 _SMALL: Final = Profile("small-chunks", "messages above 50 KiB are chunked", {"maxMessageSize": "51200"})
 
 
@@ -28,7 +28,7 @@ def _run_size(bench: Bench, watch: Watch) -> None:
 
 
 def _run_chunks(bench: Bench, watch: Watch) -> None:
-    """Send so many times 50 kB; a chunk has room for a little more, so of a thousand there are some fewer."""
+    """Send `size` times 50 kB; a chunk holds slightly more, so a thousand need slightly fewer."""
     _send_and_receive(bench, watch, bench.size * _CHUNK, is_chunked=True)
 
 
@@ -48,7 +48,7 @@ def _send_and_receive(bench: Bench, watch: Watch, size: int, *, is_chunked: bool
             if bench.is_ours:
                 consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
             else:
-                wait_until_shown(bench, topic, "s", message)
+                wait_until_acknowledged(bench, topic, "s", message)
 
 
 LINES: Final = (

@@ -1,4 +1,4 @@
-"""What is opened many times: partitions, consumers and producers, the topics of a pattern, awaited consumers."""
+"""Many openings: partitions, consumers and producers, the topics of a pattern, consumers of one loop."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["LINES"]
 
 _RECEIVE_MILLIS: Final = 60_000
 _MESSAGES: Final = 10
-"""For each awaited consumer."""
+"""Number of messages for each asyncio consumer."""
 _HELD_SECONDS: Final = 3.0
-"""So long they are kept, so that what a client does for them in the background counts as memory."""
-_LOOK_SECONDS: Final = 0.02
+"""Time for which they stay open, so that their background memory is measured too."""
+_POLL_SECONDS: Final = 0.02
 _STEADY_SECONDS: Final = 10
 _EARLIEST: Final = {"initial_position": pulsar.InitialPosition.Earliest}
 
@@ -29,7 +29,7 @@ _EARLIEST: Final = {"initial_position": pulsar.InitialPosition.Earliest}
 def _prepare_partitions(bench: Bench) -> None:
     with bench.admin() as admin:
         admin.create_partitioned_topic(bench.topic, bench.size)
-    _run_partitions(bench, Watch())  # the broker makes the partitions' ledgers
+    _run_partitions(bench, Watch())  # makes the broker create the partitions' ledgers
 
 
 def _run_partitions(bench: Bench, watch: Watch) -> None:
@@ -50,7 +50,7 @@ def _run_partitions(bench: Bench, watch: Watch) -> None:
 
 
 def _topics_of(bench: Bench) -> list[str]:
-    """Give each topic of so many consumers or producers once."""
+    """Return each topic of `topics_for()` once."""
     return list(dict.fromkeys(islice(topics_for(bench), bench.size)))
 
 
@@ -92,7 +92,7 @@ def _namespace(bench: Bench) -> str:
 
 
 def _prepare_pattern(bench: Bench) -> None:
-    """Make topics in a namespace of their own: a broker lists all of a namespace to whom a pattern asks."""
+    """Create topics in a dedicated namespace: a broker lists all topics of a namespace for a pattern."""
     with bench.admin() as admin, bench.open() as client:
         admin.create_namespace(_namespace(bench))
         for number in range(bench.size):
@@ -116,9 +116,9 @@ def _prepare_awaited(bench: Bench) -> None:
 
 
 def _run_awaited(bench: Bench, watch: Watch) -> None:
-    """Open consumers on one loop at once; each receives ten messages and acknowledges them, until the cursors show it.
+    """Open consumers on one loop at once; each receives and acknowledges ten messages, until the cursors show it.
 
-    Both clients give acknowledgements to the broker behind `acknowledge()`, while others are still being opened.
+    Both clients send acknowledgements after `acknowledge()` returns, while other consumers are still being opened.
     """
     asyncio.run(_await_all(bench, watch))
 
@@ -146,7 +146,7 @@ def _wait_until_empty(bench: Bench) -> None:
     with bench.admin() as admin:
         for topic in _topics_of(bench):
             while any(one.backlog_entries for one in admin.stats(topic, precise_backlog=True).subscriptions.values()):
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
 
 def _prepare_steady(bench: Bench) -> None:
@@ -154,7 +154,7 @@ def _prepare_steady(bench: Bench) -> None:
 
 
 def _run_steady(bench: Bench, watch: Watch) -> None:
-    """Have each of many consumers receive and acknowledge a message a second; counts processor time."""
+    """Let each of many consumers receive and acknowledge a message per second; measures processor time."""
     with bench.open() as client:
         consumers = [
             client.subscribe(topic, uuid.uuid4().hex, receiver_queue_size=_STEADY_SECONDS + 1, **_EARLIEST)

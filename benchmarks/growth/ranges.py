@@ -1,4 +1,4 @@
-"""Key ranges: the sets of slots, the plan of parts of equal weight, and a reader of many ranges."""
+"""Key ranges: sets of slots, the plan of parts of equal weight, and a reader of many ranges."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MESSAGES: Final = 20_000
 _READ_MILLIS: Final = 60_000
 
 
-def _apart(count: int) -> list[tuple[int, int]]:
-    """Give so many ranges that do not touch; there cannot be more than half as many as slots."""
+def _separate_ranges(count: int) -> list[tuple[int, int]]:
+    """Return `count` ranges that do not touch; at most half as many as slots."""
     step = _SLOTS // count
     return [(number * step, number * step + step // 2 - 1) for number in range(count)]
 
 
 def _run_sets(bench: Bench, watch: Watch) -> None:
-    """Make a set of ranges, its complement, both together, its text, and the set of the text again."""
-    ranges = _apart(bench.size)
+    """Make a set of ranges, its complement, their union, its text, and parse the text."""
+    ranges = _separate_ranges(bench.size)
     with watch:
         one = KeyHashRanges(ranges)
         other = one.complement()
@@ -33,8 +33,8 @@ def _run_sets(bench: Bench, watch: Watch) -> None:
 
 
 def _run_contains(bench: Bench, watch: Watch) -> None:
-    """Ask for 100,000 keys whether they are in a set of ranges."""
-    ranges, keys = KeyHashRanges(_apart(bench.size)), [f"order-{number}" for number in range(_LOOKED_UP)]
+    """Check for 100,000 keys if they are in a set of ranges."""
+    ranges, keys = KeyHashRanges(_separate_ranges(bench.size)), [f"order-{number}" for number in range(_LOOKED_UP)]
     with watch:
         for key in keys:
             ranges.contains_key(key)
@@ -42,7 +42,7 @@ def _run_contains(bench: Bench, watch: Watch) -> None:
 
 def _run_split(bench: Bench, watch: Watch) -> None:
     """Split a set of ranges into as many parts."""
-    ranges = KeyHashRanges(_apart(bench.size))
+    ranges = KeyHashRanges(_separate_ranges(bench.size))
     with watch:
         assert len(ranges.split(bench.size)) == bench.size
 
@@ -63,8 +63,8 @@ def _prepare_reader(bench: Bench) -> None:
 
 
 def _run_reader(bench: Bench, watch: Watch) -> None:
-    """Read what the ranges have of 20,000 messages of 2,000 keys."""
-    ranges = KeyHashRanges(_apart(bench.size))
+    """Read the messages in the ranges, of 20,000 messages of 2,000 keys."""
+    ranges = KeyHashRanges(_separate_ranges(bench.size))
     wanted = sum(ranges.contains_key(f"order-{number % _KEYS}") for number in range(_MESSAGES))
     with bench.open() as client, watch:
         reader = client.create_reader(bench.topic, MessageId.earliest, key_hash_ranges=ranges)

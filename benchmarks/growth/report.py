@@ -1,4 +1,4 @@
-"""The growth of every line as tables for the terminal, and as a page and a plot to keep."""
+"""Growth of every line as tables for the terminal, and as a page and a plot."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SUMMARY: Final = ("line", "client", "k, time", "k, memory", "largest", "us each
 _POINTS: Final = ("line", "size", "client", "seconds", "us each", "KiB", "requests", "runs")
 _COLOURS: Final = {"pulsar": "tab:blue", "pulsar_ext": "tab:orange"}
 _PAGE: Final = """\
-# How cost grows with size
+# Growth of cost with size
 
 Each line is measured at several sizes, and k of cost ~ size^k is fitted by least squares on the logarithms, over the
-upper half of the sizes. k = 1 is a straight line: twice as many cost twice as much. A line of `pulsar_ext` whose time
+upper half of the sizes. k = 1 is a straight line: twice the size costs twice as much. A line of `pulsar_ext` whose time
 or memory has a k above {straight} is marked as not straight.
 
-Each run has a process of its own, by turns with the official client where that can do the same. A run of a middle size
-warms the broker up before each line, and is not counted. Seconds are those of the fastest run. KiB is the most that the
-process held, beyond what it held before it opened a client. KiB each is what one more of them takes, between the
-smallest size and the largest. Acknowledgements count as done when the broker's cursor shows them: by
-`flush_acks(confirm=True)`, or for the official client by looking at the cursor.
+Each run has a fresh process, alternating with the official client if that supports the line. A run of a middle size
+warms the broker up before each line, and is not counted. Seconds are those of the fastest run. KiB is the peak memory
+of the process, above its memory before it opened a client. KiB each is the memory per additional item, between the
+smallest size and the largest. An acknowledgement is complete when the broker's cursor shows it: by
+`flush_acks(confirm=True)`, or for the official client by polling the cursor.
 
 {facts}
 
@@ -72,12 +72,12 @@ def _point_rows(growth: Growth) -> Iterator[tuple[str, ...]]:
 
 
 def summary(growths: Sequence[Growth]) -> Table:
-    """Give a row for each line and client: its exponents, and the largest size."""
+    """Return a table with a row for each line and client: its exponents, and the largest size."""
     return _table(_SUMMARY, _summary_rows(growths), texts=2)
 
 
 def points_table(growths: Sequence[Growth]) -> Table:
-    """Give a row for each size and client."""
+    """Return a table with a row for each size and client."""
     return _table(_POINTS, (row for growth in growths for row in _point_rows(growth)), texts=3)
 
 
@@ -91,7 +91,7 @@ def _table(headings: Sequence[str], rows: Iterator[tuple[str, ...]], texts: int)
 
 
 def page(growths: Sequence[Growth], facts: Mapping[str, str]) -> str:
-    """Write the page that is kept."""
+    """Return the page as Markdown."""
     parts = []
     for growth in growths:
         rows = [row[1:] for row in _point_rows(growth)]
@@ -111,11 +111,11 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int
 
 
 def plot(growths: Sequence[Growth], path: Path) -> None:
-    """Draw a panel for each line, both axes logarithmic: seconds with dots, KiB dashed on an axis of their own."""
+    """Draw a panel for each line, both axes logarithmic: seconds with dots, KiB dashed on a second axis."""
     import matplotlib as mpl  # noqa: PLC0415  # slow to load, and only needed here
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # slow to load
 
     columns = 3
     count = -(-len(growths) // columns)

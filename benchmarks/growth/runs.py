@@ -1,4 +1,4 @@
-"""The runs of a line: each size with both clients by turns, each run in a process of its own."""
+"""Runs of a line: each size with both clients in turn, each run in a fresh process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from benchmarks.apart import Call, CallError
+from benchmarks.fresh_process import Call, CallError
 from benchmarks.growth.fit import Growth, Point, Sample, merged
 from benchmarks.growth.line import Bench, Watch, new_topic
 from benchmarks.growth.lines import LINES
@@ -23,7 +23,7 @@ __all__ = ["measure_line"]
 
 _PATIENCE_SECONDS: Final = 900.0
 _ENOUGH_SECONDS: Final = 60.0
-"""A size that took as long is not run again."""
+"""Time after which a size is not run again."""
 
 
 def measure_line(
@@ -31,28 +31,28 @@ def measure_line(
     urls: Sequence[str],
     sizes: Sequence[int],
     rounds: int,
-    say: Callable[[int], None] = lambda _: None,
+    report: Callable[[int], None] = lambda _: None,
 ) -> Growth:
-    """Measure a line; after a failure, larger sizes are left out.
+    """Measure a line; after a failure, larger sizes are skipped.
 
     If sizes are run more than once, a run of a middle one warms the broker up, and is not counted.
 
     Args:
-        line: what to measure.
-        urls: the broker's and that of its admin API; none for a line that needs no broker.
-        sizes: which sizes.
-        rounds: how often each, at most.
-        say: is called with each size before it is measured.
+        line: the line to measure.
+        urls: the broker's and that of its admin API; empty for a line that needs no broker.
+        sizes: the sizes to run.
+        rounds: the maximum number of runs of each.
+        report: called with each size before it is measured.
     """
     points: list[Point] = []
     failures: list[str] = []
     url, admin_url = urls or ("", "")
     if rounds > 1 and urls:
-        # A broker compiles what it does often: without this, small sizes would find a slower one, and k would be low.
+        # A broker compiles frequent code: without the warm-up, small sizes would be slower, and k would be too low.
         with contextlib.suppress(CallError):
             _measure_size(line, Bench(url, admin_url, new_topic(), sizes[len(sizes) // 2]), 1)
     for size in sizes:
-        say(size)
+        report(size)
         bench = Bench(url, admin_url, new_topic(), size)
         try:
             points += _measure_size(line, bench, rounds)
@@ -68,15 +68,15 @@ def _measure_size(line: Line, bench: Bench, rounds: int) -> list[Point]:
         Call(_prepare, line.name, bench).result(_PATIENCE_SECONDS)
     began = time.monotonic()
     for turn in range(rounds):
-        # Whoever goes second finds the broker's caches warm: take turns.
+        # The second client finds the broker's caches warm, so the order alternates.
         for client in line.clients if turn % 2 else reversed(line.clients):
-            samples[client].append(Call(_run, line.name, bench.sided(client)).result(_PATIENCE_SECONDS))
+            samples[client].append(Call(_run, line.name, bench.for_client(client)).result(_PATIENCE_SECONDS))
         if time.monotonic() - began > _ENOUGH_SECONDS:
             break
     return [merged(client, bench.size, found) for client, found in samples.items()]
 
 
-# A process finds its line by the name: functions of a line are not sent to it.
+# A process looks its line up by name, because a line's functions cannot be pickled.
 
 
 def _line(name: str) -> Line:

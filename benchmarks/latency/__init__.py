@@ -1,1 +1,1 @@
-"""How long a message takes from its sending to its receiving: `python -m benchmarks.latency`."""
+"""Latency of messages from send to receive: `python -m benchmarks.latency`."""

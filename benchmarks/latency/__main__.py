@@ -1,11 +1,11 @@
-"""Measure how long a message takes from its sending to its receiving, beside the official client, by turns.
+"""Measure the latency of messages from send to receive, compared with the official client in turn.
 
     python -m benchmarks.latency [--only LINE] [--quick] [--rounds N] [--json] [--save]
 
-Starts a broker of its own, and warms it up by two runs of each client. At 100, 1,000 and 10,000 messages a second: p50,
-p99 and p99.9, with acknowledgements sent one by one, in groups, and with fetching ahead. `--quick` takes two seconds a
-run, once, to see that the program works. `--save` writes RESULTS-latency.md and latency.png. Exits with 1 if something
-could not be measured, with 2 if nothing can be. Needs the extras `bench` and `testing`, and Java for the broker.
+Starts its own broker, and warms it up by two runs of each client. Measures p50, p99 and p99.9 at 100, 1,000 and 10,000
+messages per second, with acknowledgements sent one by one, in groups, and with prefetching. `--quick` takes two seconds
+per run, once, to check that the program works. `--save` writes RESULTS-latency.md and latency.png. Exits with 1 if a
+measurement failed, with 2 if nothing can be measured. Needs the extras `bench` and `testing`, and Java for the broker.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.apart import CallError
 from benchmarks.brokers import broker_at
+from benchmarks.fresh_process import CallError
 from benchmarks.latency.report import page, plot, table
 from benchmarks.latency.runs import WAYS, measure_run
 from benchmarks.latency.spread import Spread, spread_of
@@ -39,21 +39,21 @@ _FILE_WIDTH: Final = 150
 _CLIENTS: Final = ("pulsar", "pulsar_ext")
 _SECONDS, _QUICK_SECONDS = 20.0, 2.0
 _WARM_UP_RUNS: Final = 2
-_COLLECTED_ASIDE: Final = ("-XX:-UseSerialGC", "-XX:+UseZGC")
-"""A full collection of the harness's brokers stops them for 0.2 s; Pulsar's own scripts start them like this."""
+_CONCURRENT_GC: Final = ("-XX:-UseSerialGC", "-XX:+UseZGC")
+"""A full collection of the harness's default collector stops the broker for 0.2 s; Pulsar's own scripts use ZGC."""
 
 
 def main() -> int:
-    """Measure, print, and save if asked to; return 1 if something could not be measured, 2 if nothing can be."""
+    """Measure, print, and save if asked to; return 1 if a measurement failed, 2 if nothing can be measured."""
     arguments = _arguments()
-    # With --json the result alone goes to the standard output.
+    # With --json, only the result goes to standard output.
     console = Console(stderr=arguments.as_json, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     ways = [way for way in WAYS if arguments.only in way]
     if not ways:
-        console.print("no line has that name: there are " + "; ".join(WAYS), markup=False)
+        console.print("no line has that name; lines: " + "; ".join(WAYS), markup=False)
         return 2
     try:
-        with broker_at(None, java_options=_COLLECTED_ASIDE) as urls:
+        with broker_at(None, java_options=_CONCURRENT_GC) as urls:
             spreads, failures = _measure_all(urls, ways, arguments)
     except BrokerStartError as error:
         console.print(str(error), markup=False)
@@ -93,7 +93,7 @@ def _measure_all(
         task = progress.add_task("the broker warms up", total=len(kinds) * arguments.rounds)
         busiest, most = max(kinds, key=itemgetter(1))
         for client in _CLIENTS * _WARM_UP_RUNS:
-            with contextlib.suppress(CallError):  # it comes again where it counts
+            with contextlib.suppress(CallError):  # a lasting error is raised again in the counted runs
                 measure_run(urls, client, busiest, most, arguments.seconds)
         for way, rate in kinds:
             runs: dict[str, list[Sequence[float]]] = {client: [] for client in _CLIENTS}

@@ -1,4 +1,4 @@
-"""The latencies as a table for the terminal, and as a page and a plot to keep."""
+"""Latencies as a table for the terminal, and as a page and a plot."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ _HEADINGS: Final = (
 _COLOURS: Final = {"pulsar": "tab:blue", "pulsar_ext": "tab:orange"}
 _STYLES: Final = ("-", "--", ":")
 _PAGE: Final = """\
-# How long a message takes
+# Latency of messages
 
-From the time when a message was due to be sent, at a steady pace, to the time when `receive()` or the iteration gave
-it. One process sends and one receives, both with the same client; the clients take turns. Messages have 100 bytes and
-are not batched. Two runs of each client at the highest rate warm the broker up, and the first tenth of each run is not
-counted. The broker collects its garbage aside (ZGC), as Pulsar's own scripts have it: full collections that stop it for
-0.2 s, once in half a minute at 10,000 messages a second, were what decided p99 otherwise, for either client.
+Latency is the time from the moment when a message was due to be sent, at a constant rate, to the return of `receive()`
+or of the iteration. One process sends and one receives, both with the same client; the clients take turns. Messages
+have 100 bytes and are not batched. Two runs of each client at the highest rate warm the broker up, and the first tenth
+of each run is not counted. The broker uses a concurrent garbage collector (ZGC), as in Pulsar's own scripts: otherwise
+full collections that stop it for 0.2 s, about twice a minute at 10,000 messages per second, determine p99 for either
+client.
 
 Each percentile is the median over the runs, because one stall of the machine would be the 99th percentile of all of
-them together; what it was in single runs stands beside it. At 10,000 messages a second the sender, the broker and the
-receiver share two cores that are busy throughout.
+them together; the range over single runs is in its own column. At 10,000 messages per second the sender, the broker and
+the receiver share two cores that are busy throughout.
 
-The official client cannot iterate, and receives one by one; it acknowledges in groups of 100 ms everywhere. An
-acknowledgement that is sent at once takes some milliseconds, so that is measured at the lowest rate only.
+The official client cannot iterate, and receives one by one; it always acknowledges in groups of 100 ms. An
+acknowledgement that is sent immediately takes some milliseconds, so it is measured at the lowest rate only.
 
 {facts}
 
@@ -61,7 +62,7 @@ def _row(spread: Spread) -> tuple[str, ...]:
 
 
 def table(spreads: Sequence[Spread]) -> Table:
-    """Give a row for each way, rate and client."""
+    """Return a table with a row for each way, rate and client."""
     made = Table()
     for heading in _HEADINGS:
         made.add_column(heading, justify="left" if heading in {"way", "client"} else "right")
@@ -71,7 +72,7 @@ def table(spreads: Sequence[Spread]) -> Table:
 
 
 def page(spreads: Sequence[Spread], facts: Mapping[str, str]) -> str:
-    """Write the page that is kept."""
+    """Return the page as Markdown."""
     rule = ["---" if heading in {"way", "client"} else "---:" for heading in _HEADINGS]
     rows = [_HEADINGS, rule, *map(_row, spreads)]
     return _PAGE.format(
@@ -85,7 +86,7 @@ def plot(spreads: Sequence[Spread], path: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415  # slow to load, and only needed here
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # slow to load
 
     ways = list(dict.fromkeys(spread.way for spread in spreads))
     figure, grid = plt.subplots(

@@ -1,4 +1,4 @@
-"""One run: a process that sends at a steady pace, and one that receives, both with the same client."""
+"""Single run: a process that sends at a constant rate, and one that receives, both with the same client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pulsar
 
 import pulsar_ext
-from benchmarks.apart import Call, CallError, barrier
+from benchmarks.fresh_process import Call, CallError, barrier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,18 +31,18 @@ def _one_by_one(consumer: Any) -> Iterator[Any]:
         yield consumer.receive(_RECEIVE_MILLIS)
 
 
-def _ahead(consumer: Any) -> Iterator[Any]:
-    """Iterate over the consumer, which fetches ahead; the official one cannot, and receives one by one."""
+def _iterate(consumer: Any) -> Iterator[Any]:
+    """Iterate over the consumer, which prefetches; the official one cannot, and receives one by one."""
     return iter(consumer) if isinstance(consumer, pulsar_ext.Consumer) else _one_by_one(consumer)
 
 
 class Way(NamedTuple):
-    """A way to receive and to acknowledge.
+    """Way to receive and to acknowledge.
 
     Args:
-        messages: gives the messages of a consumer.
+        messages: yields the messages of a consumer.
         options: of our `subscribe`; the official client always has groups of 100 ms.
-        rates: at how many messages a second it is measured.
+        rates: the measured rates in messages per second.
     """
 
     messages: Callable[[Any], Iterator[Any]]
@@ -53,17 +53,17 @@ class Way(NamedTuple):
 WAYS: Final = {
     "receive(), acknowledge(), one by one": Way(_one_by_one, {}),
     "receive(), acknowledge(), in groups of 100 ms": Way(_one_by_one, {"ack_group_time_ms": 100}),
-    # Each takes some milliseconds: more of them a second cannot be had.
+    # Each takes some milliseconds, which limits the rate.
     "receive(), acknowledge(), each sent at once": Way(_one_by_one, {"ack_group_time_ms": 0}, (100,)),
-    "for message in consumer, acknowledge(), in groups of 100 ms": Way(_ahead, {"ack_group_time_ms": 100}),
+    "for message in consumer, acknowledge(), in groups of 100 ms": Way(_iterate, {"ack_group_time_ms": 100}),
 }
-"""By their names; what is not said is the client's default."""
+"""Ways by name; unnamed options have the client's defaults."""
 
 
 def measure_run(urls: Sequence[str], client: str, way: str, rate: int, seconds: float) -> Sequence[float]:
-    """Send so many messages a second for so long, and give the milliseconds that each took.
+    """Send `rate` messages per second for `seconds`, and return the latency of each in milliseconds.
 
-    A message's time begins when it was due to be sent, so that one counts that a slow `send_async` kept waiting.
+    A latency begins when its message was due to be sent, so it includes delays by a slow `send_async`.
 
     Raises:
         CallError: a process raised, died or hung.
@@ -105,7 +105,7 @@ def _receive(urls: Sequence[str], name: str, way: str, topic: str, count: int, b
     consumer = client.subscribe(topic, "s", **(WAYS[way].options if name == "pulsar_ext" else {}))
     both.wait(_PATIENCE_SECONDS)
     took = array("d")
-    # The clock is the machine's: both processes read the same one.
+    # Both processes read the machine's monotonic clock.
     for message in islice(WAYS[way].messages(consumer), count):
         took.append((time.monotonic_ns() - int.from_bytes(message.data()[:8], "big")) / 1e6)
         consumer.acknowledge(message)

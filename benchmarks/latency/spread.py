@@ -1,4 +1,4 @@
-"""How latencies spread: percentiles of what one or several runs gave (pure)."""
+"""Distribution of latencies: percentiles of one or several runs (pure)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["PERCENTILES", "Spread", "after_warm_up", "percentile", "spread_of"]
 _NINETY_NINE: Final = 99.0
 PERCENTILES: Final = (50.0, _NINETY_NINE, 99.9)
 _WARM_UP: Final = 10
-"""One in so many messages, the first ones, is not counted: the broker and both processes find their pace."""
+"""Divisor of the first messages that are not counted, while the broker and both processes warm up."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The latencies of one client, one way to receive and one rate.
+    """Latencies of one client, one way to receive and one rate.
 
     Args:
-        way: how it received.
-        rate: messages a second.
+        way: the way to receive.
+        rate: messages per second.
         client: `pulsar` or `pulsar_ext`.
-        messages: how many were counted, of all runs.
-        milliseconds: at each of `PERCENTILES`, the median over the runs: one stall of the machine in one run would
-            otherwise be the 99th percentile of all.
+        messages: the number of counted messages, of all runs.
+        milliseconds: at each of `PERCENTILES`, the median over the runs: otherwise one stall of the machine would be
+            the 99th percentile of all runs.
         p99: the lowest and the highest one of a run, in milliseconds.
-        most: the longest, in milliseconds.
+        most: the highest latency, in milliseconds.
     """
 
     way: str
@@ -43,7 +43,7 @@ class Spread:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Give the least value that so many per cent of all do not exceed (the nearest rank).
+    """Return the lowest value that at least `percent` per cent of all do not exceed (the nearest rank).
 
     Args:
         ordered: ascending, at least one.
@@ -53,18 +53,18 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def after_warm_up(run: Sequence[float]) -> Sequence[float]:
-    """Leave out the first messages of a run."""
+    """Return a run without its first messages."""
     return run[len(run) // _WARM_UP :]
 
 
 def spread_of(way: str, rate: int, client: str, runs: Iterable[Sequence[float]]) -> Spread:
-    """Put the runs of a client together.
+    """Combine the runs of a client.
 
     Args:
-        way: how it received.
-        rate: messages a second.
-        client: which one.
-        runs: latencies in milliseconds, in the order in which the messages came.
+        way: the way to receive.
+        rate: messages per second.
+        client: `pulsar` or `pulsar_ext`.
+        runs: latencies in milliseconds, in the order of arrival.
     """
     each = [sorted(after_warm_up(run)) for run in runs]
     by_percent = {percent: [percentile(ordered, percent) for ordered in each] for percent in PERCENTILES}

@@ -1,1 +1,1 @@
-"""The site: gathers the pages, generates the reference, builds with Zensical and checks every link."""
+"""The site's builder: gather the pages, generate the reference, build with Zensical and check every link."""

@@ -14,11 +14,11 @@ from .upstream import write_reports
 
 _SITE = ROOT / ".site"
 _OF_A_DOCSTRING = "griffe: "
-"""How a warning of a docstring begins; `--strict` lets it pass."""
+"""Prefix of a warning about a docstring, which `--strict` ignores."""
 
 
 def main() -> None:
-    """Build the site into .site/html; exit with 1 if there is a warning or a broken link."""
+    """Build the site into .site/html; exit with 1 after a warning or a broken link."""
     pages = _SITE / "pages"
     shutil.rmtree(_SITE, ignore_errors=True)
     pages.mkdir(parents=True)
@@ -31,7 +31,7 @@ def main() -> None:
     built = subprocess.run(build, cwd=_SITE, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(built.stdout, end="")  # noqa: T201  # it is the result
     if built.returncode or _OF_A_DOCSTRING in built.stdout:
-        sys.exit("the site has warnings, which are above")
+        sys.exit("the site has the warnings above")
     if broken := broken_links(_SITE / "html"):
         sys.exit("\n".join(["these links lead nowhere:", *broken]))
     print(f"the site is in {_SITE.relative_to(ROOT) / 'html'}")  # noqa: T201  # it is the result

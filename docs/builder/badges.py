@@ -1,7 +1,7 @@
-"""Draw the badges of README from what a test run reports: `python -m docs.builder.badges REPORT.xml...`.
+"""Draw the badges of the README from the reports of a test run: `python -m docs.builder.badges REPORT.xml...`.
 
-`make test` and `make test-all` leave their reports in build/reports, in JUnit's format. The Python that draws is taken
-for the one that ran: `.tox/suite/bin/python -m docs.builder.badges build/reports/*.xml`.
+`make test` and `make test-all` write their reports, in JUnit's format, to build/reports. Draw with the Python that ran
+the tests, because its version is on a badge: `.tox/suite/bin/python -m docs.builder.badges build/reports/*.xml`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BROKERS = {
     "mTLS": lambda case: "[mtls" in case or "-mtls" in case,
     "containers": lambda case: "test_container" in case,
 }
-"""The brokers, and which tests of tests/integration run on them."""
+"""The brokers, each with a function that selects its tests of tests/integration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run's reports say: how many tests ended how, which ones passed, and on which day."""
+    """A run's reports: the number of tests by outcome, the passed ones, and the day."""
 
     counts: dict[str, int]
     passed: frozenset[str]
@@ -45,7 +45,7 @@ class Report:
         """Read reports in JUnit's format.
 
         Raises:
-            ValueError: there is no test in them.
+            ValueError: the reports have no tests.
         """
         ends, days = {}, []
         for file in files:
@@ -54,7 +54,7 @@ class Report:
             for case in root.iter("testcase"):
                 kinds = {child.tag for child in case}
                 kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-                ends[f"{case.get('classname')}::{case.get('name')}"] = kind  # of the last run, if it ran again
+                ends[f"{case.get('classname')}::{case.get('name')}"] = kind  # the last run counts
         if not ends:
             raise ValueError(f"no test in {', '.join(map(str, files)) or 'no report at all'}; run `make test` first")
         counts = {kind: sum(end == kind for end in ends.values()) for kind in ("passed", "failed", "skipped")}
@@ -63,14 +63,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A label and what is said of it."""
+    """A label and its text."""
 
     label: str
     text: str
     colour: str = _PLAIN
 
     def svg(self) -> str:
-        """Draw it."""
+        """Return the badge as SVG."""
         left, right = (_CHARACTER * len(part) + 2 * _PADDING for part in (self.label, self.text))
         width = left + right
         middle = 'y="14" text-anchor="middle"'
@@ -93,12 +93,12 @@ class Badge:
 
 
 def badges(report: Report) -> dict[str, Badge]:
-    """Give the badges of a run, by the names of their files."""
-    said = [f"{count:,} {kind}" for kind, count in report.counts.items() if count]
+    """Return the badges of a run, by file name."""
+    texts = [f"{count:,} {kind}" for kind, count in report.counts.items() if count]
     integration = [case for case in report.passed if "integration" in case]
     brokers = [name for name, runs_on in _BROKERS.items() if any(map(runs_on, integration))]
     return {
-        "tests": Badge("tests", ", ".join(said), _BAD if report.counts["failed"] else _GOOD),
+        "tests": Badge("tests", ", ".join(texts), _BAD if report.counts["failed"] else _GOOD),
         "brokers": Badge("on", ", ".join(brokers) or "no broker"),
         "versions": Badge(
             "with",

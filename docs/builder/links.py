@@ -1,4 +1,4 @@
-"""Check the built site: every link to a page, a picture or a heading leads somewhere."""
+"""Check the built site: every link to a page, a picture or a heading has a target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what a tag links to, and what it can be linked by."""
+        """Collect a tag's links and anchors."""
         for name, value in attrs:
             if value and (name, tag) in {("href", "a"), ("src", "img")}:
                 self.links.append(value)
@@ -31,7 +31,7 @@ class _Page(HTMLParser):
 
 
 def broken_links(site: Path) -> list[str]:
-    """Give a line for each link of a site that leads nowhere; other sites are not asked."""
+    """Return a line for each broken link of a site; links to other sites are not checked."""
     pages = {file: _Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}
     broken = []
     for file, page in pages.items():

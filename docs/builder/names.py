@@ -1,4 +1,4 @@
-"""Which public names there are, and which page of the reference each is on."""
+"""The public names, and the page of the reference for each."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ PAGES: Final = {
     "integrations": ("Spark, OpenTelemetry and FastStream", ("spark", "otel", "faststream")),
     "reproduce": ("Reproduce", ("reproduce",)),
 }
-"""The pages: a title, and the rooms of the house whose names are there. What fits nowhere is on the client's page."""
+"""The pages: a title, and the packages whose names are on it. All other names are on the client's page."""
 
 
 def public_names() -> list[str]:
-    """Give every public name of this library's own with its module, in order: `pulsar_ext.Client` and so on."""
+    """Return this library's public names with their modules, in order: `pulsar_ext.Client` and so on."""
     official = names_of_official()
     found: dict[int, str] = {}
     for module in _MODULES:
@@ -60,7 +60,7 @@ def public_names() -> list[str]:
 
 
 def names_of_official() -> list[str]:
-    """Give the names of `pulsar_ext` that are the official client's, unchanged."""
+    """Return the names of `pulsar_ext` that are the official client's, unchanged."""
     theirs = exports.PUBLIC_NAMES
     return [
         name
@@ -70,7 +70,7 @@ def names_of_official() -> list[str]:
 
 
 def names_on(page: str) -> list[str]:
-    """Give the public names of a page."""
+    """Return the public names of a page."""
     return [name for name in public_names() if _page_of(name) == page]
 
 
@@ -87,10 +87,10 @@ def _page_of(name: str) -> str:
 
 
 def members_of(name: str) -> list[str] | None:
-    """Give the members of a class that are for its users, None for all.
+    """Return the public members of a class, None for all.
 
-    A class over an official one has methods for the rest of this library too: of its own those count that the documents
-    speak of.
+    A subclass of an official class also has methods for the rest of this library. Only official members, and those that
+    the documents mention, are public.
     """
     module, _, attribute = name.rpartition(".")
     value = getattr(importlib.import_module(module), attribute)
@@ -105,7 +105,7 @@ def members_of(name: str) -> list[str] | None:
 
 @cache
 def _documents() -> str:
-    """Give the text of all documents."""
+    """Return the text of all documents."""
     files = [
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",

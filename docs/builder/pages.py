@@ -1,4 +1,4 @@
-"""Gather the pages of the repository into one tree, in which their links lead where they did before."""
+"""Gather the pages of the repository into one tree, and adapt their links."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FENCE = re.compile(r"^( *)(```|~~~)")
 
 
 def gather(target: Path, made: Mapping[str, str]) -> None:
-    """Put every page into a folder: those of docs/, and whatever they lead to in the rest of the repository.
+    """Write every page into a folder: those of docs/, and the files of the repository that they link to.
 
     Args:
         target: the folder.
-        made: what is put in place of comments, such as `<!-- totals -->`, and the text of pictures that are made here.
+        made: replacements of comments, such as `<!-- totals -->`, and generated pictures.
     """
     waiting = [
         ROOT / "README.md",
@@ -53,7 +53,7 @@ def gather(target: Path, made: Mapping[str, str]) -> None:
 
 
 def _place(file: Path) -> PurePosixPath:
-    """Give a file's path on the site: below docs/ it begins there; a program is a page that shows it."""
+    """Return a file's path on the site: relative to docs/ if it is there; a program becomes a page."""
     path = PurePosixPath(file.relative_to(ROOT).as_posix())
     if path == PurePosixPath("README.md"):
         return PurePosixPath("index.md")
@@ -69,7 +69,7 @@ def _place(file: Path) -> PurePosixPath:
 
 
 def _relinked(file: Path, made: Mapping[str, str]) -> tuple[str, list[Path]]:
-    """Give a page with its links to other files as they are on the site, and those files."""
+    """Return a page with its links adapted to the site, and the linked files."""
     found: list[Path] = []
     here = _place(file).parent
 
@@ -80,7 +80,7 @@ def _relinked(file: Path, made: Mapping[str, str]) -> tuple[str, list[Path]]:
         if other.is_dir() and (other / "README.md").is_file():
             other /= "README.md"
         if not other.is_file() or not other.is_relative_to(ROOT):
-            raise SystemExit(f"{file.relative_to(ROOT)}: the link {match[2]} leads nowhere")
+            raise SystemExit(f"{file.relative_to(ROOT)}: the target of the link {match[2]} does not exist")
         found.append(other)
         path = os.path.relpath(_place(other), here)
         return f"{match[1]}{path}{match[3] or ''}{match[4]}"
@@ -99,7 +99,7 @@ def _relinked(file: Path, made: Mapping[str, str]) -> tuple[str, list[Path]]:
 
 
 def _listing(file: Path) -> str:
-    """Give a page that shows a program."""
+    """Return a page that shows a program."""
     name = file.relative_to(ROOT).as_posix()
     language = _LANGUAGES.get(file.suffix, "text")
     return f"# {name}\n\n~~~~{language}\n{file.read_text(encoding='utf-8').rstrip()}\n~~~~\n"

@@ -1,4 +1,4 @@
-"""Write the pages of the reference: names, commands, options and fixtures, each from what defines it."""
+"""Write the pages of the reference: names, commands, options and fixtures, each from its definition."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ VARIABLES = {
     "PULSAR_EXT_TRUST_CERTS": "`--trust-certs` of commands: file of the authority that signs the broker's certificate",
     "PULSAR_EXT_CERTIFICATE": "`--certificate` of commands: the file of a client certificate",
     "PULSAR_EXT_KEY": "`--key` of commands: the file of its key",
-    "PULSAR_EXT_NATIVE": "`0` leaves the native core out; `1` makes its absence an `ImportError`",
-    "PULSAR_EXT_BACKEND": "what test brokers run in: `auto`, `docker` or `process`",
+    "PULSAR_EXT_NATIVE": "`0` disables the native core; `1` makes its absence an `ImportError`",
+    "PULSAR_EXT_BACKEND": "the back end of test brokers: `auto`, `docker` or `process`",
     "PULSAR_EXT_PROFILE": "the profile of the fixture `pulsar_broker`",
-    "PULSAR_EXT_THROUGH": "what the broker of each profile is: `standalone`, `mtls` or `cluster`",
+    "PULSAR_EXT_THROUGH": "the kind of broker of each profile: `standalone`, `mtls` or `cluster`",
     "PULSAR_EXT_PULSAR_VERSION": "the version of test brokers",
     "PULSAR_EXT_IMAGE": "the image of test brokers in containers",
-    "PULSAR_EXT_CACHE": "where the jars of test brokers are kept",
+    "PULSAR_EXT_CACHE": "the directory of the jars of test brokers",
     "PULSAR_EXT_URL": "older name of `PULSAR_URL`",
     "PULSAR_EXT_ADMIN_URL": "older name of `PULSAR_ADMIN_URL`, for commands and the pytest plugin",
     "PULSAR_EXT_TOKEN": "older name of `PULSAR_TOKEN`",
 }
-"""What is read from the environment."""
+"""The environment variables."""
 
 
 def write_reference(target: Path) -> None:
@@ -50,7 +50,7 @@ def write_reference(target: Path) -> None:
     for page, (title, _) in PAGES.items():
         names = names_on(page)
         contents += [f"## [{title}]({page}.md)", "", ", ".join(f"[{_short(n)}]({page}.md#{n})" for n in names), ""]
-        names.sort(key=lambda name: not name.endswith(f".{title}"))  # what the page is called after
+        names.sort(key=lambda name: not name.endswith(f".{title}"))  # the class in the page's title first
         parts = [f"# {title}", "", *_before(page), *map(_entry, names)]
         (target / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
     contents += [
@@ -68,7 +68,7 @@ def write_reference(target: Path) -> None:
 
 
 def _entry(name: str) -> str:
-    """Give the entry of a name, which mkdocstrings fills in."""
+    """Return the entry of a name, which mkdocstrings expands."""
     members = members_of(name)
     options = "" if members is None else f"    options:\n      members: [{', '.join(members)}]\n"
     return f"::: {name}\n{options}"
@@ -79,7 +79,7 @@ def _short(name: str) -> str:
 
 
 def _before(page: str) -> list[str]:
-    """Give what stands on a page before its names."""
+    """Return the lines of a page before its names."""
     if page == "errors":
         tree = inspect.cleandoc(errors.__doc__ or "")
         intro, _, drawn = tree.partition("::\n\n")
@@ -90,7 +90,7 @@ def _before(page: str) -> list[str]:
 
 
 def _fixtures(module: ModuleType) -> list[str]:
-    """Give a paragraph for each fixture of a module."""
+    """Return a paragraph for each fixture of a module."""
     lines: list[str] = []
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("pulsar_"):
@@ -108,13 +108,13 @@ def _scope(decorator: ast.expr) -> str:
 
 
 def _commands() -> str:
-    """Give the page of all commands, as their own help has them."""
+    """Return the page of all commands, with the text of their help."""
     text: str = command_line().generate_docs(output_format="markdown", heading_level=1)
-    return text.replace(" -m docs.builder", "")  # cyclopts takes it for a part of the command
+    return text.replace(" -m docs.builder", "")  # cyclopts counts it as part of the command
 
 
 def _options() -> str:
-    """Give the page of options and variables."""
+    """Return the page of options and variables."""
     lines = ["# Options and variables", "", "## Environment", "", "| variable | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {meaning} |" for name, meaning in VARIABLES.items()]
     lines += ["", "## pytest", "", "| option | meaning |", "|---|---|"]
@@ -123,14 +123,14 @@ def _options() -> str:
 
 
 def _pytest_options() -> list[tuple[tuple[str, ...], str]]:
-    """Give the options of the pytest plugin."""
+    """Return the options of the pytest plugin."""
     parser = _Options()
     plugin.pytest_addoption(parser)  # type: ignore[arg-type]  # it only adds
     return parser.found
 
 
 class _Options(argparse.Namespace):
-    """Stands in for pytest's parser, and keeps what is added."""
+    """A substitute for pytest's parser that collects the options."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,13 +145,13 @@ class _Options(argparse.Namespace):
 
 
 def _official() -> str:
-    """Give the page of names that are the official client's."""
+    """Return the page of the official client's names."""
     lines = [
         "# From the official client",
         "",
-        "These names of `pulsar_ext` are those of `pulsar`, the very same objects.",
+        "These names of `pulsar_ext` are the objects of `pulsar`, unchanged.",
         "",
-        "| name | what it is |",
+        "| name | description |",
         "|---|---|",
     ]
     for name in names_of_official():

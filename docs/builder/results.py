@@ -1,4 +1,4 @@
-"""Add the measured results up: the faults of all campaigns in one table, and the speeds as one picture."""
+"""Sum up the measured results: the faults of all campaigns in one table, and the speeds in one picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST = 2
 
 
 def fault_totals() -> str:
-    """Give a table with a line for each campaign and client: cycles, messages, lost, stored or delivered twice."""
+    """Return a table with a line for each campaign and client: cycles, messages, lost, stored or delivered twice."""
     lines = ["| campaign | client | cycles | messages | lost | twice | counts |", "|---|---|--:|--:|--:|--:|---|"]
     for name, title in _CAMPAIGNS.items():
         file = ROOT / "tests" / "faults" / f"RESULTS-{name}.md"
@@ -44,7 +44,7 @@ def fault_totals() -> str:
 
 
 def _rows(file: Path) -> Iterator[dict[str, str]]:
-    """Give the rows of every table of a page that counts what was lost."""
+    """Yield the rows of every table of a page that counts lost messages."""
     for table in _TABLE.findall(file.read_text(encoding="utf-8")):
         header, _, *rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()]
         if "lost" in header and len(_COUNTED.keys() & set(header)) > _LEAST:
@@ -53,12 +53,12 @@ def _rows(file: Path) -> Iterator[dict[str, str]]:
 
 
 def _number(text: str) -> int:
-    """Give a count, or the sum of those in a text such as `4 worker, 4 broker`."""
+    """Return a count, or the sum of those in a text such as `4 worker, 4 broker`."""
     return sum(int(part.replace(",", "")) for part in re.findall(r"\d[\d,]*", text))
 
 
 def speed_picture() -> str:
-    """Draw the ratios of benchmarks/RESULTS.md as bars: how many times as fast as the official client."""
+    """Draw the ratios of benchmarks/RESULTS.md as bars: speed relative to the official client."""
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| ([^|]+?) \| [\d,]+ \| [\d,]+ \| ([\d.]+) \|", text, re.MULTILINE)
     ratios = [(path, float(ratio)) for path, ratio in found if "prefetched" not in path]
@@ -83,6 +83,6 @@ def speed_picture() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 10}" role="img" '
         'font-family="system-ui, sans-serif" font-size="12.5" fill="#1f2937">'
     )
-    title = "<title>How many times as fast as the official client</title>"
+    title = "<title>Speed relative to the official client</title>"
     ground = f'<rect width="{width}" height="{bottom + 10}" rx="8" fill="#ffffff"/>'
     return "\n".join([begin, title, ground, *parts, "</svg>", ""])

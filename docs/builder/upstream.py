@@ -1,4 +1,4 @@
-"""The reports for the official project, a page for each scenario, with the counts of docs/reproduce.md."""
+"""Reports for the official project: a page for each scenario, with the counts of docs/reproduce.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["write_reports"]
 
 
 def write_reports(folder: Path) -> None:
-    """Write every report into a new folder, and the page that lists them."""
+    """Write every report, and the page that lists them, into a new folder."""
     table = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[([a-z-]+)\]\(\S+\) \| (.*)$", table, re.MULTILINE)
     seen = {name: cells.split(" | ")[1] for name, cells in rows}

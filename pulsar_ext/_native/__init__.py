@@ -1,4 +1,4 @@
-"""The only door to the official client: its C++ objects, private attributes and threads."""
+"""The only package that uses the official client's C++ objects, private attributes and threads."""
 
 from .probes import require
 

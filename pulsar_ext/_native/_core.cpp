@@ -864,8 +864,8 @@ void items_dealloc(PyObject* object) {
 // What decides whether a message may join the open batch at once; each is the base of the class that owns it.
 struct Group {
     PyObject_HEAD
-    Py_ssize_t free, left;  // how many messages, and how many bytes
-    PyObject* only;         // Items, or None
+    Py_ssize_t free_messages, free_bytes;
+    PyObject* only_items;  // Items, or None
 };
 
 struct Pending {
@@ -885,9 +885,9 @@ struct Dispatch {
 };
 
 PyMemberDef group_members[] = {
-    {"free", T_PYSSIZET, offsetof(Group, free), 0, nullptr},
-    {"left", T_PYSSIZET, offsetof(Group, left), 0, nullptr},
-    {"only", T_OBJECT, offsetof(Group, only), 0, nullptr},
+    {"free_messages", T_PYSSIZET, offsetof(Group, free_messages), 0, nullptr},
+    {"free_bytes", T_PYSSIZET, offsetof(Group, free_bytes), 0, nullptr},
+    {"only_items", T_OBJECT, offsetof(Group, only_items), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
 
@@ -931,16 +931,16 @@ bool joins(const Joiner* self, PyObject* content, PyObject* callback) {
     auto* pending = of_type<Pending>(dispatch->pending, pending_type);
     const Py_ssize_t size = PyBytes_Size(content);
     if ((dispatch->inside != nullptr && dispatch->inside != Py_None) || group == nullptr || pending == nullptr ||
-        group->free <= 1 || group->left <= size || !sequence->steady ||
+        group->free_messages <= 1 || group->free_bytes <= size || !sequence->steady ||
         pending->accepted - pending->released >= pending->limit) {
         return false;
     }
-    auto* items = of_type<Items>(group->only, items_type);
+    auto* items = of_type<Items>(group->only_items, items_type);
     if (items == nullptr) return false;
     add(items, content, callback, sequence->last + 1, nullptr, nullptr);
     ++sequence->last;
-    --group->free;
-    group->left -= size;
+    --group->free_messages;
+    group->free_bytes -= size;
     ++pending->accepted;
     return true;
 }
@@ -1086,7 +1086,7 @@ PyType_Slot items_slots[] = {
     {Py_sq_length, slot(items_length)},   {Py_tp_methods, items_methods},         {0, nullptr},
 };
 
-using GroupMembers = Collected<Group, &Group::only>;
+using GroupMembers = Collected<Group, &Group::only_items>;
 PyType_Slot group_slots[] = {
     {Py_tp_dealloc, slot(GroupMembers::dealloc)}, {Py_tp_traverse, slot(GroupMembers::traverse)},
     {Py_tp_clear, slot(GroupMembers::clear)},     {Py_tp_members, group_members},

@@ -1,4 +1,4 @@
-"""Asynchronous calls of the C++ client, and waits for their answers that can end without one."""
+"""Asynchronous calls of the C++ client, with interruptible waits for their results."""
 
 from __future__ import annotations
 
@@ -18,95 +18,95 @@ if TYPE_CHECKING:
 __all__ = ["ANSWER_SECONDS", "Answer", "answered_within"]
 
 ANSWER_SECONDS = 1.0
-"""How long a close waits for what the C++ client owes; where the broker does not answer, that may take long."""
-_LOOK_SECONDS = 0.002
+"""Time in seconds that a close waits for open calls; a broker that does not answer may keep them open longer."""
+_POLL_SECONDS = 0.002
 
 
-_COMING_SECONDS = 1.0
-"""How long an answer is waited for that nobody wants any more."""
+_ABANDONED_SECONDS = 1.0
+"""Time in seconds to wait for an abandoned call that opens something, so that it can be closed."""
 
 
 class Answer:
-    """The callback of one asynchronous call; what it is called with first is the answer.
+    """Callback of one asynchronous call; its first arguments are the result.
 
-    One thread waits for it. A signal's handler may give the answer while it interrupts that wait.
+    One thread waits for it. A signal handler may set the result while it interrupts that wait.
     """
 
-    __slots__ = ("__weakref__", "_given", "_opened", "_unknown", "_unwanted", "is_owed")
+    __slots__ = ("__weakref__", "_is_abandoned", "_opened", "_outcome", "_waiter", "awaits_answer")
 
     def __init__(self) -> None:
-        self._unknown = threads.Lock()
-        self._unknown.acquire()
-        self._given: tuple[Any, Any] | None = None
+        self._waiter = threads.Lock()
+        self._waiter.acquire()
+        self._outcome: tuple[Any, Any] | None = None
         self._opened: Any = None
-        """What the C++ client opened, also where another answer was given before."""
-        self._unwanted = False
-        self.is_owed = True
-        """Whether the C++ client has not answered."""
+        """The object that the C++ client opened, even if another result was set before."""
+        self._is_abandoned = False
+        self.awaits_answer = True
+        """True until the C++ client has answered."""
 
     def __call__(self, result: Any, value: Any = None) -> None:
-        """Take the answer."""
+        """Set the result."""
         keep_thread_state()
-        if result == pulsar.Result.Ok:  # what comes with another result is not open
+        if result == pulsar.Result.Ok:  # the value of any other result is not open
             self._opened = value
         self.give_up(result, value)
-        self.is_owed = False
-        if self._unwanted and self._opened is not None:
+        self.awaits_answer = False
+        if self._is_abandoned and self._opened is not None:
             self._opened.close_async(None)
 
     def give_up(self, result: Any, value: Any = None) -> None:
-        """Have this be the answer, if there is none yet: nobody waits for that of the C++ client any more."""
-        if self._given is None:
-            self._given = result, value
-        with contextlib.suppress(RuntimeError):  # it was released; where a Ctrl-C kept it from that, it is now
-            self._unknown.release()
+        """Set the result, unless one is set, so that the wait no longer depends on the C++ client."""
+        if self._outcome is None:
+            self._outcome = result, value
+        with contextlib.suppress(RuntimeError):  # already released, or a Ctrl-C prevented that and it is released now
+            self._waiter.release()
 
     @property
     def result(self) -> Any:
-        """The result; None if there is none yet."""
-        return None if self._given is None else self._given[0]
+        """The result; None if it is not known yet."""
+        return None if self._outcome is None else self._outcome[0]
 
     def result_until(self, deadline: float) -> Any:
-        """Wait for the result until `deadline`, a monotonic time in seconds; `Timeout` if there is none by then."""
-        self._unknown.acquire(timeout=max(deadline - time.monotonic(), 0))
-        return pulsar.Result.Timeout if self._given is None else self._given[0]
+        """Wait for the result until `deadline`, a monotonic time in seconds; return `Timeout` after it."""
+        self._waiter.acquire(timeout=max(deadline - time.monotonic(), 0))
+        return pulsar.Result.Timeout if self._outcome is None else self._outcome[0]
 
     def value(self) -> Any:
-        """Wait for the answer, and give what came with it.
+        """Wait for the result and return its value.
 
         Raises:
-            Exception: what the call raised; the official error of its result.
+            Exception: the exception that the call raised, or the official error of its result.
         """
-        self._unknown.acquire()
-        assert self._given is not None  # noqa: S101  # comes with the lock
-        result, value = self._given
+        self._waiter.acquire()
+        assert self._outcome is not None  # noqa: S101  # comes with the lock
+        result, value = self._outcome
         if isinstance(result, Exception):
             raise result
         if result != pulsar.Result.Ok:
             raise_result(result, value if isinstance(value, str) else "")
         return value
 
-    def let_go(self) -> None:
-        """Keep what came with the answer no longer: a C++ reader keeps its callback, and would never be freed."""
+    def drop_value(self) -> None:
+        """Drop the value: a C++ reader keeps its callback, and a reference to the reader would be a cycle."""
         self._opened = None
-        if self._given is not None:
-            self._given = self._given[0], None
+        if self._outcome is not None:
+            self._outcome = self._outcome[0], None
 
-    def close_again(self) -> None:
-        """Close what comes with the answer, which nobody gets; if it comes later, without a wait."""
-        self._unwanted = True
-        if self._given is None:
-            self.result_until(time.monotonic() + _COMING_SECONDS)
+    def close_abandoned(self) -> None:
+        """Close the object that the call opens, now or when it arrives: the caller no longer wants it."""
+        self._is_abandoned = True
+        if self._outcome is None:
+            self.result_until(time.monotonic() + _ABANDONED_SECONDS)
         if self._opened is not None:
             with contextlib.suppress(pulsar.PulsarException):
                 self._opened.close()
 
 
-def answered_within(seconds: float, is_owed: Callable[[], bool]) -> bool:
-    """Wait until the C++ client owes nothing any more; False if it still does after so many seconds."""
+def answered_within(seconds: float, awaits_answer: Callable[[], bool]) -> bool:
+    """Wait until `awaits_answer` returns false; return False if it is still true after `seconds`."""
     deadline = time.monotonic() + seconds
-    while is_owed():
+    while awaits_answer():
         if time.monotonic() >= deadline:
             return False
-        threads.sleep(_LOOK_SECONDS)
+        threads.sleep(_POLL_SECONDS)
     return True

@@ -1,8 +1,8 @@
-"""What the official library exports and its Python binding does not show: the C API, and methods of C++ classes.
+"""Functions that the official library exports but its Python binding does not: the C API and methods of C++ classes.
 
-A method gets the address of its object, which the binding itself says: pybind11 answers any library that is built as
-the binding is, however it lays its objects out, and answers None to all others. Nothing is read where it may not be
-memory. Each user proves on an object of known content that what it calls does what its name says.
+A method takes the address of its C++ object. The binding itself provides it: pybind11 returns the address only to a
+library that was built like the binding, and None to any other, so no invalid memory is read. Each user of this module
+first checks the function on an object of known content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TRIED", "address_of", "exported", "unknown_layout"]
 
 TRIED: Final = "3.13.0"
-"""The newest pulsar-client that all of this library was tried with, for errors only: `make clients`."""
+"""The newest tested pulsar-client (`make clients`); used in error messages."""
 _INTERNALS: Final = re.compile(r"__pybind11_internals_v\d+_(.+)__")
 _KIND: Final = b"raw_pointer_ephemeral"
 _object, _pointer, _text = ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p
@@ -38,10 +38,10 @@ def exported(name: str, returns: Any, takes: Sequence[Any], what_for: str) -> An
     """Return an exported function.
 
     Args:
-        name: as the linker knows it.
-        returns: its ctypes type; None for nothing.
-        takes: the ctypes types of its arguments.
-        what_for: what is not possible without it, for the error.
+        name: the symbol's name.
+        returns: the ctypes type of the result; None for `void`.
+        takes: the ctypes types of the arguments.
+        what_for: the purpose, for the error message, as "to set a priority level".
 
     Raises:
         InvalidUse: this build of the official client has no such function.
@@ -50,8 +50,8 @@ def exported(name: str, returns: Any, takes: Sequence[Any], what_for: str) -> An
         function = getattr(ctypes.CDLL(_pulsar.__file__), name)
     except (OSError, AttributeError) as error:
         raise InvalidUse(
-            f"this build of pulsar-client {pulsar.__version__} does not export what it takes {what_for}; {TRIED} for "
-            f"Linux does ({error})"
+            f"pulsar-client {pulsar.__version__} does not export a function that is needed {what_for}; use "
+            f"pulsar-client {TRIED} for Linux ({error})"
         ) from None
     function.restype, function.argtypes = returns, takes
     return function
@@ -61,11 +61,11 @@ def address_of(bound: Any, what_for: str) -> int:
     """Return the address of the C++ object inside an object of the binding.
 
     Args:
-        bound: an object of a class that has its C++ class's name.
-        what_for: what is not possible without it, for the error.
+        bound: an object whose class has the name of its C++ class.
+        what_for: the purpose, for the error message.
 
     Raises:
-        InvalidUse: this build of the official client does not say it.
+        InvalidUse: this build of the official client does not provide the address.
     """
     try:
         kind, ask = _type_info(type(bound).__name__), bound._pybind11_conduit_v1_
@@ -81,7 +81,7 @@ def address_of(bound: Any, what_for: str) -> int:
 
 @functools.cache
 def _type_info(name: str) -> Any:
-    """Return the `std::type_info` of a class of the C++ client, in the capsule that pybind11 takes it in."""
+    """Return the `std::type_info` of a C++ class, in the capsule that pybind11 expects."""
     symbol = f"_ZTIN6pulsar{len(name)}{name}E"
     found = ctypes.c_char.in_dll(ctypes.CDLL(_pulsar.__file__), symbol)
     return _new_capsule(ctypes.addressof(found), b"St9type_info", None)
@@ -89,15 +89,15 @@ def _type_info(name: str) -> Any:
 
 @functools.cache
 def _builds() -> tuple[bytes, ...]:
-    """Return how each pybind11 of this interpreter was built, which is part of the name of what it keeps there."""
+    """Return the build tag of each pybind11 in this interpreter; pybind11 stores it in the name of its internals."""
     state: dict[Any, Any] = ctypes.cast(_state_of(_interpreter()), _object).value  # a borrowed reference
     found = (_INTERNALS.fullmatch(name) for name in state if isinstance(name, str))
     return tuple(one[1].encode() for one in found if one)
 
 
 def unknown_layout(what_for: str) -> InvalidUse:
-    """Return the error for a build whose objects are not what they are taken for."""
+    """Return the error for a build with another object layout."""
     return InvalidUse(
-        f"this build of pulsar-client {pulsar.__version__} keeps its C++ objects in another way than {TRIED} for "
-        f"Linux, which works: it was not asked {what_for}"
+        f"pulsar-client {pulsar.__version__} has another object layout than {TRIED} for Linux and cannot be used "
+        f"{what_for}; nothing was changed"
     )

@@ -1,4 +1,4 @@
-"""Settings of a C++ consumer that its Python binding lacks: they are made through what the library exports besides."""
+"""Settings of a C++ consumer that only the exported C and C++ functions can set, not the Python binding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from .c_api import address_of, exported, unknown_layout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["known_priority_setter", "known_properties", "set_priority_level", "set_subscription_properties"]
+__all__ = [
+    "priority_level_setter",
+    "set_priority_level",
+    "set_subscription_properties",
+    "subscription_properties_setter",
+]
 
 _pointer, _int, _text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 _CLASS: Final = "N6pulsar21ConsumerConfiguration"
@@ -22,25 +27,25 @@ _MAP = f"St3mapI{_STRING}S7_St4lessIS7_ESaISt4pairIKS7_S7_EEE"
 _WITNESS: Final = {b"a property": b"of known content", b"another": b""}
 _QUEUE: Final = 4321
 _FOR_LEVEL: Final = "to set a consumer's priority level"
-_FOR_PROPERTIES: Final = "to give a subscription properties"
+_FOR_PROPERTIES: Final = "to set subscription properties"
 
 
 def set_priority_level(configuration: Any, level: int) -> None:
-    """Have the broker give messages to consumers of lower levels first; 0 is the highest.
+    """Set a consumer's priority level: the broker dispatches to lower levels first; 0 is the highest priority.
 
     Args:
-        configuration: the C++ consumer's.
+        configuration: the C++ consumer configuration.
         level: 0 or more.
 
     Raises:
-        InvalidUse: this build of the official client does not let it be set.
+        InvalidUse: this build of the official client does not allow it.
     """
-    known_priority_setter()(address_of(configuration, _FOR_LEVEL), level)
+    priority_level_setter()(address_of(configuration, _FOR_LEVEL), level)
 
 
 @functools.cache
-def known_priority_setter() -> Any:
-    """Return what sets a priority level, once it is proved on a configuration of known content."""
+def priority_level_setter() -> Any:
+    """Return the C++ setter of the priority level, checked on a configuration of known content."""
     setter = exported(f"_Z{_CLASS}16setPriorityLevelEi", None, [_pointer, _int], _FOR_LEVEL)
     getter, queue = (
         exported(f"_ZNK{_CLASS[1:]}{method}Ev", _int, [_pointer], _FOR_LEVEL)
@@ -49,7 +54,7 @@ def known_priority_setter() -> Any:
     witness = _pulsar.ConsumerConfiguration()
     witness.receiver_queue_size(_QUEUE)
     address = address_of(witness, _FOR_LEVEL)
-    if queue(address) != _QUEUE:  # asked first, for it changes nothing
+    if queue(address) != _QUEUE:  # read first: reading changes nothing
         raise unknown_layout(_FOR_LEVEL)
     setter(address, 1)
     if getter(address) != 1:
@@ -58,20 +63,22 @@ def known_priority_setter() -> Any:
 
 
 def set_subscription_properties(configuration: Any, properties: Mapping[str, str]) -> None:
-    """Have a subscription carry properties, if it is the consumer that makes it.
+    """Set the properties of the subscription, used if this consumer creates it.
 
     Args:
-        configuration: the C++ consumer's.
-        properties: the properties.
+        configuration: the C++ consumer configuration.
+        properties: the subscription properties.
 
     Raises:
-        InvalidUse: this build of the official client does not let them be set.
+        InvalidUse: this build of the official client does not allow it.
     """
-    known_properties().set(configuration, {name.encode(): value.encode() for name, value in properties.items()})
+    subscription_properties_setter().set(
+        configuration, {name.encode(): value.encode() for name, value in properties.items()}
+    )
 
 
 class _Properties:
-    """The functions that it takes; a `pulsar_string_map_t` of the C API is the C++ class's own map."""
+    """Functions that set subscription properties; a `pulsar_string_map_t` of the C API is a `std::map`."""
 
     def __init__(self) -> None:
         self._create = exported("pulsar_string_map_create", _pointer, [], _FOR_PROPERTIES)
@@ -90,22 +97,22 @@ class _Properties:
             raise unknown_layout(_FOR_PROPERTIES)
 
     def set(self, configuration: Any, properties: Mapping[bytes, bytes]) -> None:
-        """Set them."""
+        """Set the properties of a C++ consumer configuration."""
         made = self._create()
         try:
             if not _is_empty_map(made):
                 raise unknown_layout(_FOR_PROPERTIES)
             for name, value in properties.items():
                 self._put(made, name, value)
-            self._set(address_of(configuration, _FOR_PROPERTIES), made)  # which copies them
+            self._set(address_of(configuration, _FOR_PROPERTIES), made)  # copies the map
         finally:
             self._free(made)
 
 
-known_properties = functools.cache(_Properties)
+subscription_properties_setter = functools.cache(_Properties)
 
 
 def _is_empty_map(address: int) -> bool:
-    """Return if an empty `std::map` begins at an address: no root, the header its own first and last, no items."""
+    """Return if the memory at `address` is an empty `std::map`: no root, its header as first and last, size 0."""
     _, _, root, first, last, items = (_pointer * 6).from_address(address)
     return (root, first, last, items) == (None, address + 8, address + 8, None)

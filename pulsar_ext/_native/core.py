@@ -1,11 +1,11 @@
 """The native core: messages' fields and ids, read by the C++ client's own methods without the binding in between.
 
-`_core.cpp` has the C++ part, an extension that is optional: where it was not built, or the installed official client is
-not the one that it is known to fit, the classes and functions here are Python, and do the same by the binding. Before
-the extension reads anything, the binding itself says where its objects have their C++ objects; then it reads messages
-of known content, and is left out if it reads one field otherwise than the binding does.
+The optional extension `_core.cpp` is the C++ part. If it was not built, or does not fit the installed official client,
+the Python classes and functions here do its work through the binding. Before the extension reads anything, the binding
+provides the addresses of its C++ objects; the extension then reads messages of known content, and is not used if one
+field differs from the binding's.
 
-The environment's `PULSAR_EXT_NATIVE=0` leaves it out, and `PULSAR_EXT_NATIVE=1` makes its absence an `ImportError`.
+The environment variable `PULSAR_EXT_NATIVE=0` disables it; `PULSAR_EXT_NATIVE=1` raises `ImportError` if it is missing.
 """
 
 from __future__ import annotations
@@ -53,58 +53,58 @@ _FIELDS: Final = (
     *("publish_timestamp", "event_timestamp", "redelivery_count", "has_null_value"),
 )
 _PAYLOAD: Final = b"\x00\x00\x00\x13\x0a\x08\x0a\x01p\x12\x03\xc3\xa9v\x12\x03key\x18\x04\x28\x07data"
-"""A message of a batch, as it is sent: property, key, size and event time, and the payload."""
+"""A message of a batch in wire format, with a property, a key, a size, an event time and a payload."""
 _EMPTY: Final = b"\x00\x00\x00\x02\x18\x00"
-"""A message of a batch without a payload."""
+"""A message of a batch in wire format, without a payload."""
 _log = logging.getLogger("pulsar_ext")
 
 
 class NativeStatus(NamedTuple):
-    """Whether the native core is used."""
+    """Use of the native core."""
 
     is_used: bool
     why_not: str
-    """Why it is not used; empty if it is."""
+    """The reason if it is not used, otherwise empty."""
 
 
 class Run(NamedTuple):
-    """Messages that are neighbours in one batch, or single ones in neighbouring entries; the core has plain tuples."""
+    """Neighbouring messages of one batch, or single messages of neighbouring entries; the core has plain tuples."""
 
     partition: int
-    """-1 if none."""
+    """-1 if not partitioned."""
     ledger: int
     entry: int
-    """The first one of single messages."""
+    """Entry id; of single messages the first one's."""
     size: int
-    """Number of the batch's messages, -1 if unknown; 0 for single messages, -2 for a chunked one."""
+    """Number of messages in the batch, -1 if unknown; 0 for single messages, -2 for a chunked message."""
     first: int
-    """Index of the first one in the batch, -1 if there is none."""
+    """Batch index of the first message, -1 if it has none."""
     last: int
-    """That of the last one; of single messages so much more as there are entries after the first."""
+    """Batch index of the last message; of single messages `first` plus the number of entries after the first."""
     at: int
-    """Place of the last of them among all."""
+    """Index of the last message in the list that was passed."""
 
 
 def native_status() -> NativeStatus:
-    """Return whether the native core is used, and why not if it is not."""
+    """Return whether the native core is used, and the reason if it is not."""
     return NativeStatus(_core is not None, _why_not)
 
 
 def _load() -> tuple[Any, str]:
-    """Return the extension, proved; or None, and the reason."""
+    """Return the checked extension and an empty text, or None and the reason."""
     switch = os.environ.get(_SWITCH, "")
     if switch == "0":
         return None, f"{_SWITCH}=0"
     try:
         if pulsar.__version__ != TRIED:
-            raise ImportError(f"it is known to fit pulsar-client {TRIED}, not {pulsar.__version__}")  # noqa: TRY301
+            raise ImportError(f"it is built for pulsar-client {TRIED}, not {pulsar.__version__}")  # noqa: TRY301
         core = importlib.import_module("pulsar_ext._native._core")
         _prove(core)
-    except Exception as error:  # whatever it is, Python does the same
+    except Exception as error:  # any failure: the Python code is used instead
         if switch == "1":
             raise ImportError(
-                f"{_SWITCH}=1, and the native core of pulsar_ext cannot be used: {error}. Without {_SWITCH} everything "
-                "works in Python"
+                f"{_SWITCH}=1, but the native core of pulsar_ext cannot be used: {error}. Unset {_SWITCH} to use the "
+                "Python code instead"
             ) from error
         _log.debug("The native core is not used: %s", error)
         return None, str(error)
@@ -112,10 +112,10 @@ def _load() -> tuple[Any, str]:
 
 
 def _prove(core: Any) -> None:
-    """Prove on objects of known content that the extension reads them as the binding does.
+    """Check on objects of known content that the extension reads the same fields as the binding.
 
     Raises:
-        ImportError: it does not.
+        ImportError: a field differs.
     """
     builder, null = InnerMessageBuilder(), InnerMessageBuilder()
     builder.content(b"con\x00tent")
@@ -128,8 +128,8 @@ def _prove(core: Any) -> None:
     messages = [one, other, builder.build(), null.build()]
     consumer = InnerConsumer()
     bound = [*messages, other.message_id(), InnerMessageId(1, 2, 3, 4), consumer]
-    if not all(_address_at(each) == address_of(each, "how objects of the binding are laid out") for each in bound):
-        raise ImportError("objects of the binding are laid out in another way")
+    if not all(_address_at(each) == address_of(each, "to read messages natively") for each in bound):
+        raise ImportError("the binding has another object layout")
     classes = InnerMessage, InnerMessageId, InnerConsumer
     core.begin(_pulsar.__file__, *classes, _any_message, _empty_batch, _refuse, int(pulsar.Result.Timeout))
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
@@ -137,60 +137,60 @@ def _prove(core: Any) -> None:
     received = [core.hold(message_class, inner) for inner in messages]
     read = [{name: getattr(message, name)() for name in _FIELDS} for message in received]
     if read != [{name: getattr(inner, name)() for name in _FIELDS} for inner in messages]:
-        raise ImportError("it reads a message's fields in another way")
+        raise ImportError("it reads different message fields than the binding")
     known = [read[1]["data"], read[1]["properties"], read[1]["partition_key"], read[1]["event_timestamp"]]
     known += [read[2]["data"], read[2]["ordering_key"], read[2]["event_timestamp"], read[3]["has_null_value"]]
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
-        raise ImportError("it reads other fields than a message was made of")
+        raise ImportError("it reads other fields than the message was built with")
     _prove_more(core, messages, received)
     for call, arguments in ((core.drain, (message_class, 1, 1, consumer)), (core.acknowledge, (consumer, received))):
         try:
             call(*arguments)
         except pulsar.ConsumerNotInitialized:
             continue
-        raise ImportError("it asks a consumer that was never opened")
+        raise ImportError("it uses a consumer that was never opened")
 
 
 def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
-    """Prove that ids are read as the binding does, and that messages give back what they hold; raises as `_prove()`."""
+    """Check that ids match the binding's and that messages return the C++ message they hold; raise like `_prove()`."""
     _, other, built, _ = messages
     ids = [message.message_id() for message in received]
     if [made._order for made in ids[1:3]] != [(1 << 40, 58, 3, 1), (-1, -1, -1, -1)] or not all(
         (core.held(made), core.serialized(made)) == (inner.message_id(), inner.message_id().serialize())
         for made, inner in zip(ids, messages, strict=True)
     ):
-        raise ImportError("it reads a message's id in another way")
+        raise ImportError("it reads a different message id than the binding")
     if core.runs(received) != [(3, 1 << 40, 58, 2, 0, 1, 1), (-1, -1, -1, 0, -1, -1, 2), (-1, -1, -1, 0, -1, -1, 3)]:
-        raise ImportError("it reads a batch's size in another way")
+        raise ImportError("it reads a wrong batch size")
     sent = core.batch_message(core.batch_payload([b"a", b"b"], [299, 300], [b"", b"\x28\x07"]), 2, 300, b"\x12\x03key")
     if (sent.data(), sent.partition_key()) != (
         b"\x00\x00\x00\x05\x18\x01\x40\xab\x02a\x00\x00\x00\x07\x28\x07\x18\x01\x40\xac\x02b",
         "key",
     ):
-        raise ImportError("it makes another batch")
+        raise ImportError("it builds a different batch than the one it was given")
     received[0].inner = other
     held = [message.inner.message_id() for message in received[:3]]
     if held != [inner.message_id() for inner in (other, other, built)]:
-        raise ImportError("it hands out other messages than it holds")
+        raise ImportError("it returns another C++ message than the one it holds")
 
 
 def _any_message() -> Any:
-    """Return an object of the binding with a C++ message of its own."""
+    """Return a new object of the binding with a C++ message."""
     return InnerMessageBuilder().build()
 
 
 def _empty_batch(count: int) -> Any:
-    """Return the first C++ message of a batch of `count` messages, which are empty."""
+    """Return the first C++ message of a batch of `count` empty messages."""
     return batch_messages(_EMPTY * count, count, InnerMessageId(-1, -1, -1, -1))[0]
 
 
 def _refuse(result: int) -> None:
-    """Raise the error of a result of the C++ client."""
+    """Raise the official error of a result code of the C++ client."""
     raise_result(pulsar.Result(result))
 
 
 def _address_at(bound: Any) -> int | None:
-    """Return the address that an object of the binding has behind its head."""
+    """Return the address that a binding object stores after its Python header."""
     return ctypes.c_void_p.from_address(id(bound) + object.__basicsize__).value
 
 
@@ -203,13 +203,13 @@ if TYPE_CHECKING or _core is None:
     _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
     class MessageBase:
-        """What a message has beside its official methods: its C++ message."""
+        """Base of messages: the C++ message beside the official methods."""
 
         __slots__ = ("inner",)
         inner: Any
 
     class IdBase:
-        """What an id keeps."""
+        """Base of message ids."""
 
         __slots__ = ("_batch_size", "_data", "_order", "_topic", "inner")
         _batch_size: int
@@ -217,86 +217,79 @@ if TYPE_CHECKING or _core is None:
         inner: Any
 
         def ledger_id(self) -> int:
-            """Return its ledger; -1 in `MessageId.earliest`."""
+            """Return the ledger id; -1 in `MessageId.earliest`."""
             return self._order[0] if self._order else self.inner.ledger_id()
 
         def entry_id(self) -> int:
-            """Return its entry in the ledger."""
+            """Return the entry id in the ledger."""
             return self._order[1] if self._order else self.inner.entry_id()
 
         def partition(self) -> int:
-            """Return the partition's index; -1 if there is none."""
+            """Return the partition's index; -1 if the topic is not partitioned."""
             return self._order[2] if self._order else self.inner.partition()
 
         def batch_index(self) -> int:
-            """Return its place in its batch; -1 if it is in none."""
+            """Return the index in the batch; -1 if the message is not in a batch."""
             return self._order[3] if self._order else self.inner.batch_index()
 
     def held(_: IdBase) -> Any:
-        """Return the C++ id that an id got from its message; None if it got none."""
+        """Return the C++ id that an id got from its message, or None."""
         return None
 
     def serialized(_: IdBase) -> bytes | None:
-        """Return the bytes of the C++ id that an id got from its message; None if it got none."""
+        """Return the bytes of the C++ id that an id got from its message, or None."""
         return None
 
     def serialized_ids(messages: list[Any]) -> list[bytes]:
-        """Return the bytes of the ids of messages."""
+        """Return the serialized ids of messages."""
         return list(map(_serialize, map(_message_id, map(_inner, messages))))
 
     def plain_id(_: bytes, /) -> Any:
-        """Return an id without an origin if bytes are just what the C++ client would write of one that is not chunked.
+        """Return an id without a topic, if the C++ client would write an id that is not chunked as exactly these bytes.
 
-        None if they are not, or the core is not used.
+        Return None if they are not, or if the core is not used.
         """
         return None
 
     def runs(_: list[Any], /) -> list[Run] | None:
-        """Return what messages are, where they are neighbours in a batch as one; None if the core is not used.
-
-        Args:
-            _: the messages.
-
-        Returns:
-            What they are, in their order.
-        """
+        """Return the runs of neighbouring messages, in their order; None if the core is not used."""
         return None
 
     def acknowledge(consumer: Any, messages: list[Any], /) -> None:
-        """Have a C++ consumer acknowledge messages, of one topic, each by itself."""
+        """Acknowledge messages of one topic individually with a C++ consumer."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
 
     def drainer(_: type, _most: int, _most_bytes: int, /) -> Callable[[Any], list[Any]]:
-        """Return what takes messages out of a C++ consumer's queue.
+        """Return a function that takes messages from a C++ consumer's queue.
 
         Args:
             _: the class of the messages.
-            _most: how many at most.
-            _most_bytes: with the message that makes them so many bytes it ends.
+            _most: the maximum number of messages.
+            _most_bytes: the size in bytes at which the batch ends, including the message that reaches it.
 
         Returns:
-            Takes the C++ consumer. If the core is used it returns messages of that class, after half a millisecond at
-            most; otherwise C++ messages, as many as the C++ consumer's policy says.
+            A function of the C++ consumer. With the core it returns messages of the class, within half a millisecond;
+            without it, C++ messages according to the C++ consumer's batch receive policy.
         """
-        return _batch_receive  # type: ignore[no-any-return]  # the binding ships no types
+        return _batch_receive  # type: ignore[no-any-return]  # the binding has no type hints
 
     class DispatchBase:
-        """What a dispatcher has that decides whether a message may join its open batch."""
+        """Base of dispatchers, with what decides whether a message may join the open batch."""
 
         inside: Any
         group: Any
         pending: Any
 
     class GroupBase:
-        """What a group of open batches has that decides it."""
+        """Base of groups of open batches, with their limits."""
 
-        __slots__ = ("free", "left", "only")
-        free: int
-        left: int
-        only: Any
+        __slots__ = ("free_bytes", "free_messages", "only_items")
+        free_messages: int
+        free_bytes: int
+        only_items: Any
 
     class PendingBase:
-        """What the limit of pending messages has that decides it."""
+        """Base of the limit of pending messages, with its counts."""
 
         __slots__ = ("accepted", "limit", "released")
         accepted: int
@@ -304,7 +297,7 @@ if TYPE_CHECKING or _core is None:
         limit: int
 
     class SequenceBase:
-        """What sequence ids have that decides it."""
+        """Base of sequence ids, with the last one."""
 
         __slots__ = ("last", "steady")
         last: int
@@ -321,10 +314,10 @@ else:
 
 
 def id_reader(cls: type, id_of: _IdOf) -> _IdOf:
-    """Return the method of a message that makes its id.
+    """Return the method of a message that returns its id.
 
     Args:
-        cls: the class of ids of messages that are not chunked.
+        cls: the class of ids that are not chunked.
         id_of: makes the id of any message.
     """
     if _core is None:

@@ -1,4 +1,4 @@
-"""What `import pulsar` offers, so that `import pulsar_ext as pulsar` offers it too."""
+"""Public names of `pulsar`, which `pulsar_ext` exports as well."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["INCIDENTAL_NAMES", "PUBLIC_NAMES", "alias_submodules"]
 
 
 INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", "Tuple", "Optional", "Union"})
-"""What `dir(pulsar)` shows only because its source imports it."""
+"""Names in `dir(pulsar)` that its source only imports."""
 
 PUBLIC_NAMES = {name: getattr(pulsar, name) for name in dir(pulsar) if not name.startswith("_")}
-"""Everything that `import pulsar` offers, by name."""
+"""All public names of `pulsar` and their values."""
 
 _COUNTERPARTS = ("pulsar.asyncio", "pulsar.schema")
-"""Modules that this library has its own of."""
+"""Modules that this library replaces by its own."""
 
 
 def alias_submodules(package: str) -> None:
-    """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
+    """Make every submodule of `pulsar` importable below `package`, as the same module object."""
     prefix = "pulsar."
     for name, module in list(sys.modules.items()):
         if name.startswith(prefix) and name not in _COUNTERPARTS:

@@ -1,4 +1,4 @@
-"""Objects that refuse every use: closed ones, never opened ones, and those that a fork inherited."""
+"""Stubs that raise on every use, for objects that are closed, were never opened, or were inherited by a fork."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LISTENED = "this consumer's messages go to its message_listener. Nothing was rec
 
 
 class Refusing:
-    """Stands where a C++ object belongs and answers every use with one clear error instead of a crash or a hang."""
+    """Replacement for a C++ object that raises one clear error on every use, instead of crashing or hanging."""
 
     def __init__(self, error: Callable[[], Exception]) -> None:
         self._error = error
@@ -39,49 +39,49 @@ class Refusing:
 
 
 def never_opened(kind: str, how: str) -> Any:
-    """Give what refuses every use of something that a user made by its constructor."""
-    return Refusing(lambda: NotOpen(f"This {kind} was never opened: it comes from {how}, not from its constructor."))
+    """Return a stub that raises `NotOpen`, for an object that the application made by its constructor."""
+    return Refusing(lambda: NotOpen(f"This {kind} was never opened; get one from {how}, not from its constructor."))
 
 
-@cache  # a client that closes would make two for each of its consumers
+@cache  # otherwise a closing client would make two for each of its consumers
 def closed(kind: str) -> Any:
-    """Give what refuses every use of something that was closed, as the official client does."""
+    """Return a stub that raises the official `AlreadyClosed`."""
     return Refusing(lambda: closed_error(kind))
 
 
 @cache
 def listened() -> Any:
-    """Return what refuses to receive from a consumer with a listener, as the official client does."""
+    """Return a stub that raises the official error of receiving from a consumer with a listener."""
     return Refusing(lambda: pulsar.InvalidConfiguration(f"Pulsar error: InvalidConfiguration: {LISTENED}"))
 
 
 def closed_error(kind: str) -> Exception:
-    """Give the error of a use of something that was closed, which is the official client's."""
+    """Return the official error of using a closed object."""
     error: Exception = pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed.")
     return error
 
 
 _inherited: weakref.WeakKeyDictionary[Inheritable, str] = weakref.WeakKeyDictionary()
-"""What refuses in a child process, and what errors call it."""
+"""Handles to disable in a child process, and their names in errors."""
 
 
 class Inheritable(Protocol):
-    """A handle that a fork may take into a child process."""
+    """Handle that a child process may inherit by a fork."""
 
     @property
     def inner(self) -> Any:
-        """What must never be destroyed in the child: the C++ object."""
+        """The C++ object, which must never be destroyed in the child process."""
         ...
 
     def _after_fork_(self, refusal: Any, /) -> None:
-        """Put `refusal` wherever the handle would enter the C++ client; a lock may have been held at the fork."""
+        """Replace everything through which the handle calls the C++ client; take no lock, it may have been held."""
 
 
 def refuse_after_fork(handle: Inheritable, kind: str | None = None) -> None:
-    """Make `handle`, called by its class if not by `kind`, refuse every use in a child process that inherits it.
+    """Make `handle` raise `ForkedClientError` in a child process; errors call it `kind`, or by its class name.
 
-    The official client's threads do not exist in the child: there it hangs in send, create and close, and loses
-    acknowledgements without a word.
+    The official client's threads do not exist in the child process: send, create and close hang there, and
+    acknowledgements are silently lost.
     """
     _inherited[handle] = type(handle).__name__ if kind is None else kind
 
@@ -89,11 +89,11 @@ def refuse_after_fork(handle: Inheritable, kind: str | None = None) -> None:
 def _in_child() -> None:
     parent = os.getppid()
     for handle, kind in list(_inherited.items()):
-        # Its destructor would wait for threads that do not exist here: never let it run.
+        # Its destructor would wait for threads that do not exist here, so never run it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle.inner))
         refusal = Refusing(
             lambda kind=kind: ForkedClientError(  # type: ignore[misc]
-                f"This {kind} was inherited from process {parent} by a fork; none of its threads exist in process "
+                f"This {kind} was inherited from process {parent} by a fork; its threads do not exist in process "
                 f"{os.getpid()}. Create a Client in this process instead."
             )
         )

@@ -1,9 +1,9 @@
-"""The one door to the official client's private parts.
+"""Subclasses of the official classes that can reach their private attributes.
 
-The official Python layer keeps its C++ objects in private attributes. Every class of ours that stands on one keeps that
-object in a slot called `inner`, and the slot goes by the official attribute's name as well, so that inherited methods
-find it at no cost; a producer keeps its sender there. When a release of the official client moves an attribute, this
-file changes and nothing else does; `probes.py` tries them out.
+The official Python layer keeps its C++ objects in private attributes. Each class here keeps that object in a slot
+called `inner`, and the official attribute's name is an alias of the slot, so inherited methods find it at no cost. A
+producer keeps its sender there. If a release of the official client moves an attribute, only this file changes;
+`probes.py` checks the attributes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pulsar.asyncio
 import pulsar.schema
 import pulsar.tableview
 
+from .argument_checks import argument_error, check_sequence_id
 from .core import IdBase, MessageBase
 from .fork import never_opened
 from .messages import truthy
-from .refusals import check_sequence_id, plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "AsyncClientDoor",
-    "AsyncConsumerDoor",
-    "AsyncProducerDoor",
-    "AsyncReaderDoor",
-    "ClientDoor",
-    "ConsumerDoor",
-    "MessageDoor",
-    "MessageIdDoor",
-    "ProducerDoor",
+    "AsyncClientHandle",
+    "AsyncConsumerHandle",
+    "AsyncProducerHandle",
+    "AsyncReaderHandle",
+    "ClientHandle",
+    "ConsumerHandle",
+    "MessageHandle",
+    "MessageIdHandle",
     "ProducerHandle",
-    "ReaderDoor",
+    "ReaderHandle",
+    "SenderProducerHandle",
     "adopt",
-    "build_again",
     "build_plain",
     "consumers_of",
     "inner_of",
     "inner_producer_of",
-    "reader_heard",
+    "listener_reader",
+    "rebuild_message",
 ]
 
-if TYPE_CHECKING:  # the official client ships no types, and a base class without types would hide misspelt names
+if TYPE_CHECKING:  # the official client has no type hints; an untyped base class would hide misspelt names
 
     class _MessageId:
         def ledger_id(self) -> int: ...
@@ -126,14 +126,14 @@ else:
     _AsyncReader, _AsyncClient = pulsar.asyncio.Reader, pulsar.asyncio.Client
 
 
-class MessageIdDoor(IdBase, _MessageId):
+class MessageIdHandle(IdBase, _MessageId):
     """`pulsar.MessageId` with its C++ id in `inner`."""
 
     __slots__ = ()
 
 
-class MessageDoor(MessageBase, _Message):
-    """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
+class MessageHandle(MessageBase, _Message):
+    """`pulsar.Message` with its C++ message in `inner`; the class holds the schema, not each message."""
 
     __slots__ = ()
     _schema = pulsar.schema.BytesSchema()
@@ -143,25 +143,25 @@ class MessageDoor(MessageBase, _Message):
 
 
 class ProducerHandle(_Producer):
-    """`pulsar.Producer` with its C++ producer in `inner`: what a sender sends with.
+    """`pulsar.Producer` with its C++ producer in `inner`, used by senders.
 
     Args:
-        official: the official producer, which is not used any more.
+        official: the official producer; do not use it afterwards.
     """
 
-    __slots__ = ("_following", "_highest", "inner", "schema")
+    __slots__ = ("_highest", "_next_ids", "inner", "schema")
 
     def __init__(self, official: pulsar.Producer) -> None:
         self.inner: Any = inner_producer_of(official)
         untyped: Any = official
         self.schema: Any = untyped._schema
         self._highest = -1
-        """The highest sequence id that a message was given."""
-        self._following: Iterator[int] | None = None
-        """The numbers behind it."""
+        """The highest explicit sequence id of any message."""
+        self._next_ids: Iterator[int] | None = None
+        """The sequence ids after it."""
 
     def replace(self, official: pulsar.Producer) -> None:
-        """Take the C++ producer of another official one, of the same topic and schema."""
+        """Use the C++ producer of another official producer of the same topic and schema."""
         self.inner = inner_producer_of(official)
 
     def build(
@@ -177,9 +177,9 @@ class ProducerHandle(_Producer):
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> Any:
-        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id."""
-        if sequence_id is not None or self._following is not None:
-            sequence_id = self._numbered(sequence_id)
+        """Build the C++ message; unlike officially, an empty key is kept and sequence id 0 is a sequence id."""
+        if sequence_id is not None or self._next_ids is not None:
+            sequence_id = self._next_sequence_id(sequence_id)
         if (
             properties is None
             and ordering_key is None
@@ -193,7 +193,7 @@ class ProducerHandle(_Producer):
             and content is not None
             and type(data := self.schema.encode(content)) is bytes
         ):
-            # What nearly every message is: nothing for the official checks to find.
+            # Fast path for most messages: the official checks would find nothing.
             builder = _pulsar.MessageBuilder()
             builder.content(data)
             if partition_key is not None:
@@ -215,24 +215,24 @@ class ProducerHandle(_Producer):
         try:
             return self._build_msg(content, **options)
         except TypeError as error:
-            raise plainly(error, options, "Nothing was sent.") from None
+            raise argument_error(error, options, "Nothing was sent.") from None
 
-    def _numbered(self, sequence_id: int | None) -> int | None:
-        """Give a message's sequence id: its own, or the one behind the highest that was given.
+    def _next_sequence_id(self, sequence_id: int | None) -> int | None:
+        """Return the message's sequence id: the explicit one, or the one after the highest explicit one.
 
-        The C++ client's own would be lower than that, and a broker that deduplicates would drop the message.
+        The C++ client's automatic id could be lower, and a broker with deduplication would drop the message.
         """
         if sequence_id is None:
-            return None if self._following is None else next(self._following)
+            return None if self._next_ids is None else next(self._next_ids)
         check_sequence_id(sequence_id)
         if sequence_id > self._highest:
             self._highest = sequence_id
-            self._following = itertools.count(sequence_id + 1)
+            self._next_ids = itertools.count(sequence_id + 1)
         return sequence_id
 
 
-class ProducerDoor(_Producer):
-    """`pulsar.Producer` with its sender where its C++ producer would be, so that inherited methods ask the sender."""
+class SenderProducerHandle(_Producer):
+    """`pulsar.Producer` with its sender in place of the C++ producer, so inherited methods call the sender."""
 
     __slots__ = ("sender",)
     sender: Any
@@ -241,13 +241,13 @@ class ProducerDoor(_Producer):
         self.open(never_opened("Producer", "Client.create_producer()"), None, None)
 
     def open(self, sender: Any, schema: Any, client: Any) -> None:
-        """Take what sends, and what the official client keeps beside it."""
+        """Set the sender, and the attributes that the official class keeps."""
         self.sender = sender
-        self._schema = schema  # lives in the official class's dict, as the next one
+        self._schema = schema  # stored in the official class's `__dict__`, like `_client`
         self._client = client
 
 
-class ConsumerDoor(_Consumer):
+class ConsumerHandle(_Consumer):
     """`pulsar.Consumer` with its C++ consumer in `inner`."""
 
     __slots__ = ("inner",)
@@ -257,11 +257,11 @@ class ConsumerDoor(_Consumer):
         self.inner = never_opened("Consumer", "Client.subscribe()")
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process."""
+        """Raise on every use in this child process."""
         self.inner = refusal
 
 
-class ReaderDoor(_Reader):
+class ReaderHandle(_Reader):
     """`pulsar.Reader` with its C++ reader in `inner`."""
 
     __slots__ = ("inner",)
@@ -271,23 +271,23 @@ class ReaderDoor(_Reader):
         self.inner = never_opened("Reader", "Client.create_reader()")
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process."""
+        """Raise on every use in this child process."""
         self.inner = refusal
 
 
-class AsyncProducerDoor(_AsyncProducer):
-    """`pulsar.asyncio.Producer` over one of ours."""
+class AsyncProducerHandle(_AsyncProducer):
+    """`pulsar.asyncio.Producer` over a blocking producer of this library."""
 
     def __init__(self, blocking: Any) -> None:
-        super().__init__(blocking.sender, blocking._schema)  # type: ignore[call-arg]  # the official one, which mypy does not know
+        super().__init__(blocking.sender, blocking._schema)  # type: ignore[call-arg]  # untyped official constructor
 
 
-class AsyncConsumerDoor(_AsyncConsumer):
-    """`pulsar.asyncio.Consumer` over one of ours."""
+class AsyncConsumerHandle(_AsyncConsumer):
+    """`pulsar.asyncio.Consumer` over a blocking consumer of this library."""
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
-        super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # likewise
+        super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # untyped official constructor
 
     @property
     def _consumer(self) -> Any:
@@ -295,15 +295,15 @@ class AsyncConsumerDoor(_AsyncConsumer):
 
     @_consumer.setter
     def _consumer(self, _: Any) -> None:
-        """Keep nothing: a seek may replace it."""
+        """Ignore the value: a seek may replace the C++ consumer."""
 
 
-class AsyncReaderDoor(_AsyncReader):
-    """`pulsar.asyncio.Reader` over one of ours."""
+class AsyncReaderHandle(_AsyncReader):
+    """`pulsar.asyncio.Reader` over a blocking reader of this library."""
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
-        super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # likewise
+        super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # untyped official constructor
 
     @property
     def _reader(self) -> Any:
@@ -311,57 +311,57 @@ class AsyncReaderDoor(_AsyncReader):
 
     @_reader.setter
     def _reader(self, _: Any) -> None:
-        """Keep nothing: a seek may replace it."""
+        """Ignore the value: a seek may replace the C++ reader."""
 
 
-class AsyncClientDoor(_AsyncClient):
-    """`pulsar.asyncio.Client` over one of ours."""
+class AsyncClientHandle(_AsyncClient):
+    """`pulsar.asyncio.Client` over a blocking client of this library."""
 
-    def __init__(self, blocking: ClientDoor) -> None:
-        self._client = blocking.inner  # the official constructor would connect a second one
+    def __init__(self, blocking: ClientHandle) -> None:
+        self._client = blocking.inner  # the official constructor would connect a second client
 
 
-class ClientDoor(_Client):
+class ClientHandle(_Client):
     """`pulsar.Client` with its C++ client in `inner`."""
 
     __slots__ = ("inner",)
     inner: Any
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process."""
+        """Raise on every use in this child process."""
         self.inner = refusal
 
 
-# A slot's descriptor works under any name: inherited methods read the official one.
-for _door, _private, _own in (
-    (MessageIdDoor, "_msg_id", "inner"),
-    (MessageDoor, "_message", "inner"),
+# A slot's descriptor works under any name: inherited methods use the official one.
+for _class, _private, _own in (
+    (MessageIdHandle, "_msg_id", "inner"),
+    (MessageHandle, "_message", "inner"),
     (ProducerHandle, "_producer", "inner"),
     (ProducerHandle, "_schema", "schema"),
-    (ProducerDoor, "_producer", "sender"),
-    (ConsumerDoor, "_consumer", "inner"),
-    (ReaderDoor, "_reader", "inner"),
-    (ClientDoor, "_client", "inner"),
+    (SenderProducerHandle, "_producer", "sender"),
+    (ConsumerHandle, "_consumer", "inner"),
+    (ReaderHandle, "_reader", "inner"),
+    (ClientHandle, "_client", "inner"),
 ):
-    setattr(_door, _private, getattr(_door, _own))
+    setattr(_class, _private, getattr(_class, _own))
 
 
 def inner_producer_of(official: Any) -> Any:
-    """Give the C++ producer inside an official one."""
+    """Return the C++ producer of an official producer."""
     return official._producer
 
 
 def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
-    """Make a C++ message of a payload that is encoded, None for a message without a value."""
+    """Build a C++ message of an encoded payload; None builds a message without a value."""
     return _plain.build(data, **options)
 
 
-def build_again(sent: Any, options: dict[str, Any], sequence_id: int) -> Any:
-    """Make a C++ message that was sent anew, with its options: one that was sent cannot be sent again."""
+def rebuild_message(sent: Any, options: dict[str, Any], sequence_id: int) -> Any:
+    """Build a copy of a C++ message that was sent: the C++ client cannot send the same object twice."""
     data = None if sent.has_null_value() else sent.data()
     again = {**options, "sequence_id": sequence_id}
     if again.get("properties"):
-        again["properties"] = sent.properties()  # as they were: the application may have changed its own
+        again["properties"] = sent.properties()  # the values that were sent: the application may have changed its dict
     return build_plain(data, again)
 
 
@@ -369,20 +369,20 @@ _HANDLES = {"Consumer": "_consumer", "Reader": "_reader"}
 
 
 def inner_of(official: Any) -> Any:
-    """Give the C++ object inside an official Consumer or Reader."""
+    """Return the C++ object of an official Consumer or Reader."""
     (private,) = (private for kind, private in _HANDLES.items() if isinstance(official, getattr(pulsar, kind)))
     return getattr(official, private)
 
 
 def adopt(ours: Any, official: Any, client: Any) -> None:
-    """Move the C++ object out of an official Consumer or Reader into `ours`."""
+    """Move the C++ object of an official Consumer or Reader into `ours`."""
     ours.inner = inner_of(official)
     ours._schema = getattr(official, "_schema", None)
     ours._client = client
 
 
 def consumers_of(client: Any) -> list[Any]:
-    """Give the client's own list of what it closes."""
+    """Return the official client's list of consumers to close."""
     consumers: list[Any] = client._consumers
     return consumers
 
@@ -392,8 +392,8 @@ _plain_producer._producer, _plain_producer._schema = None, pulsar.schema.BytesSc
 _plain = ProducerHandle(_plain_producer)
 
 
-def reader_heard(official: Any) -> pulsar.Reader:
-    """Give the reader that a reader listener is called with: the official client hands it out as a Consumer."""
+def listener_reader(official: Any) -> pulsar.Reader:
+    """Return the reader to pass to a reader listener: the official client passes a Consumer."""
     reader: Any = pulsar.Reader()
     reader._reader = official._consumer
     return reader

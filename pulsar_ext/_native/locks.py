@@ -1,14 +1,14 @@
-"""Locks that a `with` block takes and lets go with no look for signals in between: a Ctrl-C leaves none held.
+"""Locks that a Ctrl-C cannot leave held: a `with` block acquires and releases them with no signal check in between.
 
-Up to CPython 3.13 the locks of `threading` are that already, for a `with` block calls their `__enter__` in one
-instruction. CPython 3.14 looks for signals behind that call and before the block's protection begins: a handler that
-raises there leaves the lock held for good, whatever lock it is. Behind the return of a function in Python it does not
-look. So here `__enter__` is one there, which takes the lock as a step of an iteration: behind that it does not look
-either. `__exit__` stays one in C: in the beginning of a function in Python it does look.
+Up to CPython 3.13 the locks of `threading` have this property: a `with` block calls their C `__enter__` in one
+instruction. CPython 3.14 checks for signals after that call and before the block is protected, so a handler that raises
+there leaves the lock held. It does not check after the return of a Python function. So on 3.14 `__enter__` is a Python
+function, which acquires the lock in a step of an iteration: no check follows that either. `__exit__` stays in C: a
+Python function checks for signals when it begins.
 
-From CPython 3.12 on, a jump back that the compiler makes of a condition at a loop's end lies outside the `with` and
-`try` blocks round the loop. CPython looks for signals there, so a handler that raises leaves a lock held, and a
-`finally` undone. Where that does harm, the loop is a function of its own, which the block calls: a call is protected.
+From CPython 3.12 on, the jump back of a condition at a loop's end lies outside the `with` and `try` blocks around the
+loop. CPython checks for signals there, so a handler that raises leaves a lock held and skips a `finally`. Where this
+matters, the loop is a function of its own that the block calls: a call is protected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["Lock", "OwnedLock"]
 _take = threads.RLock.acquire
 
 
-class OwnedLock(threads.RLock):  # type: ignore[misc]  # one of two classes
-    """A re-entrant lock that tells a signal's handler whether it interrupts who holds it."""
+class OwnedLock(threads.RLock):  # type: ignore[misc]  # the base is one of two classes
+    """Re-entrant lock that shows a signal handler whether its own thread holds it."""
 
     __slots__ = ()
 
@@ -33,12 +33,12 @@ class OwnedLock(threads.RLock):  # type: ignore[misc]  # one of two classes
 
         def __enter__(self) -> bool:
             for held in map(_take, (self,)):
-                return held  # type: ignore[no-any-return]  # the lock's own class is not known to type checkers
+                return held  # type: ignore[no-any-return]  # the lock has no type hints
             raise AssertionError  # the map above has exactly one item
 
     @property
     def is_held(self) -> bool:
-        """Whether this thread holds it."""
+        """True if this thread holds the lock."""
         held: bool = self._is_owned()
         return held
 
@@ -46,11 +46,11 @@ class OwnedLock(threads.RLock):  # type: ignore[misc]  # one of two classes
 if sys.version_info >= (3, 14):
 
     class Lock:
-        """A lock for a `with` block."""
+        """Lock for a `with` block."""
 
         __slots__ = ("_lock",)
 
-        # What a `with` looks up on the class: the lock's own method, without a Python function in between.
+        # A `with` block looks this up on the class: the C lock's own method, without a Python function in between.
         __exit__: Any = property(attrgetter("_lock.__exit__"))
 
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""C++ messages and message ids: made, wrapped and unwrapped."""
+"""Construction, wrapping and unwrapping of C++ messages and message ids."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
-    "known_sequence_ids",
-    "made_up_batch",
     "official_message",
+    "prove_sequence_ids",
     "sequence_id_of",
+    "synthetic_batch_ids",
     "truthy",
     "wrap_batch",
 ]
@@ -36,12 +36,12 @@ InnerMessageId = _pulsar.MessageId
 InnerMessageBuilder = _pulsar.MessageBuilder
 
 _EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
-"""A message of a batch's payload: the length of its metadata, and metadata that says: no payload."""
+"""A message of a batch payload: the length of its metadata, and metadata with an empty payload."""
 _SEQUENCE_ID = 4321
 
 
 class _Text(str):
-    """An empty text that official code does not take for a missing one."""
+    """Empty string that is true, so that official code does not treat it as missing."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class _Text(str):
 
 
 class _Number(int):
-    """A zero that official code does not take for a missing number."""
+    """Zero that is true, so that official code does not treat it as missing."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class _Number(int):
 
 
 def truthy(value: Any) -> Any:
-    """Give a value that is as good as `value` and not false, unless it is None: the official checks are `if value:`."""
+    """Return a true value equal to `value`, or None for None: the official checks are `if value:`."""
     if value or value is None:
         return value
     if isinstance(value, str):
@@ -68,24 +68,24 @@ def truthy(value: Any) -> Any:
 
 
 def wrap_batch(batch: pulsar.MessageBatch, data: bytes, size: int) -> list[Any]:
-    """Give the C++ messages of a batch payload that has been checked before."""
+    """Return the C++ messages of a batch payload, which must have been validated."""
     batch._msg_batch.parse_from(data, size)
     return list(batch._msg_batch.messages())
 
 
 def batch_message(payload: bytes, messages: int) -> Any:
-    """Make one C++ message that is a whole batch.
+    """Build one C++ message that contains a whole batch.
 
     Args:
-        payload: a batch payload whose first message's own payload is the batch, and `messages - 1` empty ones behind
-            it, which only make the C++ client count so many.
-        messages: how many the batch has.
+        payload: a batch payload whose first message's payload is the batch, followed by `messages - 1` empty messages,
+            which only make the C++ client count that number of messages.
+        messages: the number of messages in the batch.
     """
     return batch_messages(payload, messages, InnerMessageId(-1, -1, -1, -1))[0]
 
 
 def batch_messages(payload: bytes, size: int, base: Any) -> list[Any]:
-    """Make the C++ messages of a batch's payload, whose entry has the C++ id `base`."""
+    """Build the C++ messages of a batch payload whose entry has the C++ id `base`."""
     batch = _pulsar.MessageBatch()
     batch.with_message_id(base)
     batch.parse_from(payload, size)
@@ -93,44 +93,44 @@ def batch_messages(payload: bytes, size: int, base: Any) -> list[Any]:
 
 
 def inner_id_of(message_id: Any) -> Any:
-    """Give the C++ id inside any id: ours, the official wrapper, or the C++ id itself; None if it is not an id."""
+    """Return the C++ id of any message id: ours, an official one, or a C++ id; None if it is not a message id."""
     if isinstance(message_id, _pulsar.MessageId):
         return message_id
     return message_id._msg_id if isinstance(message_id, pulsar.MessageId) else None
 
 
 def deserialize_inner(data: bytes) -> Any:
-    """Make a C++ id of bytes that have been checked before."""
+    """Return the C++ id of serialized bytes, which must have been validated."""
     try:
         return _pulsar.MessageId.deserialize(data)
     except ValueError as error:
-        raise InvalidMessageId(f"The C++ client cannot read {data.hex()}: {error}.") from None
+        raise InvalidMessageId(f"The C++ client cannot deserialize {data.hex()}: {error}.") from None
 
 
-def made_up_batch(base: Any, size: int) -> list[Any]:
-    """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
+def synthetic_batch_ids(base: Any, size: int) -> list[Any]:
+    """Return the C++ ids of a batch of `size` messages in the entry of `base`, with a shared bit set as if received."""
     return [message.message_id() for message in batch_messages(_EMPTY_MESSAGE * size, size, base)]
 
 
 def official_message(inner: Any) -> pulsar.Message:
-    """Wrap a C++ message as officially."""
+    """Wrap a C++ message in an official one."""
     return pulsar.Message._wrap(inner)
 
 
 def inner_message_of(official: Any) -> Any:
-    """Give the C++ message inside an official one."""
+    """Return the C++ message of an official one."""
     return official._message
 
 
 def sequence_id_of(inner: Any, producer: str) -> int:
-    """Return a message's own sequence id, which the C++ client shows in a message's text only.
+    """Return a message's sequence id, which the C++ client shows only in the message's text.
 
     Args:
         inner: the C++ message.
-        producer: its producer's name.
+        producer: the producer's name.
 
     Raises:
-        InvalidUse: this build of the official client writes that text in another way.
+        InvalidUse: this build of the official client formats the text differently.
     """
     text, begin = str(inner), f"Message(prod={producer}, seq="
     number = text[len(begin) :].partition(",")[0]
@@ -139,8 +139,8 @@ def sequence_id_of(inner: Any, producer: str) -> int:
     return int(number)
 
 
-def known_sequence_ids() -> None:
-    """Prove on a message of known content that its sequence id can be read; raise as `sequence_id_of` if not."""
+def prove_sequence_ids() -> None:
+    """Check on a message of known content that its sequence id can be read; raise like `sequence_id_of()`."""
     builder = InnerMessageBuilder()
     builder.sequence_id(_SEQUENCE_ID)
     built = builder.build()
@@ -150,6 +150,6 @@ def known_sequence_ids() -> None:
 
 def _no_sequence_id(text: str) -> InvalidUse:
     return InvalidUse(
-        f"pulsar-client {pulsar.__version__} does not show the sequence id of a message as {TRIED} does, which works; "
-        f"it decides the slot of a message without a key. Shown is {text[:60]!r}"
+        f"pulsar-client {pulsar.__version__} does not show the sequence id of a message like {TRIED}, so the slot of a "
+        f"message without a key is unknown; use pulsar-client {TRIED}. Shown is {text[:60]!r}"
     )

@@ -1,9 +1,9 @@
-"""Beginning an asynchronous call on the C++ client's own network thread, where its answer cannot overtake it.
+"""Asynchronous calls started on the C++ client's network thread, where no result can arrive before the call returns.
 
-A C++ consumer of several topics or partitions unsubscribes from each while it walks over its list of them. Where the
-last broker's answer is there before the C++ client begins to listen for it, the answer is taken on the asking thread,
-in the midst of that walk, and empties the list: the process ends. The thread that takes answers from the network takes
-none while it asks. With `io_threads` above 1 there are several, and brokers whose answers another one takes.
+A C++ consumer of several topics or partitions iterates over its list of them to unsubscribe from each. If the last
+broker's response arrives before the C++ client listens for it, the calling thread handles it during that iteration and
+empties the list, which crashes the process. The network thread handles no responses while it runs the call. With
+`io_threads` above 1 there are several network threads, and another one may handle a broker's response.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
     from .answer import Answer
 
-__all__ = ["begin_on_network_thread"]
+__all__ = ["call_on_network_thread"]
 
-# Brokers make no topic of the name of a partition, and answer even where it may not be asked for.
+# Brokers create no topic for the name of a partition, and respond even without the permission for it.
 _PARTITION: Final = "persistent://public/default/pulsar-ext-asks-partition-0"
 
 
-def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answer: Answer, begun: list[int]) -> None:
-    """Have a call begin, once a broker has answered a question before it.
+def call_on_network_thread(client: Any, begin: Callable[[Answer], object], answer: Answer, begun: list[int]) -> None:
+    """Start a call on the network thread, in the callback of a broker's response to a partition lookup.
 
-    The question is asked on a thread of its own, where no signal's handler can interrupt a callback.
+    The lookup runs on its own thread, where no signal handler can interrupt a callback.
 
     Args:
         client: the C++ client.
-        begin: begins the call.
-        answer: what the call is to be answered with, or what it raised.
-        begun: gets an item together with the beginning, which no Ctrl-C parts from it.
+        begin: starts the call.
+        answer: receives the result of the call, or its exception.
+        begun: gets an item at the start of the call; a Ctrl-C cannot separate the two.
     """
 
     def run() -> None:
@@ -48,19 +48,19 @@ def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answ
                 return
             try:
                 begin(answer)
-            except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+            except Exception as error:  # noqa: BLE001  # raised where the result is awaited
                 answer(error)
 
         try:
             while overtook:
                 overtook = False
                 client.get_topic_partitions_async(_PARTITION, on_outcome)
-        except Exception as error:  # noqa: BLE001  # likewise
+        except Exception as error:  # noqa: BLE001  # raised where the result is awaited
             answer(error)
 
     try:
-        # Not `Thread.start()`: a Ctrl-C amid it may leave the lock held that the new thread takes before it runs.
+        # Not `Thread.start()`: a Ctrl-C during it may leave a lock held that the new thread needs before it runs.
         begun.extend(map(threads.start_in_c, (run,), ((),)))
-    except RuntimeError:  # the interpreter is ending and starts no threads any more
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
         begun.append(0)
         run()

@@ -1,7 +1,7 @@
-"""What everything here needs of the official client, tried out when `_native` is imported, whatever its version.
+"""Checks of the installed official client, of any version, made when `_native` is imported.
 
-Names are looked up in the binding. Private attributes are tried on official objects over what only notes what is called
-of it. What a single feature needs beyond that is proved by the feature, when it is first used.
+Names are looked up in the binding. Private attributes are checked on official objects over a stub that records calls.
+A feature that needs more checks it when it is first used.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ _NAMES: Final = {
     "Reader": "close close_async has_message_available_async is_connected read_next_async seek_async topic",
     "TopicRegex": "pattern",
 }
-"""What is called of each C++ class."""
+"""Methods that are called, by C++ class."""
 _SHOWN: Final = 3
 
 
 def require() -> None:
-    """Try out what everything here needs.
+    """Check that the installed official client has everything that this library needs.
 
     Raises:
-        ImportError: the installed official client lacks some of it.
+        ImportError: something is missing.
     """
     if lacks := lacking():
         more = f" and {len(lacks) - _SHOWN} more" if len(lacks) > _SHOWN else ""
         raise ImportError(
             f"pulsar_ext does not work with pulsar-client {pulsar.__version__}: {', '.join(lacks[:_SHOWN])}{more} "
-            f"cannot be used as with {TRIED}, which works: pip install pulsar-client=={TRIED}"
+            f"missing or different from {TRIED}: pip install pulsar-client=={TRIED}"
         )
 
 
 def lacking() -> list[str]:
-    """Return the names that the installed official client lacks; if it has all, what does not work as it is used."""
+    """Return the names that the official client lacks, or else the names of failing checks."""
     missing = [
         f"{kind}.{name}"
         for kind, names in _NAMES.items()
         for name in names.split()
         if not hasattr(getattr(_pulsar, kind, None), name)
     ]
-    return missing or [name for name, works in _attempts() if not _holds(works)]
+    return missing or [name for name, works in _checks() if not _passes(works)]
 
 
-def _holds(works: Callable[[], bool]) -> bool:
+def _passes(works: Callable[[], bool]) -> bool:
     try:
         return works()
-    except Exception:  # noqa: BLE001  # whatever it is, it does not work
+    except Exception:  # noqa: BLE001  # any exception: the check failed
         return False
 
 
 class _Native:
-    """Stands where official methods expect a C++ object, or a client that has one; notes what they call."""
+    """Stub of a C++ object, and of a client that has one; records the calls of official methods."""
 
     def __init__(self) -> None:
         self.called: list[str] = []
@@ -89,17 +89,17 @@ class _Native:
         return call
 
 
-def _attempts() -> Iterator[tuple[str, Callable[[], bool]]]:
-    """Yield what is tried, and what returns if it works."""
+def _checks() -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Yield the name of each check and a function that returns true if it passes."""
     client = pulsar.Client
     yield "Client.create_producer()", lambda: _opens(client.create_producer, "create_producer", "_producer")
     yield "Client.subscribe()", lambda: _opens(client.subscribe, "subscribe", "_consumer", "subscription")
     earliest = pulsar.MessageId.earliest
     yield "Client.create_reader()", lambda: _opens(client.create_reader, "create_reader", "_reader", earliest)
-    yield "Client.get_topic_partitions()", lambda: _asks(client.get_topic_partitions, "get_topic_partitions", "topic")
-    yield "asyncio.Client", lambda: _asks(pulsar.asyncio.Client.shutdown, "shutdown")
+    yield "Client.get_topic_partitions()", lambda: _calls(client.get_topic_partitions, "get_topic_partitions", "topic")
+    yield "asyncio.Client", lambda: _calls(pulsar.asyncio.Client.shutdown, "shutdown")
     for kind, private in (("Producer", "_producer"), ("Consumer", "_consumer"), ("Reader", "_reader")):
-        yield f"asyncio.{kind}", partial(_stands_on, kind, private)
+        yield f"asyncio.{kind}", partial(_wraps, kind, private)
     yield "MessageId._msg_id", lambda: pulsar.MessageId(1, 2, 3, 4)._msg_id.entry_id() == 3  # noqa: PLR2004
     message, batch, schema = _pulsar.Message(), pulsar.MessageBatch(), pulsar.schema.BytesSchema()
     yield "Message._message", lambda: pulsar.Message._wrap(message)._message is message
@@ -109,7 +109,7 @@ def _attempts() -> Iterator[tuple[str, Callable[[], bool]]]:
 
 
 def _opens(method: Callable[..., Any], call: str, private: str, *arguments: Any) -> bool:
-    """Return if a client's method makes one call, and its object keeps what that returns where it is looked for."""
+    """Return if a client's method makes one call, and the new object keeps the result in the expected attributes."""
     native = _Native()
     opened = method(native, "topic", *arguments)
     opened.topic()
@@ -118,13 +118,13 @@ def _opens(method: Callable[..., Any], call: str, private: str, *arguments: Any)
     return is_listed and native.called == [call, "topic"] and kept == [native, native] and bool(opened._schema)
 
 
-def _asks(method: Callable[..., Any], call: str, *arguments: Any) -> bool:
+def _calls(method: Callable[..., Any], call: str, *arguments: Any) -> bool:
     native = _Native()
     method(native, *arguments)
     return native.called == [call]
 
 
-def _stands_on(kind: str, private: str) -> bool:
+def _wraps(kind: str, private: str) -> bool:
     native = _Native()
     made = getattr(pulsar.asyncio, kind)(native, None)
     made.topic()
@@ -132,7 +132,7 @@ def _stands_on(kind: str, private: str) -> bool:
 
 
 def _builds(schema: Any) -> bool:
-    """Return if a producer without a C++ one builds messages, with a value and without."""
+    """Return if a producer without a C++ producer builds messages with and without a value."""
     producer: Any = pulsar.Producer()
     producer._schema = schema
     rest = ({"a": "b"}, "key", None, None, None, False, None, None, None)

@@ -1,7 +1,7 @@
-"""Official `Record` classes: with the fields of their base classes, and read back as what was written.
+"""Official `Record` classes that keep inherited fields and are read back as they were written.
 
-The official class keeps the fields of its own body only. It reads records in an array or a map that is itself in one as
-dicts, bytes there as text, and an enum's value as the name of a member.
+The official class keeps only the fields in a class's own body. It reads records in nested arrays or maps as dicts,
+bytes there as text, and an enum's value as a member's name.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Record",
     "is_written_as",
+    "raise_if_fields_lost",
     "read_whole_avro",
     "record_class_of",
     "record_of_avro",
     "record_of_json",
-    "refuse_lost_fields",
 ]
 
 _PARAMETERS = frozenset({"default", "required", "required_default"})
-"""What the official constructor takes for itself."""
+"""Field names that are also parameters of the official constructor."""
 
 
-class Record(pulsar.schema.Record):  # type: ignore[misc]  # the official client ships no types
-    """A `pulsar.schema.Record` that has the fields of its base classes as well, before its own."""
+class Record(pulsar.schema.Record):  # type: ignore[misc]  # the official client has no type hints
+    """`pulsar.schema.Record` with the fields of its base classes before its own."""
 
     _fields: dict[str, Any]
 
@@ -51,25 +51,25 @@ class Record(pulsar.schema.Record):  # type: ignore[misc]  # the official client
 
 
 def record_class_of(schema: Any) -> Any:
-    """Return the `Record` class of an official schema object; None if it is of a definition."""
+    """Return the `Record` class of an official schema object; None if the schema was made of a definition."""
     return schema._record_cls
 
 
-def refuse_lost_fields(record: Any) -> None:
-    """Refuse an official `Record` class that loses fields: inherited ones, and those named as a parameter.
+def raise_if_fields_lost(record: Any) -> None:
+    """Raise if an official `Record` class loses fields: inherited ones, or those named like a constructor parameter.
 
     Raises:
-        InvalidUse: it does, or one in it.
+        InvalidUse: the class or a nested one loses fields.
     """
     if lost := _lost_fields(record):
         raise InvalidUse(
-            f"pulsar.schema.Record loses {', '.join(lost)}: it keeps the fields of a class's own body, and those not "
-            "named as a parameter of its constructor. Derive from pulsar_ext.schema.Record. Nothing was opened."
+            f"pulsar.schema.Record loses {', '.join(lost)}: it keeps only fields of a class's own body that are not "
+            "named like a parameter of its constructor. Derive from pulsar_ext.schema.Record. Nothing was opened."
         )
 
 
 def _lost_fields(record: Any, seen: frozenset[Any] = frozenset()) -> list[str]:
-    """Return the fields that a class loses, or one in it that is not among `seen`; ours lose none."""
+    """Return the fields that a class or a nested one not in `seen` loses; our own classes lose none."""
     fields, lost = record._fields, set()
     if not issubclass(record, Record):
         lost = (_fields_of(record).keys() - fields.keys()) | (_PARAMETERS & fields.keys())
@@ -84,7 +84,7 @@ def _lost_fields(record: Any, seen: frozenset[Any] = frozenset()) -> list[str]:
 
 
 def _fields_of(record: Any) -> dict[str, Any]:
-    """Return the fields of a class and of its bases; what replaces one by something else removes it."""
+    """Return the fields of a class and its bases; a class attribute that is not a field removes the inherited one."""
     found: dict[str, Any] = {}
     for base in reversed(record.__mro__):
         if base in pulsar.schema.Record.__mro__ or base is globals().get("Record"):
@@ -97,31 +97,29 @@ def _fields_of(record: Any) -> dict[str, Any]:
 
 
 def record_of_json(record: Any, data: bytes) -> Any:
-    """Make a record of the JSON that an official client wrote.
+    """Return the record that an official client wrote as JSON.
 
     Args:
-        record: its class.
+        record: the `Record` class.
         data: the JSON.
 
     Raises:
-        SchemaMismatch: it is no object, or a text is the value of one member of an enum and the name of another.
-        ValueError: it is not JSON.
-        TypeError: something in it is of another type than its field, as officially.
+        SchemaMismatch: the JSON is not an object, or a text is both a value and a name of different enum members.
+        ValueError: the data is not JSON.
+        TypeError: a value does not fit its field, as officially.
     """
     parsed = json.loads(data)
     if not isinstance(parsed, dict):
-        raise SchemaMismatch(
-            f"{record.__name__} is a JSON object, and {type(parsed).__name__} was read.", differences=()
-        )
+        raise SchemaMismatch(f"{record.__name__} must be a JSON object, got {type(parsed).__name__}.", differences=())
     return _made(record, parsed, _from_json)
 
 
 def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
-    """Make a record of what Avro reads.
+    """Return the record of Avro data.
 
     Args:
-        schema: the official schema object of its class.
-        decode: reads a dict by a schema object that shares with `schema` what that knows of versions.
+        schema: the official schema object of the `Record` class.
+        decode: decodes to a dict with a schema object that shares the known versions of `schema`.
     """
     plain = copy.copy(schema)
     plain._record_cls = None
@@ -129,23 +127,23 @@ def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
 
 
 def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[str, Any]:
-    """Read a dict of Avro, as the official schema object does, which leaves what is behind it.
+    """Decode Avro to a dict like the official schema object, but reject trailing bytes.
 
     Args:
         schema: the official schema object.
         data: the bytes.
-        written: the definition that they were written with.
+        written: the writer's definition.
 
     Raises:
-        SchemaMismatch: there are bytes behind it.
+        SchemaMismatch: bytes remain after the record.
     """
-    import fastavro  # noqa: PLC0415  # only who has Avro needs it
+    import fastavro  # noqa: PLC0415  # needed for Avro only
 
     buffer, read = io.BytesIO(data), schema._schema
     found: Any = fastavro.schemaless_reader(buffer, {**written, "name": read["name"]}, read)
     if left := len(data) - buffer.tell():
         raise SchemaMismatch(
-            f"{len(data)} bytes are not Avro of the schema that they are said to be of: {left} bytes are left.",
+            f"The {len(data)} bytes do not match their Avro schema: {left} bytes remain after the record.",
             differences=(),
         )
     return found  # type: ignore[no-any-return]
@@ -174,7 +172,7 @@ def _from_json(field: Any, value: Any) -> Any:
 
 
 def _member_of(kind: Any, value: Any) -> Any:
-    """Return the member of an enum whose value is written so, or whose name it is; what is neither as it is."""
+    """Return the enum member with the written value or name; return other values unchanged."""
     if value is None:
         return None
     if issubclass(kind, enum.Flag) and isinstance(value, int):
@@ -185,14 +183,14 @@ def _member_of(kind: Any, value: Any) -> Any:
         found.append(named)
     if len(found) > 1:
         raise SchemaMismatch(
-            f"{value!r} is the value of {found[0]} and the name of {found[1]}, and JSON does not say which is meant.",
+            f"{value!r} is the value of {found[0]} and the name of {found[1]}; the JSON is ambiguous.",
             differences=(),
         )
     return found[0] if found else value
 
 
 def is_written_as(value: Any, written: Any) -> bool:
-    """Return whether JSON has this for a value of an enum's member."""
+    """Return whether JSON represents an enum member's value by `written`."""
     if isinstance(value, bytes):
         return isinstance(written, str) and value == written.encode()
     return bool((list(value) if isinstance(value, tuple) else value) == written)

@@ -1,8 +1,8 @@
-"""Which cluster a message was replicated from: the C API of the official library tells, its Python binding does not.
+"""The cluster that a message was replicated from: the C API of the official library has it, its binding does not.
 
-A `pulsar_message_t` of the C API is a builder and a message, each one shared pointer. The message's is copied into one,
-without a share in it: the C++ object belongs to the Python one, which outlives the call. One that the library makes
-itself shows that it is laid out so: it has a builder, and no message yet.
+A `pulsar_message_t` of the C API is a builder and a message, one shared pointer each. The message's pointer is copied
+into one without a reference count: the Python object owns the C++ object and outlives the call. A message that the
+library itself creates shows if this layout is right: it has a builder and no message yet.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .c_api import address_of, exported, unknown_layout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["known_reader", "replicated_from"]
+__all__ = ["replicated_from", "replicated_from_reader"]
 
 _SharedPointer = ctypes.c_void_p * 2
-_WITNESS: Final = "a key to see that objects lie where they are looked for"
-_WHAT_FOR: Final = "where the message was replicated from. Ask PulsarAdmin.entry(…).replicated_from"
+_WITNESS: Final = "a key to check the object layout"
+_WHAT_FOR: Final = "to read a message's replicated_from (PulsarAdmin.entry(…).replicated_from has it)"
 
 
 class _CMessage(ctypes.Structure):
@@ -30,29 +30,29 @@ class _CMessage(ctypes.Structure):
 
 
 def replicated_from(inner: _pulsar.Message) -> str | None:
-    """Give the name of the cluster that a C++ message came from by replication; None if it was sent where it is.
+    """Return the cluster that a C++ message was replicated from; None if it was not replicated.
 
     Raises:
-        InvalidUse: this build of the official client does not let it be seen.
+        InvalidUse: this build of the official client does not allow it.
     """
-    return _ask(known_reader(), inner)
+    return _ask(replicated_from_reader(), inner)
 
 
 @functools.cache
-def known_reader() -> Any:
-    """Return what reads it, once it is proved on messages of known content that they are read as they are laid out."""
+def replicated_from_reader() -> Any:
+    """Return the C function that reads the cluster, checked on messages of known content."""
     reads, key_of = (
         exported(f"pulsar_message_get_{name}", ctypes.c_char_p, [ctypes.c_void_p], _WHAT_FOR)
         for name in ("replicated_from", "partitionKey")
     )
     builder = _pulsar.MessageBuilder()
     builder.partition_key(_WITNESS)
-    if not _is_laid_out_so() or _ask(key_of, builder.build()) != _WITNESS:
+    if not _has_known_layout() or _ask(key_of, builder.build()) != _WITNESS:
         raise unknown_layout(_WHAT_FOR)
     return reads
 
 
-def _is_laid_out_so() -> bool:
+def _has_known_layout() -> bool:
     made = exported("pulsar_message_create", ctypes.c_void_p, [], _WHAT_FOR)()
     found = _CMessage.from_address(made)
     result = all(found.builder) and not any(found.message)

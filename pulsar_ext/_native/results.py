@@ -1,4 +1,4 @@
-"""Results and waits of the C++ client."""
+"""Result codes and waits of the C++ client."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ UNREACHABLE = (
     pulsar.LookupError,
     pulsar.TooManyLookupRequestException,
     pulsar.BrokerMetadataError,
-    pulsar.UnknownError,  # which a lost connection is
+    pulsar.UnknownError,  # the result of a lost connection
 )
-"""What an opening says while no broker has the topic; a C++ consumer that is open tries again for ever."""
+"""Errors of opening a topic that no broker serves; an open C++ consumer retries forever."""
 _DISCONNECTED = 46
-"""What the C++ client says when the connection ends before the answer; the official client has no name for it."""
+"""Result code if the connection ends before the response; the official client has no name for it."""
 POLL_MILLIS = 100
-"""How long one native wait lasts: the longest that a Ctrl-C has to wait."""
+"""Duration of one native wait in milliseconds: the longest delay of a Ctrl-C."""
 
 
 def polling(call: Callable[[int], Any]) -> Iterator[Any]:
     """Turn a native wait with a timeout into an endless iterator of its results.
 
-    Iterating from C matters twice. It is faster than calling a bound method, and Python looks for signals only between
-    calls: an object that an iteration stores straight into place cannot be lost to a Ctrl-C in between.
+    A C iterator is faster than calling a bound method. It also loses nothing to a Ctrl-C: Python checks for signals
+    only between calls, and the iteration stores the result directly.
     """
     return map(call, repeat(POLL_MILLIS))
 
 
 def cooperative(call: Callable[[int], Any]) -> Callable[[int], Any]:
-    """Turn a native wait with a timeout in milliseconds into one during which other greenlets run, if there are any."""
+    """Wrap a native wait with a timeout in milliseconds so that other greenlets run during it, if there are any."""
     if not threads.IS_PATCHED:
         return call
 
@@ -82,24 +82,24 @@ def cooperative(call: Callable[[int], Any]) -> Callable[[int], Any]:
 
 
 def raise_result(result: Any, why: str = "") -> NoReturn:
-    """Raise the official exception of a `pulsar.Result`, with the C++ client's words for it if it has any."""
+    """Raise the official exception of a `pulsar.Result`, with the C++ client's message if it has one."""
     raise exception_of(result, why)
 
 
 def exception_of(result: Any, why: str = "") -> Exception:
-    """Give the official exception of a `pulsar.Result`, with the C++ client's words for it if it has any."""
+    """Return the official exception of a `pulsar.Result`, with the C++ client's message if it has one."""
     name = name_of(result)
     if name == "NotConnected":
-        why = "the connection to the broker ended, or was not there; whether it was done is not known. Try again"
+        why = "the connection to the broker was lost or missing; the outcome is unknown. Try again"
     kind: type[Exception] = NotConnected if name == "NotConnected" else getattr(pulsar, name, pulsar.UnknownError)
     return kind(f"Pulsar error: {name}{f': {why}' if why else ''}")
 
 
 def result_of(error: BaseException) -> Any:
-    """Return the `pulsar.Result` of an official exception; `UnknownError` for any other."""
+    """Return the `pulsar.Result` of an official exception, `UnknownError` for any other."""
     return getattr(pulsar.Result, type(error).__name__, pulsar.Result.UnknownError)
 
 
 def name_of(result: Any) -> str:
-    """Give the official name of a `pulsar.Result`."""
+    """Return the official name of a `pulsar.Result`."""
     return "NotConnected" if int(result) == _DISCONNECTED else str(result.name)

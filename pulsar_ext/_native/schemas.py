@@ -1,4 +1,4 @@
-"""Decoding with the schema that a message was written with, and sending on what is encoded already."""
+"""Decoding with the writer's schema, and schemas for encoded values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = [
     "LETTER_VERSION",
     "Encoded",
-    "PassingSchema",
+    "EncodedSchema",
     "SchemaInfo",
     "SchemaType",
     "begin_schema",
-    "forget_writers",
-    "known_avro",
+    "prove_avro",
+    "reset_writer_schemas",
     "text_of",
     "value_of",
     "version_of",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 LETTER_VERSION: Final = "PULSAR_EXT_SCHEMA_VERSION"
-"""The property of a letter whose schema the C++ client cannot send: the version of it on the letter's own topic."""
+"""Property of a dead or retry letter whose schema the C++ client cannot send: its version on the letter's topic."""
 _UNNAMED: Final = {
     5: "BOOLEAN",
     12: "DATE",
@@ -51,15 +51,15 @@ _UNNAMED: Final = {
     18: "LOCAL_TIME",
     19: "LOCAL_DATE_TIME",
 }
-"""The types of schemas that the binding has no names of, by their numbers in the protocol."""
+"""Schema types that the binding has no names for, by their protocol numbers."""
 _log = logging.getLogger("pulsar_ext.schema")
 
 
 class Encoded(Protocol):
-    """What decoding takes: a C++ message, or what was kept of one."""
+    """An encoded message: a C++ message, or a copy of its data."""
 
     def data(self) -> bytes:
-        """Give the bytes."""
+        """Return the payload."""
         ...
 
     def has_null_value(self) -> bool:
@@ -67,41 +67,41 @@ class Encoded(Protocol):
         ...
 
     def topic_name(self) -> str:
-        """Give the topic, or the partition, that the message is on."""
+        """Return the topic or partition of the message."""
         ...
 
     def int_schema_version(self) -> int:
-        """Give the version of the schema that it was written with; -1 if there is none."""
+        """Return the version of the writer's schema; -1 without one."""
         ...
 
 
 def value_of(schema: Schema, message: Encoded) -> Any:
-    """Decode a message; one without a value is None, but for schemas that read its key as well.
+    """Decode a message; return None for one without a value, unless the schema reads the key as well.
 
-    Where the broker cannot be asked for the schema that an Avro message was written with, the official client takes the
-    reader's in its place: fields in another order are exchanged without a word.
+    If the writer's schema cannot be looked up, the official client uses the reader's instead, and silently swaps
+    fields that are in another order. This function raises.
 
     Raises:
-        pulsar.PulsarException: the broker cannot be asked for that schema now.
+        pulsar.PulsarException: the broker cannot be asked for the writer's schema now.
         SchemaMismatch: the client is connected to another cluster than the message's.
-        InvalidUse: it is Avro, which this build of the official client reads in another way.
+        InvalidUse: the message is Avro, and this build of the official client reads Avro differently.
     """
     if message.has_null_value() and not getattr(schema, "reads_null_values", False):
         return None
     if isinstance(schema, AvroSchema):
-        known_avro()
+        prove_avro()
         untyped: Any = schema
         try:
             untyped._get_writer_schema(message.topic_name(), message.int_schema_version())
         except (*UNREACHABLE, SchemaMismatch):
             raise
-        except Exception:  # noqa: BLE001, S110  # no Avro, or no such version: the official code logs that, and goes on
+        except Exception:  # noqa: BLE001, S110  # not Avro, or no such version: the official code logs it and continues
             pass
     return schema.decode_message(message)
 
 
 class _Witness:
-    """An Avro message of known content, and the client that knows the schema that it was written with."""
+    """An Avro message of known content, which is also the client that knows its writer's schema."""
 
     has_null_value = bool
 
@@ -125,29 +125,29 @@ class _Witness:
 
 
 @cache
-def known_avro() -> None:
-    """Prove that an official Avro schema object reads a message by the schema that it was written with.
+def prove_avro() -> None:
+    """Check that an official Avro schema object decodes a message with the writer's schema.
 
     Raises:
-        InvalidUse: this build of the official client does not, or not where it is expected to.
+        InvalidUse: this build of the official client decodes differently.
     """
     straight, crossed = _Witness("a", "b"), _Witness("b", "a")
-    with suppress(Exception):  # whatever it is, it is not as expected
+    with suppress(Exception):  # any exception: the check failed
         schema, found = AvroSchema(None, straight.definition), []
-        for one in (crossed, straight):  # of one version: the second is asked for, because the first is not kept
+        for one in (crossed, straight):  # of one version: the second lookup shows that the first was not cached
             schema = without_writers(schema)
             schema._client = one
             found += [writer_definition(schema, one)["fields"][0]["name"], schema.decode_message(one)]
         if found == ["b", {"a": "y", "b": "x"}, "a", {"a": "x", "b": "y"}]:
             return
     raise InvalidUse(
-        f"pulsar-client {pulsar.__version__} reads Avro in another way than {TRIED}, which works: fields of an earlier "
-        "version of the schema may be exchanged. The message was not decoded; data() has its bytes."
+        f"pulsar-client {pulsar.__version__} decodes Avro differently from {TRIED}: it may swap fields of an earlier "
+        f"schema version. The message was not decoded; data() has its bytes. Use pulsar-client {TRIED}."
     )
 
 
 def text_of(info: Any) -> tuple[str, str]:
-    """Give the type and the definition of a `SchemaInfo`; none of keys and values, which is no text."""
+    """Return the type and definition of a `SchemaInfo`; the definition of a key-value schema is empty (not text)."""
     kind = info.schema_type()
     name = _UNNAMED.get(int(kind)) or str(kind.name)
     try:
@@ -157,21 +157,21 @@ def text_of(info: Any) -> tuple[str, str]:
 
 
 def begin_schema(schema: Any, record_class: Any, kind: SchemaType, definition: Any) -> None:
-    """Make an official schema object one of a definition, without what its own constructor makes of a `Record`."""
+    """Initialize an official schema object with a definition, without the constructor's handling of a `Record`."""
     pulsar.schema.Schema.__init__(schema, record_class, kind, definition, kind.name)
     schema._client = None
-    forget_writers(schema, definition)
+    reset_writer_schemas(schema, definition)
 
 
-def forget_writers(schema: Any, definition: Any) -> None:
-    """Have an Avro schema know no definition that others wrote with, and its own if it is given."""
+def reset_writer_schemas(schema: Any, definition: Any) -> None:
+    """Clear an Avro schema's cached writer definitions, and set its own definition unless it is None."""
     schema._writer_schemas = {}
     if definition is not None:
         schema._schema, schema._logger = definition, _log
 
 
 def without_writers(schema: Any) -> Any:
-    """Return a copy of an official schema that knows no definition that others wrote with."""
+    """Return a copy of an official schema without cached writer definitions."""
     other = copy.copy(schema)
     if isinstance(schema, AvroSchema):
         other._writer_schemas = {}
@@ -179,35 +179,35 @@ def without_writers(schema: Any) -> Any:
 
 
 def writer_definition(schema: Any, message: Encoded) -> Any:
-    """Give the Avro definition that a message was written with, which an Avro schema object asks the broker for once.
+    """Return the writer's Avro definition of a message, looked up once per version.
 
     Raises:
-        pulsar.PulsarException: the broker cannot be asked now, or knows no such version.
-        RuntimeError: it is no Avro.
+        pulsar.PulsarException: the broker cannot be asked now, or does not have this version.
+        RuntimeError: the schema is not Avro.
     """
     return schema._get_writer_schema(message.topic_name(), message.int_schema_version())
 
 
-class PassingSchema(BytesSchema):  # type: ignore[misc]  # the official client ships no types
-    """A schema whose values are encoded already, as Java's `Schema.AUTO_PRODUCE_BYTES`.
+class EncodedSchema(BytesSchema):  # type: ignore[misc]  # the official client has no type hints
+    """Schema whose values are already encoded, like Java's `Schema.AUTO_PRODUCE_BYTES`.
 
     Args:
-        info: the schema as the broker knows it.
-        name: what errors call it.
+        info: the broker's schema info.
+        name: the name in errors.
     """
 
     def __init__(self, info: Any, name: str) -> None:
         super().__init__()
         self._schema_info, self._name = info, name
 
-    def __str__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # pyright takes its text for a type
+    def __str__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # pyright takes `str` for a type
         return self._name
 
 
 def version_of(message: Any) -> int:
-    """Return the version of the schema that a message was written with; -1 if there is none.
+    """Return the version of the writer's schema; -1 without one.
 
-    A property says it of a letter whose schema the C++ client cannot send: of keys and values, numbers and times.
+    A property has the version of a letter whose schema the C++ client cannot send: of keys and values, numbers, times.
     """
     version: int = message.int_schema_version()
     if version < 0 and (said := message.properties().get(LETTER_VERSION, "")).isdecimal():

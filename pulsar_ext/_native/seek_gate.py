@@ -1,9 +1,9 @@
-"""Keeping the beginning of a seek apart from what would wait for it with Python's lock held.
+"""Serialization of seeks and of calls that hold the GIL, which would deadlock otherwise.
 
-A C++ consumer of several topics or partitions begins a seek of each with its list of them locked. It copies the
-callback there, and may call it, for which it needs Python's lock. Whoever asks it whether it is connected has Python's
-lock, and waits for that list: both would wait for ever. Its blocking seek needs no callback, but takes one answer only:
-where two topics fail, the second answer ends the process.
+A C++ consumer of several topics or partitions locks its list of them to start a seek of each. With that lock held it
+copies the callback, and may call it, which needs the GIL. A thread in `is_connected()` holds the GIL and waits for that
+lock: a deadlock. The blocking seek needs no callback, but accepts one result only: if two topics fail, the second one
+crashes the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import call
 from typing import TYPE_CHECKING, Any
 
 from . import threads
-from .network_thread import begin_on_network_thread
+from .network_thread import call_on_network_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ __all__ = ["GatedConsumer", "SeekGate"]
 
 
 class SeekGate:
-    """What one consumer asks its C++ consumer with Python's lock held, and how it begins a seek: one at a time.
+    """Runs one call at a time on a C++ consumer: a question that holds the GIL, or the start of a seek.
 
     Args:
         client: the C++ client.
@@ -35,10 +35,10 @@ class SeekGate:
         self._lock = threads.Lock()
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """Ask the C++ consumer something, with Python's lock held."""
+        """Call a question, which holds the GIL, and return its answer."""
         done: list[Any] = []
         try:
-            # Nothing but C from the lock on: the handler of a signal may seek, and would wait for who it interrupts.
+            # Only C code between acquire and release: a signal handler may seek, and would wait for its own thread.
             done.extend(map(call, (self._lock.acquire, question, self._lock.release)))
         finally:
             if len(done) == 1:  # the question raised
@@ -46,14 +46,14 @@ class SeekGate:
         return done[1]
 
     def ask_uninterrupted(self, question: Callable[[], Any]) -> Any:
-        """Ask on a thread that no signal's handler interrupts, which takes a fifth of the time."""
+        """Call a question on a thread that no signal handler interrupts; this takes a fifth of the time."""
         with self._lock:
             return question()
 
-    def seeking(self, inner: Any, target: Any) -> Callable[[Answer], None]:
-        """Give what begins a seek, and has its first answer: a failure of one topic, or the success of all.
+    def seek_starter(self, inner: Any, target: Any) -> Callable[[Answer], None]:
+        """Return a function that starts a seek; its first result is a failure of one topic or the success of all.
 
-        It is done on a thread of its own, where no signal's handler can interrupt the callback.
+        The seek starts on its own thread, where no signal handler can interrupt the callback.
 
         Args:
             inner: the C++ consumer.
@@ -65,28 +65,28 @@ class SeekGate:
                 try:
                     with self._lock:
                         inner.seek_async(target, answer)
-                except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+                except Exception as error:  # noqa: BLE001  # raised where the result is awaited
                     answer(error)
 
             try:
                 threads.start(run, name="pulsar_ext-seek")
-            except RuntimeError:  # the interpreter is ending and starts no threads any more
+            except RuntimeError:  # the interpreter is shutting down and starts no more threads
                 run()
 
         return begin
 
-    def unsubscribing(self, inner: Any) -> Callable[[Answer, list[int]], None]:
-        """Give what begins an unsubscription of a C++ consumer; what it gets last has an item once it has begun."""
-        return partial(begin_on_network_thread, self._client, inner.unsubscribe_async)
+    def unsubscribe_starter(self, inner: Any) -> Callable[[Answer, list[int]], None]:
+        """Return a function that starts to unsubscribe a C++ consumer; its last argument gets an item at the start."""
+        return partial(call_on_network_thread, self._client, inner.unsubscribe_async)
 
 
 class GatedConsumer:
-    """What a consumer is asked with Python's lock held; it stands before the official class."""
+    """Consumer methods that hold the GIL; a base class before the official one."""
 
     inner: Any
     _gate: SeekGate
 
     def is_connected(self) -> bool:
-        """Tell whether it is connected to the broker, on every topic and partition."""
+        """Return whether the consumer is connected to the broker on every topic and partition."""
         connected: bool = self._gate.ask(self.inner.is_connected)
         return connected

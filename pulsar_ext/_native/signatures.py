@@ -1,4 +1,4 @@
-"""Signatures of the official client's methods: shown again, and bound by name."""
+"""Signatures of the official client's methods: copied to ours, and bound by name."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["default_arguments", "named_arguments", "shaped_like", "with_official_arguments"]
+__all__ = ["default_arguments", "named_arguments", "with_official_arguments", "with_signature_of"]
 
 
 _PARAMETERS = "Parameters\n----------\n"
 _F = TypeVar("_F", bound="Callable[..., Any]")
 _signature_of = cache(inspect.signature)
-"""It takes half a millisecond to find."""
+"""Cached, because it takes half a millisecond."""
 
 
-def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
-    """Show a method with the official one's signature and arguments, and what it takes more by keyword."""
+def with_signature_of(official: Callable[..., Any]) -> Callable[[_F], _F]:
+    """Copy the official method's signature and argument docs, and append our keyword-only parameters."""
 
     def shape(method: _F) -> _F:
         signature = inspect.signature(official)
@@ -37,11 +37,11 @@ def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
 
 
 def with_official_arguments(ours: str | None, theirs: str | None) -> str:
-    """Return a docstring with what the official one says of the arguments, which ours calls the official ones.
+    """Return our docstring followed by the official one's description of the arguments.
 
     Args:
-        ours: the docstring; None without one, as with `python -OO`.
-        theirs: the official one, in the style of numpy.
+        ours: our docstring; None with `python -OO`.
+        theirs: the official docstring, in numpy style.
     """
     said = inspect.cleandoc(theirs or "").partition(_PARAMETERS)[2].strip()
     own = inspect.cleandoc(ours or "")
@@ -49,12 +49,12 @@ def with_official_arguments(ours: str | None, theirs: str | None) -> str:
 
 
 def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Give every argument of a call of an official method by its name, defaults included.
+    """Return all arguments of a call of an official method by name, with defaults.
 
     Raises:
         TypeError: as the call itself would, with the method's name.
     """
-    # As `Signature.bind()` does, which takes a tenth of a millisecond; it is asked only for what to raise.
+    # A fast `Signature.bind()`, which takes 0.1 ms; that is called only to raise its error.
     names, known = _arguments_of(method)
     named = known | dict(zip(names, args, strict=False)) | kwargs
     fits = len(args) <= len(names) and len(named) == len(known) and kwargs.keys().isdisjoint(names[: len(args)])
@@ -68,13 +68,13 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
 
 @cache
 def _arguments_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Give the names of what may be given by its place, and every argument's default, `Parameter.empty` for none."""
+    """Return the names of the positional parameters, and all parameters' defaults, `Parameter.empty` if required."""
     parameters = [one for one in _signature_of(method).parameters.values() if one.name != "self"]
     names = tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD)
     return names, {one.name: one.default for one in parameters}
 
 
 def default_arguments(method: Callable[..., Any]) -> dict[str, Any]:
-    """Give the defaults of an official method by the names of the arguments that have one."""
+    """Return the defaults of an official method's optional parameters by name."""
     known = _arguments_of(method)[1]
     return {name: default for name, default in known.items() if default is not inspect.Parameter.empty}

@@ -1,11 +1,11 @@
-"""Threads, locks and sleeps that C++ threads and greenlets can share, if gevent or eventlet has patched Python's.
+"""Threads, locks and sleeps that C++ threads and greenlets can share if gevent or eventlet has patched Python.
 
-A patched lock is for the greenlets of one thread: a C++ thread that releases it wakes nobody. So everything here is
-made of CPython's own `_thread`, and this library's threads are threads of the operating system. Only a wait on a thread
-that has greenlets polls, and lets the others run between two polls. Without greenlets each name is Python's own.
+A patched lock serves the greenlets of one thread: a release on a C++ thread wakes no waiter. So everything here uses
+CPython's own `_thread`, and this library's threads are operating system threads. Only a wait on a thread with greenlets
+polls, and lets other greenlets run between two polls. Without greenlets each name is Python's own.
 
-What patches Python has to do so before this library is imported. If it comes later, each wait blocks its thread with
-all of its greenlets, as each wait of the official client does.
+Patch Python before importing this library. After a later patch each wait blocks its thread with all of its greenlets,
+as each wait of the official client does.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["IS_PATCHED", "Lock", "Queue", "RLock", "local", "pauses", "shares_thread", "sleep", "start", "start_in_c"]
 
 _POLLS_SECONDS: Final = (0.001, 0.002, 0.005, 0.01)
-"""After how long the first polls of a wait come; the last interval stays."""
+"""The first poll intervals of a wait; the last one repeats."""
 
 IS_PATCHED: Final = "greenlet" in sys.modules and not all(
     isinstance(one, BuiltinFunctionType) for one in (_thread.allocate_lock, time.sleep)
 )
-"""Whether gevent or eventlet has replaced Python's locks, or what sleeps."""
+"""True if gevent or eventlet has replaced Python's locks or its sleep."""
 
 
-def _made_again(module: Any) -> Any:
-    """Make a built-in module a second time, as CPython makes it."""
+def _copy_of(module: Any) -> Any:
+    """Create a built-in module a second time, as CPython does."""
     from importlib.util import module_from_spec  # noqa: PLC0415  # takes a millisecond that others need not pay
 
     again = module_from_spec(module.__spec__)
@@ -46,23 +46,23 @@ def _made_again(module: Any) -> Any:
     return again
 
 
-_own: Any = _made_again(_thread) if IS_PATCHED else _thread
-local: Any = _own._local  # what `threading.local` is
+_own: Any = _copy_of(_thread) if IS_PATCHED else _thread
+local: Any = _own._local  # the implementation of `threading.local`
 start_in_c: Callable[..., int] = _own.start_new_thread
-"""Starts a thread of the operating system in one call of C, which no signal's handler interrupts."""
+"""Starts an operating system thread in one C call, which no signal handler interrupts."""
 
 
 def start(target: Callable[..., object], *args: Any, name: str, daemon: bool = True) -> None:
-    """Start a thread of the operating system.
+    """Start an operating system thread.
 
     Args:
-        target: what it calls.
-        *args: what it calls that with.
-        name: of the thread; one beside greenlets has none, because `threading.Thread` is a greenlet there.
-        daemon: whether the program ends without waiting for it; beside greenlets it always does.
+        target: the function to run.
+        *args: its arguments.
+        name: the thread's name; unused beside greenlets, where `threading.Thread` is a greenlet.
+        daemon: if the program may end before the thread; always true beside greenlets.
 
     Raises:
-        RuntimeError: the interpreter is ending and starts no threads any more.
+        RuntimeError: the interpreter is shutting down and starts no more threads.
     """
     if _thread.start_new_thread is start_in_c:
         threading.Thread(target=target, args=args, name=name, daemon=daemon).start()
@@ -76,8 +76,8 @@ def start(target: Callable[..., object], *args: Any, name: str, daemon: bool = T
 
 
 _idle: list[SimpleQueue[Callable[[], object]]] = []
-"""Of the threads beside greenlets that have nothing to do. A hub keeps its descriptors when its thread ends, and every
-thread that sleeps or opens a socket has one: so these threads stay, and are used again."""
+"""Queues of the idle threads beside greenlets. A hub keeps its descriptors after its thread ends, and every thread that
+sleeps or opens a socket has a hub, so these threads stay and are reused."""
 
 
 def _serve(calls: SimpleQueue[Callable[[], object]]) -> None:
@@ -93,15 +93,15 @@ _main = _own.get_ident()
 def shares_thread() -> bool:
     """Return if this thread has a hub, which runs other greenlets while this one waits.
 
-    That is so on the thread that has imported this library, and in each greenlet that was made by a hub, but not in
-    the hub itself, which is below the thread's first greenlet. Threads of C++ and of this library have no hub.
+    The thread that imported this library has one, and so has each greenlet that a hub created, but not the hub itself,
+    which is below the thread's first greenlet. C++ threads and this library's threads have no hub.
     """
     parent = _current().parent
     return _own.get_ident() == _main if parent is None else parent.parent is not None
 
 
 def pauses(seconds: float) -> Iterator[None]:
-    """Let other greenlets run for so many seconds, with a step wherever something may be polled."""
+    """Let other greenlets run for `seconds`, yielding whenever the caller may poll."""
     deadline = time.monotonic() + seconds
     for interval in chain(_POLLS_SECONDS, repeat(_POLLS_SECONDS[-1])):
         left = deadline - time.monotonic()
@@ -112,7 +112,7 @@ def pauses(seconds: float) -> Iterator[None]:
 
 
 def _sleep(seconds: float) -> None:
-    """Sleep, and let other greenlets run if there are any."""
+    """Sleep, and let other greenlets run."""
     if shares_thread():
         time.sleep(seconds)
     else:
@@ -122,7 +122,7 @@ def _sleep(seconds: float) -> None:
 
 
 class _Lock:
-    """A lock for greenlets and threads of any kind: any of them may release what another one has acquired."""
+    """Lock for greenlets and threads of any kind: any of them may release it, whichever acquired it."""
 
     __slots__ = ("_lock", "locked", "release")
 
@@ -132,7 +132,7 @@ class _Lock:
         self.release: Callable[[], None] = self._lock.release
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # as officially
-        """Acquire the lock; return False if that is not possible, in so many seconds if they are not negative."""
+        """Acquire the lock; return False if it is not free, or not within `timeout` seconds if that is not negative."""
         if self._lock.acquire(blocking=False):
             return True
         if not blocking:
@@ -149,9 +149,9 @@ class _Lock:
 
 
 class _RLock:
-    """A re-entrant lock that belongs to the greenlet that has acquired it, as Python's belongs to the thread.
+    """Re-entrant lock owned by the greenlet that acquired it, as Python's is owned by the thread.
 
-    Unlike CPython's it is not safe against a Ctrl-C amid its own few steps.
+    Unlike CPython's it is not safe against a Ctrl-C during its own steps.
     """
 
     __slots__ = ("_count", "_lock", "_owner")
@@ -160,7 +160,7 @@ class _RLock:
         self._lock, self._owner, self._count = _Lock(), None, 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # as officially
-        """Acquire the lock, once more if this greenlet has it; return False as a lock does."""
+        """Acquire the lock, again if this greenlet already owns it; return False like `_Lock.acquire()`."""
         me = _current()
         if self._owner is not me:
             if not self._lock.acquire(blocking, timeout):
@@ -170,7 +170,7 @@ class _RLock:
         return True
 
     def release(self) -> None:
-        """Release the lock, if that is the last time."""
+        """Release the lock once; it is free after as many releases as acquisitions."""
         if not self._is_owned():
             raise RuntimeError("cannot release un-acquired lock")
         self._count -= 1
@@ -183,7 +183,7 @@ class _RLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    # What `threading.Condition` asks of a lock.
+    # Methods that `threading.Condition` calls on its lock.
 
     def _is_owned(self) -> bool:
         return self._owner is _current()
@@ -199,12 +199,12 @@ class _RLock:
 
 
 class _Queue(SimpleQueue):  # type: ignore[type-arg]
-    """A `queue.SimpleQueue` that any thread may put into."""
+    """`queue.SimpleQueue` that any thread may put into."""
 
     __slots__ = ()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # as officially
-        """Take the first item; raises `queue.Empty` if there is none in so many seconds."""
+        """Remove and return the first item; raise `queue.Empty` after `timeout` seconds without one."""
         if not (block and shares_thread()):
             return super().get(block, timeout)
         for _ in chain((None,), pauses(inf if timeout is None else timeout)):
@@ -221,7 +221,7 @@ def _in_child() -> None:
 
 os.register_at_fork(after_in_child=_in_child)
 if IS_PATCHED:
-    time.sleep(0)  # makes the first hub: two threads that do so at once would wait in the midst of gevent's imports
+    time.sleep(0)  # creates the first hub: two threads doing this at once would deadlock in gevent's imports
 Lock: Any = _Lock if IS_PATCHED else _thread.allocate_lock
 RLock: Any = _RLock if IS_PATCHED else _thread.RLock
 Queue: Any = _Queue if IS_PATCHED else SimpleQueue

@@ -1,1 +1,1 @@
-"""What runs beside the application: timers, and the guard around its callbacks."""
+"""Services that run beside the application: timers, and the guard of its callbacks."""

@@ -1,7 +1,7 @@
-"""Running the application's callbacks and listeners on the C++ client's threads, so that they cannot harm it.
+"""Running the application's callbacks and listeners on the C++ client's threads without harming that client.
 
-What a callback raises makes the official client drop the rest of its batch's callbacks, hang in flush or abort the
-process. And a callback runs on the thread that its own client needs to answer: a call that waits there waits for ever.
+An exception in a callback makes the official client drop the other callbacks of the batch, hang in flush or abort the
+process. A callback runs on the thread that delivers its client's answers, so a call that waits there waits forever.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class CallbackGuard:
-    """Knows on which threads send callbacks of one client run, and refuses there what would wait for these threads.
+    """Tracks the threads that run send callbacks of one client, and raises if a call would wait for such a thread.
 
-    A callback whose message is refused at once runs on its sender's own thread, inside `send_async`: there it may wait,
-    and that thread is not noted.
+    A callback of a message that is rejected at once runs on its sender's own thread, inside `send_async`. It may wait
+    there, and that thread is not tracked.
     """
 
     def __init__(self) -> None:
         self._threads: set[int] = set()
 
     def run(self, call: Callable[..., object], *args: Any) -> None:
-        """Call `call(*args)`, which calls the application's send callbacks, on a thread that outcomes come by."""
+        """Call `call(*args)`, which calls the application's send callbacks, on a thread that delivers outcomes."""
         threads, thread = self._threads, get_ident()
         if thread in threads:
             call(*args)
@@ -54,11 +54,11 @@ class CallbackGuard:
     def guarded(
         self, callback: SendCallback, wrap: Callable[[Any], MessageId], senders: Container[int]
     ) -> Callable[[Any, Any], None]:
-        """Turn an application's send callback into one that the C++ client may call.
+        """Return a send callback for the C++ client that calls the application's.
 
         Args:
-            callback: the application's.
-            wrap: makes a message id of the C++ client's.
+            callback: the application's callback.
+            wrap: creates a message id from the C++ client's.
             senders: the threads that are inside a send of the producer now.
         """
         threads = self._threads
@@ -70,10 +70,10 @@ class CallbackGuard:
             if not noted:
                 threads.add(thread)
             elif result == _INTERRUPTED:
-                result = _CLOSED  # it waited for room, on its sender's own thread, until the producer was closed
+                result = _CLOSED  # it waited for queue space on its sender's own thread until the producer was closed
             try:
                 callback(result, wrap(inner))
-            except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+            except BaseException:  # noqa: BLE001  # no exception may reach the C++ client
                 _log.exception("A send callback raised; the result of its message was %s", result)
             finally:
                 if not noted:
@@ -81,8 +81,8 @@ class CallbackGuard:
 
         return outcome
 
-    def refuse(self, what: str) -> None:
-        """Refuse a call that would wait for the thread that it runs on.
+    def raise_inside(self, what: str) -> None:
+        """Raise if a call would wait for the thread that it runs on.
 
         Raises:
             InvalidUse: a send callback of the client is running on this thread.
@@ -90,39 +90,39 @@ class CallbackGuard:
         if get_ident() in self._threads:
             raise InvalidUse(
                 f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or "
-                "hand the work to a thread of your own."
+                "pass the work to another thread."
             )
 
 
 def call_back(callback: SendCallback, result: Any, message_id: MessageId) -> None:
-    """Call a send callback; what it raises is logged."""
+    """Call a send callback; log an exception."""
     try:
         callback(result, message_id)
-    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+    except BaseException:  # noqa: BLE001  # no exception may reach the C++ client
         _log.exception("A send callback raised; the result of its message was %s", result)
 
 
 def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, message: Any) -> None:
-    """Call a listener; what it raises is logged and the message stays unacknowledged, as with Java's client."""
+    """Call a listener; log an exception, and leave the message unacknowledged, as Java's client does."""
     try:
         listener(consumer, message)
-    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+    except BaseException:  # noqa: BLE001  # no exception may reach the C++ client
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
 
 def guard_event(listener: Callable[..., object], *event: Any) -> None:
-    """Call a listener of events that are no messages; what it raises is logged."""
+    """Call a listener of events other than messages; log an exception."""
     try:
         listener(*event)
-    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+    except BaseException:  # noqa: BLE001  # no exception may reach the C++ client
         _log.exception("A listener raised; the event was %s", event)
 
 
-def kept_weakly(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Make a listener for the C++ client that does nothing once `listener` is gone.
+def weak_listener(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a listener for the C++ client that does nothing once `listener` has been collected.
 
-    Python's garbage collector does not see what the C++ client keeps. What it kept for good would be whatever a
-    listener refers to: the client, whose consumer keeps the listener.
+    Python's garbage collector does not see references of the C++ client. A strong one would keep the client alive
+    forever, because the listener refers to the client, whose consumer keeps the listener.
     """
     kept = weakref.ref(listener)
 
@@ -135,16 +135,16 @@ def kept_weakly(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], No
 
 
 def guard_router(router: Callable[[Any, int], Any]) -> Callable[[Any, int], int]:
-    """Keep what a message router raises, or gives that is not a number, away from the C++ client, which would crash.
+    """Return a message router whose exceptions and invalid results do not reach the C++ client, which would crash.
 
-    The message then fails with `UnknownError`, for it has no partition.
+    The message then has no partition, and fails with `UnknownError`.
     """
 
     def guarded(message: Any, partitions: int) -> int:
         try:
             return int(router(message, partitions))
-        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-            _log.exception("A message router failed; its message has no partition")
+        except BaseException:  # noqa: BLE001  # no exception may reach the C++ client
+            _log.exception("A message router failed; its message is not sent")
             return -1
 
     return guarded

@@ -1,9 +1,9 @@
-"""Changes of the cluster that a client is connected to, as `AutoClusterFailover` and service info providers make them.
+"""Changes of the cluster that a client is connected to, by `AutoClusterFailover` or a service info provider.
 
 Ids, positions and acknowledgements belong to one cluster. The C++ client does not report that it connects to another
-one, but its service info shows the other cluster's URL before its first connection there. So the service info is asked
-before anything is sent that names an id, and several times a second for consumers and readers that only receive. They
-follow with a transition that drops all that they keep; see `pulsar_ext.receive.order`.
+one, but its service info shows the other cluster's URL before its first connection there. So the service info is
+queried before a request that names an id is sent, and several times a second for consumers and readers that only
+receive. They follow with a transition that drops everything they keep; see `pulsar_ext.receive.order`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-_LOOK_SECONDS: Final = 0.05
-"""How often the service info is asked; the C++ client takes 90 ms at least to connect to another cluster."""
-_AGAIN_SECONDS: Final = 1.0
-"""After how long a consumer or reader is replaced again that could not be opened on the other cluster."""
+_POLL_SECONDS: Final = 0.05
+"""Interval of service info queries; the C++ client takes at least 90 ms to connect to another cluster."""
+_RETRY_SECONDS: Final = 1.0
+"""Seconds until a consumer or reader that could not be opened on the other cluster is reopened again."""
 
 _log = logging.getLogger("pulsar_ext")
 
 
 class ClusterChanges:
-    """Counts how often a service URL has changed (pure).
+    """Counts the changes of a service URL (pure).
 
     Args:
-        service_url: the first one.
+        service_url: the first URL.
     """
 
     __slots__ = ("count", "service_url")
@@ -41,7 +41,7 @@ class ClusterChanges:
         self.service_url, self.count = service_url, 0
 
     def note(self, service_url: str) -> bool:
-        """Take the service URL of now; return if it is another one than at the last call."""
+        """Note the current service URL; return if it has changed since the last call."""
         if service_url == self.service_url:
             return False
         self.service_url, self.count = service_url, self.count + 1
@@ -57,19 +57,19 @@ class Follower(Protocol):
         ...
 
     def _follow_cluster_(self, number: int) -> None:
-        """Drop all that is of another cluster, and close the native object."""
+        """Drop everything that belongs to another cluster, and close the native object."""
         ...
 
-    def _renew_(self, timeout_millis: int) -> None:
+    def _reopen_(self, timeout_millis: int) -> None:
         """Open another native object if the last one was closed for that."""
         ...
 
 
 class ClusterWatch:
-    """Numbers the clusters that one client is connected to, and has its consumers and readers follow.
+    """Numbers the clusters that one client is connected to, and moves its consumers and readers.
 
     Args:
-        service_url: returns the client's; None if it never changes.
+        service_url: returns the client's service URL; None if it never changes.
         followers: returns the client's open consumers and readers.
         forget: drops what the client itself keeps of a cluster.
     """
@@ -87,27 +87,27 @@ class ClusterWatch:
 
     @property
     def may_change(self) -> bool:
-        """If the client may be connected to another cluster some day."""
+        """True if the client may connect to another cluster."""
         return self._service_url is not None
 
     def number(self) -> int:
-        """Return the number of the cluster that the client is connected to now: 0 for the first one."""
+        """Return the number of the cluster that the client is connected to now; 0 for the first one."""
         if self._service_url is None:
             return 0
         with self._lock:
             if self._changes.note(self._service_url()):
                 _log.warning(
-                    "The client is connected to another cluster, %s. Acknowledgements that were not sent are dropped, "
-                    "and its consumers and readers are replaced: ids belong to one cluster.",
+                    "The client is connected to another cluster, %s. Unsent acknowledgements are dropped, and its "
+                    "consumers and readers are reopened, because ids belong to one cluster.",
                     self._changes.service_url,
                 )
             return self._changes.count
 
     def tick(self, now: float) -> float:  # noqa: ARG002  # the scheduler's protocol
-        """Have consumers and readers follow a change; the scheduler's call.
+        """Move consumers and readers to the current cluster; called by the scheduler.
 
         Returns:
-            After how many seconds to look again.
+            Seconds until the next check.
         """
         number = self.number()
         if number != self._forgotten:
@@ -116,18 +116,18 @@ class ClusterWatch:
         followers = self._followers()
         steps = [partial(one._follow_cluster_, number) for one in followers if one._cluster_ != number]
         if self._all_open and not steps:
-            return _LOOK_SECONDS
+            return _POLL_SECONDS
         self._all_open = True
         # All are closed before one is opened: the C++ client would connect them to the other cluster by itself.
-        for step in (*steps, *(partial(one._renew_, 0) for one in followers)):
+        for step in (*steps, *(partial(one._reopen_, 0) for one in followers)):
             try:
                 step()
             except pulsar.AlreadyClosed:
                 continue
             except pulsar.PulsarException as error:
-                _log.warning("It is not open on the other cluster yet, and is opened again later: %s", error)
+                _log.warning("A consumer or reader could not be opened on the other cluster; retrying: %s", error)
                 self._all_open = False
-        return _LOOK_SECONDS if self._all_open else _AGAIN_SECONDS
+        return _POLL_SECONDS if self._all_open else _RETRY_SECONDS
 
     def close(self) -> None:
-        """Watch nothing: the client is closing."""
+        """Ignore the end of the client."""

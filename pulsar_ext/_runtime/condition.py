@@ -1,8 +1,8 @@
-"""Waiting that a signal's handler may interrupt, or end by raising, at any point: no lock stays held, no wait lasts.
+"""Waits that a signal handler may interrupt, or end by raising, at any point, without leaving a lock held.
 
-Python's own `Condition` and `Event` are written in Python: a Ctrl-C between the lock's being taken and the block's
-beginning, or between the block's end and the lock's being let go, leaves it held for good. The next outcome then holds
-up the C++ client's thread for ever.
+Python's own `Condition` and `Event` are written in Python. A Ctrl-C between acquiring the lock and entering the block,
+or between leaving the block and releasing the lock, leaves it held permanently. The next outcome would then block the
+C++ client's thread forever.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.errors import InvalidUse
 
 
-def refuse_interrupting(what: str, *locks: OwnedLock) -> None:
-    """Refuse what the handler of a signal asks for in the midst of what it interrupts.
+def raise_if_interrupting(what: str, *locks: OwnedLock) -> None:
+    """Raise if a signal handler interrupts a call that must not be entered again.
 
     Raises:
-        InvalidUse: this thread holds one of these locks: what it guards is half done.
+        InvalidUse: this thread holds one of these locks, so the state that it guards is inconsistent.
     """
     if any(lock.is_held for lock in locks):
         raise InvalidUse(
-            f"{what} in a signal's handler would meet the call that it interrupts, half done. Do it behind that call."
+            f"{what} in a signal handler would interfere with the call that it interrupts. Do it after that call."
         )
 
 
 class Condition(threading.Condition):
-    """A `threading.Condition` with a re-entrant lock that a `with` block takes and lets go by itself."""
+    """A `threading.Condition` with a re-entrant lock that a `with` block acquires and releases without Python code."""
 
-    # What a `with` looks up on the class: the lock's own methods, without a Python function in between.
+    # A `with` looks these up on the class: they are the lock's own methods, without a Python function in between.
     __enter__: Any = property(attrgetter("_lock.__enter__"))
     __exit__: Any = property(attrgetter("_lock.__exit__"))
     _waiters: Any
@@ -42,22 +42,22 @@ class Condition(threading.Condition):
     def __init__(self) -> None:
         self.lock = OwnedLock()
         super().__init__(self.lock)
-        self._waiters = []  # few wait, and an empty deque takes 700 bytes, for each consumer
+        self._waiters = []  # few wait, and an empty deque takes 700 bytes per consumer
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is notified; False if it was not within so many seconds. The lock is held."""
+        """Wait up to `timeout` seconds for a notification; return False without one. The lock must be held."""
         waiter = threads.Lock()
         waiter.acquire()
         try:
             self._waiters.append(waiter)
-            # Let go as a step of an iteration: no look for signals lies between that and the block that takes it again.
+            # Released as a step of an iteration: Python does not check for signals before the block that reacquires it.
             for state in map(call, (self._release_save,)):
                 try:
                     return waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))  # type: ignore[no-any-return]
                 finally:
                     self._acquire_restore(state)
         finally:
-            try:  # noqa: SIM105  # no call before it: a waiter that stays would take another one's notification
+            try:  # noqa: SIM105  # no call before it: a remaining waiter would take another one's notification
                 self._waiters.remove(waiter)
             except ValueError:
                 pass
@@ -74,13 +74,13 @@ class Flag:
         self._unset.acquire()
 
     def set(self) -> None:
-        """Let the waiting thread go on."""
+        """Wake the waiting thread."""
         with suppress(RuntimeError):  # it is set
             self._unset.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set; False if it is not within so many seconds."""
+        """Wait up to `timeout` seconds until the flag is set; return False if it is not."""
         if not self._unset.acquire(timeout=-1 if timeout is None else timeout):
             return False
-        self.set()  # which it may be again by now
+        self.set()  # the flag stays set
         return True

@@ -1,7 +1,7 @@
-"""What a client shares with its parts, so that none of them needs the client itself.
+"""The services of a client that its consumers, readers and producers share, without a reference to the client.
 
-With it the broker's version, as far as acknowledgements depend on it, and recent answers of the broker: many consumers
-of a client ask for the same topics.
+It includes the broker's version, which acknowledgements depend on, and recent answers of the broker, because many
+consumers of a client query the same topics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .callbacks import CallbackGuard
 from .cluster import ClusterWatch
 from .ending import OpenSenders
 from .retry import retry
-from .scheduler import ClientScheduler, ConnectionLooks, OutcomeScheduler
+from .scheduler import ClientScheduler, ConnectionPolls, OutcomeScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -34,55 +34,55 @@ if TYPE_CHECKING:
 
 
 _ASK_AGAIN_SECONDS: Final = 60.0
-"""Interval between questions while the admin API does not answer."""
-_PASSES_OVER: Final = 4
-"""First major version that passes over acknowledgements of unknown ledgers on every type of subscription."""
+"""Interval of queries while the admin API does not answer."""
+_FIRST_SKIPPING_MAJOR: Final = 4
+"""First major version that ignores acknowledgements of unknown ledgers on every type of subscription."""
 
 
 class BrokerVersion:
-    """The version of the broker that a client is connected to; it is asked for in the background.
+    """The version of the broker that a client is connected to; it is queried in the background.
 
     Args:
-        ask: asks the admin API for the version.
+        ask: queries the admin API for the version.
         run: calls a function on another thread.
     """
 
     def __init__(self, ask: Callable[[], str], run: Callable[[Callable[[], object]], object]) -> None:
         self._ask, self._run = ask, run
-        self._due, self._passes_over = -math.inf, False
+        self._due, self._skips_unknown = -math.inf, False
 
     def forget(self) -> None:
-        """Ask again: the client is connected to another cluster."""
-        self._due, self._passes_over = -math.inf, False
+        """Drop the version: the client is connected to another cluster."""
+        self._due, self._skips_unknown = -math.inf, False
 
     @property
-    def passes_over_unknown(self) -> bool:
-        """If the broker is known to pass over acknowledgements of a ledger that cannot exist.
+    def skips_unknown_ledgers(self) -> bool:
+        """True if the broker is known to ignore acknowledgements of a ledger that cannot exist.
 
-        Brokers before 4.0 close the connection of a Shared or Key_Shared consumer that sends one, and what it
-        acknowledged with it is lost.
+        Brokers before 4.0 close the connection of a Shared or Key_Shared consumer that sends one, and other
+        acknowledgements of that request are lost.
         """
         self.learn()
-        return self._passes_over
+        return self._skips_unknown
 
     def learn(self) -> None:
-        """Ask in the background, unless it is known or was asked within a minute."""
+        """Query the version in the background, unless it is known or was queried within a minute."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _ASK_AGAIN_SECONDS
             self._run(self._learn)
 
     def _learn(self) -> None:
         try:
-            self._passes_over = passes_over_unknown(self._ask())
+            self._skips_unknown = skips_unknown_ledgers(self._ask())
         except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the client is closed
             return
         self._due = math.inf
 
 
-def passes_over_unknown(version: str) -> bool:
-    """Return if a broker of a version such as `4.2.4` passes over acknowledgements of unknown ledgers."""
+def skips_unknown_ledgers(version: str) -> bool:
+    """Return if a broker of a version such as `4.2.4` ignores acknowledgements of unknown ledgers."""
     major = version.partition(".")[0]
-    return major.isdecimal() and int(major) >= _PASSES_OVER
+    return major.isdecimal() and int(major) >= _FIRST_SKIPPING_MAJOR
 
 
 T = TypeVar("T")
@@ -99,18 +99,18 @@ class RecentAnswers:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, _Known] = {}
-        """The oldest first."""
+        """Answers by question, the oldest first."""
 
     def forget(self) -> None:
-        """Drop every answer: another cluster is asked from now on."""
+        """Drop every answer: another cluster is queried from now on."""
         self._known.clear()
 
     def ask(self, question: Hashable, ask: Callable[[], T]) -> T:
-        """Give an answer.
+        """Return a recent answer, or ask.
 
         Args:
-            question: names it.
-            ask: asks it anew; what it raises is no answer.
+            question: the key of the answer.
+            ask: returns a new answer; an exception is not kept.
         """
         now = time.monotonic()
         while self._known and next(iter(self._known.values())).asked + _SECONDS <= now:
@@ -123,14 +123,14 @@ class RecentAnswers:
 
 
 Happening = Literal["dead letter", "closed hole"]
-"""What a consumer does by itself, and nobody hears of otherwise."""
+"""An action that a consumer takes by itself, without the application."""
 
-_AGAIN_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 _log = logging.getLogger("pulsar_ext")
 
 
 class MessageOpener(Protocol):
-    """What opens producers, consumers and readers of this library on a topic: a `Client`."""
+    """Opens producers, consumers and readers of this library on a topic: a `Client`."""
 
     def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Any:
         """Subscribe, as `Client.subscribe()`."""
@@ -153,11 +153,11 @@ class MessageOpener(Protocol):
         ...
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Give the names of a topic's partitions, as `Client.get_topic_partitions()`."""
+        """Return the names of a topic's partitions, as `Client.get_topic_partitions()`."""
         ...
 
-    def _received_by_(self) -> list[Any]:
-        """Give the consumers and readers that are open, as `Client._received_by_()`."""
+    def _open_receivers_(self) -> list[Any]:
+        """Return the open consumers and readers, as `Client._open_receivers_()`."""
         ...
 
 
@@ -165,31 +165,31 @@ class AdminChoice(Protocol):
     """The admin APIs of the clusters that a client may be connected to."""
 
     def __call__(self) -> PulsarAdmin:
-        """Return that of the cluster that the client is connected to."""
+        """Return the admin API of the cluster that the client is connected to."""
         ...
 
     def close(self) -> None:
-        """Close what ends with the client."""
+        """Close the admin APIs that end with the client."""
         ...
 
 
 class ClientContext:
-    """The shared means of one client.
+    """The shared services of one client.
 
     Args:
-        opener: the client, for what needs a whole consumer or reader.
-        admin: an admin API that is there already; None to make one when it is first needed.
-        make_admin: makes it.
+        opener: the client, which opens consumers and readers.
+        admin: an existing admin API; None to create one when it is first needed.
+        make_admin: creates the admin API.
         choose_admin: returns the admin API of the cluster that the client is connected to, instead of both.
-        owns_admin: whether it is closed with the client; not if the application gave it.
+        owns_admin: whether the admin API is closed with the client; False for the application's.
         open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
-        schema_info: asks the broker for a version of a topic's schema, as the C++ client has it.
-        operation_timeout_seconds: the client's.
+        schema_info: queries the broker for a version of a topic's schema, in the C++ client's form.
+        operation_timeout_seconds: the client's operation timeout.
         service_url: returns the URL that the client connects to; None if it never changes.
     """
 
     begun: ClassVar[list[Callable[[ClientContext], object]]] = []
-    """What hears of each client as it is made, before it opens anything."""
+    """Functions that are called with each new client, before it opens anything."""
 
     def __init__(
         self,
@@ -210,131 +210,131 @@ class ClientContext:
         self.scheduler = ClientScheduler(
             "pulsar-ext-acks",
             logging.getLogger("pulsar_ext.acks"),
-            "Acknowledgements could not be sent; they are kept",
+            "Acknowledgements could not be sent; they stay pending",
         )
-        self.connection_looks = ConnectionLooks(self.scheduler)
+        self.connection_polls = ConnectionPolls(self.scheduler)
         self.inquiries = ClientScheduler(
             "pulsar-ext-inquiries",
             logging.getLogger("pulsar_ext"),
-            "It could not be found out what to redeliver, or where a cursor is; that is tried again",
+            "Redelivery or cursor lookup failed; it is retried",
         )
-        """For what asks the admin API, or reads, and may wait for the answer: acknowledgements must not."""
+        """For requests to the admin API and reads, which may block and must not delay acknowledgements."""
         self.failover = ClientScheduler(
             "pulsar-ext-failover",
             logging.getLogger("pulsar_ext"),
-            "A change of the cluster could not be followed; that is tried again",
+            "A change of the cluster could not be followed; it is retried",
         )
-        """For that alone: consumers and readers are closed before the C++ client connects them to another cluster."""
+        """For cluster changes: closes consumers and readers before the C++ client connects them to the new cluster."""
         self.outcomes = OutcomeScheduler(
-            "pulsar-ext-outcomes", logging.getLogger("pulsar_ext"), "What became of a message could not be reported"
+            "pulsar-ext-outcomes", logging.getLogger("pulsar_ext"), "The result of a message could not be reported"
         )
         self.recent = RecentAnswers()
-        """What was asked by `inquiries`, on its thread."""
+        """Answers to queries of `inquiries`, used on its thread."""
         self.broker_version = BrokerVersion(lambda: self.admin_api().broker_version(), self.inquiries.run)
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
-        """What may have messages pending; each adds itself."""
+        """Producers that may have pending messages; each adds itself."""
         self.interceptors: list[tuple[type[Any], Callable[[], Any]]] = []
-        """What makes those of every producer, consumer or reader, with the kind that it makes."""
+        """Factories of interceptors for every producer, consumer or reader, with the kind that each creates."""
         self.chains: WeakSet[Any] = WeakSet()
         """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.producers: WeakSet[Any] = WeakSet()
         """The application's producers."""
-        self.tell: Callable[[Happening, str, str, int], object] = _nobody
-        """Hears what happened, on which topic and subscription, and how often."""
+        self.report_event: Callable[[Happening, str, str, int], object] = _ignore_event
+        """Called with an event, its topic and subscription, and a count."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._choose_admin = choose_admin
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
         self._admin_lock = Lock()
         self._released = False
-        self._told_admin_is_required = False
+        self._warned_admin_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
-        self.cluster = ClusterWatch(service_url, opener._received_by_, self._forget_cluster)
+        self.cluster = ClusterWatch(service_url, opener._open_receivers_, self._forget_cluster)
         if self.cluster.may_change:
             self.failover.watch(self.cluster)
-        for hear in self.begun:
-            hear(self)
+        for notify in self.begun:
+            notify(self)
 
     def admin_api(self) -> PulsarAdmin:
         """Return the admin API.
 
         Raises:
-            pulsar.AlreadyClosed: the client is closed. No other API is derived in the place of the one that it had.
-            AdminUnavailable: none was given, and none can be derived from the service URL.
-            InvalidUse: the environment's `PULSAR_ADMIN_URL` cannot be used.
-            AdminRequired: the client's credentials are not known here, or would go where nobody said that a broker is;
-                it is logged once, because what looks after the client in the background goes on without an admin API.
+            pulsar.AlreadyClosed: the client is closed.
+            AdminUnavailable: no admin API was configured, and none can be derived from the service URL.
+            InvalidUse: the environment's `PULSAR_ADMIN_URL` is invalid.
+            AdminRequired: the client's credentials are not known here, or would be sent to a URL that was not
+                configured as a broker's. It is logged once, because background tasks continue without an admin API.
         """
         with self._admin_lock:
             if self._released:
-                self.senders.refuse_ended()
+                self.senders.raise_if_ended()
             if self._choose_admin is None:
                 return self._only_admin()
-        return self._choose_admin()  # which may ask each of them
+        return self._choose_admin()  # outside the lock: it may query each of them
 
     def _only_admin(self) -> PulsarAdmin:
         if self._admin is None:
             try:
                 self._admin = self._make_admin()
             except AdminRequired as error:
-                if not self._told_admin_is_required:
-                    self._told_admin_is_required = True
-                    _log.warning("No admin API is asked by this client. %s", error)
+                if not self._warned_admin_required:
+                    self._warned_admin_required = True
+                    _log.warning("This client uses no admin API. %s", error)
                 raise
         return self._admin
 
     def _forget_cluster(self) -> None:
-        """Drop what is known of the cluster that the client was connected to before."""
+        """Drop everything that is known of the previous cluster."""
         self.inquiries.run(self.recent.forget)
         self.resolver.forget()
         self.broker_version.forget()
 
     def keeps_batch_indexes(self) -> bool | None:
-        """Return if the broker keeps acknowledgements inside batches; None if it may not or cannot be asked."""
+        """Return if the broker persists acknowledgements inside batches; None if the admin API does not answer."""
         try:
             settings = self.admin_api().broker_configuration()
         except (AdminUnauthorized, AdminUnavailable):
             return None
         return settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
 
-    def insist(
+    def call_with_retries(
         self, begin: Callable[[Answer], object], again: type[Exception] | tuple[type[Exception], ...] = NotConnected
     ) -> Any:
-        """Begin an asynchronous call of the C++ client, again while the broker cannot be reached; give its value.
+        """Begin an asynchronous call of the C++ client, retry while the broker cannot be reached; return its value.
 
-        The blocking calls do not tell when the connection ends before the answer: they return.
+        The blocking calls of the C++ client return without an error if the connection ends before the answer.
 
         Args:
-            begin: what may be done twice.
-            again: what it says while the broker cannot be reached.
+            begin: begins an idempotent call.
+            again: the errors that are retried.
 
         Raises:
             pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`;
-                `AlreadyClosed`, if the client is closed or shut down meanwhile.
+                `AlreadyClosed` if the client was closed or shut down during the call.
         """
         return self.persist(partial(self.senders.ask, begin), again)
 
     def persist(self, call: Callable[[], Any], again: type[Exception] | tuple[type[Exception], ...]) -> Any:
-        """Call, again for `operation_timeout_seconds` while it raises what may be over soon; give what it gives."""
+        """Call, and retry the errors `again` for `operation_timeout_seconds`; return the result."""
         deadline = time.monotonic() + self.operation_timeout_seconds
         return retry(
-            call, lambda error: isinstance(error, again) and time.monotonic() < deadline, seconds=_AGAIN_SECONDS
+            call, lambda error: isinstance(error, again) and time.monotonic() < deadline, seconds=_RETRY_SECONDS
         )
 
     def close_schedulers(self) -> None:
-        """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""
+        """Close the schedulers and everything they watch; that of acknowledgements is closed last."""
         self.outcomes.close()
         self.failover.close()
         self.inquiries.close()
         self.scheduler.close()
 
-    def _after_fork_(self, refusal: Any) -> None:
-        """Refuse to schedule in this child process; a scheduler's lock may have been held at the fork, for good."""
-        self.scheduler = self.inquiries = self.failover = refusal
+    def _after_fork_(self, raising: Any) -> None:
+        """Make scheduling raise in this child process, as a scheduler's lock may have been held at the fork."""
+        self.scheduler = self.inquiries = self.failover = raising
 
     def release(self) -> None:
-        """Close what interceptors are left, of what was not closed by itself, and the admin API if it is ours."""
+        """Close the remaining interceptors, and the admin API if the client owns it."""
         for chain in list(self.chains):
             chain.close()
         with self._admin_lock:
@@ -345,5 +345,5 @@ class ClientContext:
             self._choose_admin.close()
 
 
-def _nobody(*_: object) -> None:
-    """Hear nothing."""
+def _ignore_event(*_: object) -> None:
+    """Ignore an event."""

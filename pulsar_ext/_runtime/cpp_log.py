@@ -1,8 +1,8 @@
-"""The C++ client's lines as records of Python's logging, on request: `Client(…, logger=logging.getLogger("pulsar"))`.
+"""Log lines of the C++ client as Python log records, on request: `Client(…, logger=logging.getLogger("pulsar"))`.
 
-The official client calls Python from whichever C++ thread has something to say; such a thread may hold a lock for which
-Python waits, and then both wait for ever. Here the C++ client writes to a pipe, as to a file, and a thread of Python
-reads. It keeps the logger of the process's first client for good, so there is one pipe, and one logger at a time.
+The official client calls Python from the C++ thread that logs. That thread may hold a lock for which Python waits, and
+then both wait forever. Here the C++ client writes to a pipe as to a file, and a Python thread reads it. The C++ client
+keeps the logger of the process's first client permanently, so there is one pipe, and one logger at a time.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .condition import Flag
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) ([A-Z]+) +\[(\d+)\] ([^:|]+):(\d+) \| (.*)", re.DOTALL)
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PIPE_BYTES = 1024 * 1024
-"""A C++ thread waits only where so much was not read yet."""
+"""Size of the pipe; a C++ thread blocks only if that many bytes have not been read."""
 _SET_SIZE = 1031
-"""Linux's `F_SETPIPE_SZ`; elsewhere a pipe keeps its size."""
+"""Linux's `F_SETPIPE_SZ`; on other systems a pipe keeps its size."""
 _END = b"\0\n"
 _END_SECONDS = 1.0
 
 
 def log_through(logger: logging.Logger) -> pulsar.FileLogger:
-    """Have the C++ client's lines become records of a logger, and of no other any more.
+    """Log the C++ client's lines through a logger, instead of the previous one.
 
     Returns:
-        What the official client takes as its `logger`. It counts for the first client of the process alone, and with it
-        the level, which is the logger's present one.
+        The `logger` argument of the official client. The C++ client uses the one of the process's first client only,
+        with its level, which is the logger's current one.
     """
-    global _pipe  # noqa: PLW0603  # the C++ client has one logger for the process too
+    global _pipe  # noqa: PLW0603  # the C++ client has one logger per process too
     with _lock:
         if _pipe is None:
             _pipe = _Pipe()
@@ -51,10 +51,10 @@ def log_through(logger: logging.Logger) -> pulsar.FileLogger:
 
 
 def record_of(line: str, name: str) -> logging.LogRecord:
-    """Make a record of a line (pure).
+    """Return the log record of a line (pure).
 
-    Its time, level and thread are the C++ client's, its module and line number those of the C++ source. A line of
-    another form, as the rest of one that was broken, becomes a message of the level INFO.
+    Its time, level and thread are the C++ client's, its module and line number those of the C++ source. A line in
+    another format, such as the rest of a multi-line message, becomes an INFO record.
     """
     found = _LINE.fullmatch(line)
     if found is None:
@@ -68,7 +68,7 @@ def record_of(line: str, name: str) -> logging.LogRecord:
 
 
 class _Pipe:
-    """Reads what the C++ client writes, for as long as the process lives."""
+    """Reads the C++ client's log lines until the process ends."""
 
     def __init__(self) -> None:
         self.logger = logging.getLogger("pulsar")
@@ -76,7 +76,7 @@ class _Pipe:
 
     @property
     def path(self) -> str:
-        """What the C++ client opens as a file."""
+        """Path that the C++ client opens as a file."""
         return f"/dev/fd/{self._write}"
 
     def _open(self) -> None:
@@ -104,19 +104,19 @@ class _Pipe:
             record = record_of(line, logger.name)
             if logger.isEnabledFor(record.levelno):
                 logger.handle(record)
-        except BaseException:  # of an application's filter: the C++ client must be read on
-            with contextlib.suppress(BaseException):  # of another one
+        except BaseException:  # from an application's filter: reading must continue
+            with contextlib.suppress(BaseException):  # from another filter
                 logging.getLogger("pulsar_ext").exception("A filter or handler of %s failed", logger.name)
 
     def end(self) -> None:
-        """Handle what is written by now; what comes later is lost."""
+        """Handle the lines written so far; later ones are lost."""
         os.write(self._write, _END)
         self._ended.wait(_END_SECONDS)
 
-    def renew(self) -> None:
-        """Begin anew in a process that was forked: the other end of the pipe belongs to its parent.
+    def reopen(self) -> None:
+        """Open a new pipe in a forked process, as the read end of the old one belongs to the parent.
 
-        What the C++ client has opened already leads to the new one then.
+        Descriptors that the C++ client has opened are redirected to the new pipe.
         """
         old = os.fstat(self._write)
         written = [fd for fd in (int(path.name) for path in Path("/dev/fd").iterdir()) if _is_written(fd, old)]
@@ -126,10 +126,10 @@ class _Pipe:
 
 
 def _is_written(fd: int, pipe: os.stat_result) -> bool:
-    """Whether it is an end of this pipe that is written to."""
+    """Return whether a descriptor is a write end of this pipe."""
     import fcntl  # noqa: PLC0415  # POSIX only, as a fork is
 
-    with contextlib.suppress(OSError):  # the one that listed them is closed by now
+    with contextlib.suppress(OSError):  # the descriptor of the directory listing is closed by now
         return os.path.samestat(os.fstat(fd), pipe) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
     return False
 
@@ -138,9 +138,9 @@ _lock = Lock()
 _pipe: _Pipe | None = None
 
 
-def _renew() -> None:
+def _after_fork() -> None:
     if _pipe is not None:
-        _pipe.renew()
+        _pipe.reopen()
 
 
 def _end() -> None:
@@ -148,5 +148,5 @@ def _end() -> None:
         _pipe.end()
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_end)

@@ -1,4 +1,4 @@
-"""Ending what sends: all of it together, within one deadline, or at once; and blocking calls that can be cancelled."""
+"""Closing everything that sends, within one deadline or at once; and blocking calls that can be cancelled."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class CancellableCall(Generic[T]):
-    """A blocking call; once it is cancelled, its present or next wait for the C++ client raises `CancelledError`.
+    """A blocking call; once it is cancelled, its current or next wait for the C++ client raises `CancelledError`.
 
     Args:
-        call: what to call, once.
+        call: the function to call once.
     """
 
     def __init__(self, call: Callable[[], T]) -> None:
@@ -38,7 +38,7 @@ class CancellableCall(Generic[T]):
         self._cancelled = False
 
     def __call__(self) -> T:
-        """Make the call."""
+        """Call the function."""
         token = _running.set(self)
         try:
             return self._call()
@@ -51,13 +51,13 @@ class CancellableCall(Generic[T]):
         if self._awaited is not None:
             self._awaited.give_up(CancelledError())
 
-    def end_with(self, answer: Answer) -> None:
-        """Have a cancellation from now on end the wait for an answer.
+    def give_up_with(self, answer: Answer) -> None:
+        """End the wait for an answer when the call is cancelled.
 
         Raises:
             CancelledError: the call was cancelled before.
         """
-        self._awaited = answer  # first: who cancels in between sees it
+        self._awaited = answer  # first: a cancellation in between must see it
         if self._cancelled:
             raise CancelledError
 
@@ -66,151 +66,151 @@ _running: ContextVar[CancellableCall[Any] | None] = ContextVar("pulsar_ext_cance
 
 
 def end_if_cancelled(answer: Answer) -> None:
-    """Have the wait for an answer end when the call that waits is cancelled, if that is a `CancellableCall`.
+    """End the wait for an answer when the current call is cancelled, if that is a `CancellableCall`.
 
     Raises:
         CancelledError: it was cancelled before.
     """
     if (call := _running.get()) is not None:
-        call.end_with(answer)
+        call.give_up_with(answer)
 
 
 _CLOSED = (pulsar.Result.Ok, pulsar.Result.AlreadyClosed)
 _GRACE_SECONDS = 1.0
-"""How long the answers to closes, and then what they report, are waited for behind the deadline."""
-_BEHIND_SECONDS = 0.1
-"""How long the C++ client's own thread may take behind an answer that something failed: a connection ends there."""
-_AT_ONCE_SECONDS = 0.5
-"""How long a shutdown waits for brokers, and for callbacks, which may wait for the thread that shuts down."""
+"""Seconds after the deadline to wait for answers to closes, and then for the outcomes they report."""
+_DROP_SECONDS = 0.1
+"""Seconds that the C++ client's thread may need after an error; a connection may end there."""
+_SHUTDOWN_SECONDS = 0.5
+"""Seconds that a shutdown waits for brokers and callbacks; a callback may wait for the thread that shuts down."""
 
 
-class Ending(Protocol):
-    """What has one C++ producer, and messages on their way."""
+class OpenSender(Protocol):
+    """An object with one C++ producer, and messages in flight."""
 
-    def refuse_interrupting(self) -> None:
-        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+    def raise_if_interrupting(self) -> None:
+        """Raise if a signal handler interrupts a send, which a close would wait for."""
         ...
 
     def stop(self) -> bool:
-        """Take no more messages, and push what waits; False if it is closed, and nothing is left to do."""
+        """Accept no more messages, and push pending ones; return False if it is closed, with nothing left to do."""
         ...
 
-    def settle(self, deadline: float) -> None:
+    def await_outcomes(self, deadline: float) -> None:
         """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
         ...
 
     def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails what is still on its way."""
+        """Begin to close the C++ producer, which fails the messages in flight."""
         ...
 
     def conclude(self, deadline: float) -> None:
-        """Wait until what failed is reported, until `deadline`, and let go of everything."""
+        """Wait for the reports of failed messages until `deadline`, and release all resources."""
         ...
 
     def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client is shut down."""
+        """Mark as closed without waiting: the client is shut down."""
         ...
 
     def fail_pending(self) -> None:
-        """Have everything that the C++ client does not report fail with `AlreadyClosed`; `forget` was called."""
+        """Fail every message that the C++ client does not report with `AlreadyClosed`; called after `forget()`."""
         ...
 
-    def _bar_(self) -> None:
-        """Let no thread enter the C++ client any more: the program ends."""
+    def _block_(self) -> None:
+        """Keep threads from entering the C++ client, as the program ends."""
         ...
 
 
 class OpenSenders:
-    """What sends for one client, weakly, and what is being opened; any thread may add to it while another ends it."""
+    """Weak references to everything that sends for one client, and to open requests; thread-safe."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Ending, None] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[OpenSender, None] = weakref.WeakKeyDictionary()
         self._asked: weakref.WeakKeyDictionary[Answer, None] = weakref.WeakKeyDictionary()
         self._ended = False
         self._failed = -math.inf
 
     def ask(self, begin: Callable[[Answer], object]) -> Any:
-        """Begin an asynchronous call of the C++ client, which may never answer once it ends, and wait for its value.
+        """Begin an asynchronous call of the C++ client, and wait for its value, even if the client is being closed.
 
         Raises:
-            pulsar.PulsarException: it failed; `AlreadyClosed`, if the client is closed or shut down meanwhile.
-            CancelledError: the `CancellableCall` that this is part of was cancelled.
+            pulsar.PulsarException: it failed; `AlreadyClosed` if the client was closed or shut down during the call.
+            CancelledError: the enclosing `CancellableCall` was cancelled.
         """
         answer = self._note()
         try:
-            self.refuse_ended()  # noted before: whoever ends it sees an answer that is owed, or this sees the end
+            self.raise_if_ended()  # after noting it: `end()` sees the open request, or this sees the end
             end_if_cancelled(answer)
             begin(answer)
         except Exception:
-            answer.is_owed = False
+            answer.awaits_answer = False
             raise
         try:
             return answer.value()
         except pulsar.PulsarException:
             self._failed = time.monotonic()
-            self.refuse_ended()  # the C++ client says anything where its end meets a call
+            self.raise_if_ended()  # the C++ client reports arbitrary errors if its end meets a call
             raise
 
     def answer_to(self, begin: Callable[[Answer], object]) -> Answer:
-        """Begin an asynchronous call of the C++ client, though it is being ended."""
+        """Begin an asynchronous call of the C++ client although it is being closed."""
         answer = self._note()
         begin(answer)
         return answer
 
-    def are_owed(self) -> bool:
-        """Whether the C++ client has not answered everything, or is about to drop what belongs to an answer."""
-        if time.monotonic() < self._failed + _BEHIND_SECONDS:
+    def has_open_requests(self) -> bool:
+        """Return whether the C++ client has not answered a request, or may be about to drop its state."""
+        if time.monotonic() < self._failed + _DROP_SECONDS:
             return True
-        return any(answer.is_owed for asked in self._asked.keyrefs() if (answer := asked()) is not None)
+        return any(answer.awaits_answer for asked in self._asked.keyrefs() if (answer := asked()) is not None)
 
     def _note(self) -> Answer:
         answer = Answer()
-        self._asked[answer] = None  # as long as anybody has it: the C++ client, or who waits
+        self._asked[answer] = None  # weakly: the C++ client or the waiting thread keeps it alive
         return answer
 
-    def add(self, one: Ending) -> None:
-        """Add what has just been opened.
+    def add(self, one: OpenSender) -> None:
+        """Add a sender that has just been opened.
 
         Raises:
-            pulsar.AlreadyClosed: the client was closed or shut down meanwhile.
+            pulsar.AlreadyClosed: the client was closed or shut down in between.
         """
         self._known[one] = None
-        self.refuse_ended()
+        self.raise_if_ended()
 
-    def refuse_ended(self) -> None:
-        """Refuse what is done behind the client's end, once that has begun, with `AlreadyClosed`."""
+    def raise_if_ended(self) -> None:
+        """Raise `AlreadyClosed` once the client's end has begun."""
         if self._ended:
             raise_result(pulsar.Result.AlreadyClosed)
 
-    def end(self) -> list[Ending]:
-        """Give all of them; from now on none is added, and nothing is opened."""
+    def end(self) -> list[OpenSender]:
+        """Return all senders; from now on `add()` and new requests raise."""
         self._ended = True
         for asked in self._asked.keyrefs():
             if (answer := asked()) is not None:
                 answer.give_up(pulsar.Result.AlreadyClosed)
         return list(self)
 
-    def __iter__(self) -> Iterator[Ending]:
-        # At once: a thread that adds one would disturb an iteration over the dictionary itself.
+    def __iter__(self) -> Iterator[OpenSender]:
+        # A list: a thread that adds a sender would disturb an iteration over the dictionary itself.
         return iter([one for known in self._known.keyrefs() if (one := known()) is not None])
 
 
-def finish_together(endings: Iterable[Ending], deadline: float) -> None:
-    """Close what sends, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds.
+def close_together(endings: Iterable[OpenSender], deadline: float) -> None:
+    """Close senders, and wait for pending messages until `deadline`, a monotonic time in seconds.
 
-    Where a Ctrl-C ended it in between, it may be called again, and does the rest.
+    After a Ctrl-C it may be called again, and completes the rest.
 
     Raises:
-        InvalidUse: a signal's handler calls this that interrupts a send; nothing is closed.
-        pulsar.PulsarException: the first error; all of them are closed or closing.
+        InvalidUse: a signal handler that interrupts a send calls this; nothing is closed.
+        pulsar.PulsarException: the first error; all senders are closed or closing.
     """
     endings = list(endings)
     for one in endings:
-        one.refuse_interrupting()
+        one.raise_if_interrupting()
     stopped = [one for one in endings if one.stop()]
     try:
         for one in stopped:
-            one.settle(deadline)
+            one.await_outcomes(deadline)
     finally:
         answers = [one.begin_close() for one in stopped]
         deadline = max(deadline, time.monotonic() + _GRACE_SECONDS)
@@ -223,22 +223,22 @@ def finish_together(endings: Iterable[Ending], deadline: float) -> None:
             raise_result(result)
 
 
-def fail_together(endings: Sequence[Ending], close_client: Callable[[Callable[[Any], None]], None]) -> None:
-    """Report what has no outcome, and close the C++ client, without waiting for long.
+def fail_together(endings: Sequence[OpenSender], close_client: Callable[[Callable[[Any], None]], None]) -> None:
+    """Fail messages without an outcome, and close the C++ client, without waiting for long.
 
-    It happens on a thread of its own, because a callback may wait for the thread that shuts down. And the C++ client is
-    closed, not shut down: it does that with Python's lock held, and stands still for twenty seconds where one of its
-    threads waits for that lock to report something. Where a broker does not answer, it goes on in the background.
+    It runs on a separate thread, because a callback may wait for the thread that shuts down. The C++ client is closed,
+    not shut down: a shutdown holds Python's lock, and blocks for twenty seconds if a C++ thread waits for that lock to
+    report an outcome. If a broker does not answer, the close continues in the background.
 
     Args:
-        endings: what sends, each of which was told to `forget`.
-        close_client: begins to close the C++ client, and has a function called once that is done.
+        endings: the senders, after `forget()`.
+        close_client: begins to close the C++ client, and calls a function once that is done.
     """
-    closed = Flag()  # set wherever the last reference ends: an event's lock may be held there, by the wait for it
+    closed = Flag()  # set when the last reference is dropped: an `Event`'s lock may be held there by its waiter
 
     def fail() -> None:
         def answer(_: Any) -> None:
-            """Nothing waits for this, but for the end of it: a callback must not be on its way as the program ends."""
+            """Ignore the answer; only its collection matters: a callback must not be running as the program ends."""
 
         weakref.finalize(answer, closed.set)
         with contextlib.suppress(pulsar.PulsarException):  # inherited across a fork, or the program ends
@@ -251,6 +251,6 @@ def fail_together(endings: Sequence[Ending], close_client: Callable[[Callable[[A
 
     try:
         threads.start(fail, name="pulsar_ext-shutdown")
-    except RuntimeError:  # the interpreter is ending and starts no threads any more
+    except RuntimeError:  # the interpreter is shutting down and starts no threads any more
         fail()
-    closed.wait(_AT_ONCE_SECONDS)
+    closed.wait(_SHUTDOWN_SECONDS)

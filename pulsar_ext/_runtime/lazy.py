@@ -1,4 +1,4 @@
-"""Attributes that are made when they are first asked for, without a lock: one that was held at a fork stays held."""
+"""Attributes that are created at first use, without a lock, which would stay held after a fork."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801  # used as a decorator
-    """Makes an attribute by the decorated method. Where several threads ask first, all get the same one."""
+    """Creates an attribute by calling the decorated method. If several threads race, all get one value."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
@@ -26,13 +26,13 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator
     def __get__(self, instance: object, owner: type) -> T: ...
 
     def __get__(self, instance: object | None, owner: type) -> T | Self:
-        """Make it; from then on the instance's own dictionary has it, and this is not asked."""
+        """Create the attribute in the instance's dictionary, where later look-ups find it directly."""
         if instance is None:
             return self
-        made: T = vars(instance).setdefault(self._name, self._make(instance))  # one step, in C
+        made: T = vars(instance).setdefault(self._name, self._make(instance))  # atomic, in C
         return made
 
     def made_for(self, instance: object) -> T | None:
-        """Give what was made; None if nobody has asked for it."""
+        """Return the attribute if it has been created, else None."""
         made: T | None = vars(instance).get(self._name)
         return made

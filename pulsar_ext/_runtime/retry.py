@@ -1,4 +1,4 @@
-"""Calling again while it fails with what may be over soon: a broker starts, or loads a topic."""
+"""Retrying calls that fail for a transient reason, such as a starting broker or a topic that is being loaded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 def retry(call: Callable[[], T], may: Callable[[Exception], bool], *, seconds: float, longest: float = 0.0) -> T:
-    """Call until there is an answer, and return it; a Ctrl-C ends the pause between two calls.
+    """Call until it succeeds, and return its result; a Ctrl-C ends the pause between two calls.
 
     Args:
-        call: what may be done twice.
-        may: returns whether to call again after an error, which is raised else.
+        call: an idempotent function.
+        may: returns whether to retry after an error; otherwise the error is raised.
         seconds: the first pause.
-        longest: the longest pause, in seconds, to which they grow by a quarter each; 0 for equal ones.
+        longest: the longest pause in seconds; each pause is a quarter longer than the last one. 0 for equal pauses.
     """
     while True:
         try:

@@ -1,13 +1,13 @@
-"""Threads that call back what waits for a time: open batches, groups of acknowledgements, redeliveries.
+"""Threads that call scheduled objects: open batches, groups of acknowledgements, redeliveries.
 
-`batch_scheduler` is one for the process. It closes batches when their delay is over, and nothing of the application's
-runs on it. Each client has three `ClientScheduler`: one for its acknowledgements; one for what may take long, because
-it asks the broker, so that no answer holds up acknowledgements or batches; and an `OutcomeScheduler` for callbacks. One
-that may fail over to another cluster has a fourth for that.
+`batch_scheduler` is shared by the process. It cuts batches when their delay is over, and runs no code of the
+application. Each client has three `ClientScheduler`: one for acknowledgements; one for slow requests to the broker, so
+that they do not delay acknowledgements or batches; and an `OutcomeScheduler` for callbacks. A client that may fail over
+to another cluster has a fourth one for that.
 
-`ConnectionLooks` checks the connections of many consumers at once, while nothing else is due for them. The C++ client
-does not report a lost connection and a new one, so it has to be checked several times a second. A tick of the scheduler
-for each check of each consumer would keep a processor busy with a thousand of them.
+`ConnectionPolls` polls the connections of many consumers at once, while nothing else is due for them. The C++ client
+does not report a lost connection and a new one, so each has to be polled several times a second. A separate tick per
+consumer would keep a processor busy with a thousand of them.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS = 1.0
 _SPARE = 100
-"""So many more than twice what is due may be in the queue."""
+"""Number of entries that the queue may have beyond twice the number of scheduled objects."""
 _IDLE_SECONDS = 10.0
-"""How long the thread of a client stays when it has nothing to do, so that the next group needs no new one."""
+"""Seconds that an idle client's thread waits for new work before it ends."""
 
 
 class Scheduled(Protocol):
-    """What a scheduler watches."""
+    """An object that a scheduler calls."""
 
     def tick(self, now: float) -> float | None:
-        """Do what is due at a monotonic time in seconds; give after how many seconds to look again, None for never."""
+        """Run what is due at `now`, a monotonic time in seconds; return the seconds until the next call, or None."""
 
 
 class Closable(Scheduled, Protocol):
-    """What the scheduler of a client watches."""
+    """An object that the scheduler of a client calls, and closes."""
 
     def close(self) -> None:
-        """End: the client is closing."""
+        """Stop: the client is closing."""
 
 
 class Scheduler:
-    """Calls `tick` of what it watches, weakly, when that is due; its thread begins with the first.
+    """Calls `tick` of scheduled objects, kept weakly, when they are due; its thread starts with the first one.
 
-    Every method may be called from a signal's handler that interrupts another one.
+    Every method may be called from a signal handler that interrupts another one.
 
     Args:
-        thread_name: of its thread.
-        log: where it says what a tick or a job raised.
-        trouble: what it says then.
-        lasting: whether the thread stays when it has nothing to do: a program that ends can start no more threads.
+        thread_name: the name of its thread.
+        log: the logger for exceptions of ticks and jobs.
+        trouble: the message to log.
+        lasting: whether an idle thread stays: a program that ends cannot start new threads.
     """
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str, *, lasting: bool) -> None:
@@ -77,40 +77,40 @@ class Scheduler:
     def _begin(self) -> None:
         self._changed = Condition()
         self._due: dict[weakref.ref[Scheduled], float] = {}
-        """When what is watched is due. What is gone stays until then."""
+        """Due times of scheduled objects; collected objects stay until they are due."""
         self._queue: list[tuple[float, int, weakref.ref[Scheduled]]] = []
-        """The same by time, with a number that decides between equal ones, and what has a newer time or is gone."""
+        """A heap of due times, with a number that orders equal ones; outdated entries are ignored."""
         self._numbers = count()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakes = 0.0
         self._has_thread = False
 
     def watch(self, one: Scheduled, after: float = 0.0) -> None:
-        """Have `one.tick()` called in so many seconds, or sooner."""
+        """Call `one.tick()` in `after` seconds, or sooner."""
         due = time.monotonic() + after
         with self._changed:
             self._begin_thread()
             weak = weakref.ref(one)
             known = self._due.get(weak)
             if known is None or due < known:
-                # First: a Ctrl-C in between leaves a time that does not count, not one that nobody looks for.
+                # First: a Ctrl-C in between leaves an outdated queue entry, not an object that is never called.
                 heapq.heappush(self._queue, (due, next(self._numbers), weak))
                 self._due[weak] = due
                 self._wake(due)
 
     def run(self, job: Callable[[], object]) -> None:
-        """Call `job` on the thread, soon."""
+        """Call `job` soon on the scheduler's thread."""
         with self._changed:
             self._begin_thread()
             self._jobs.append(job)
             self._wake(0.0)
 
     def _after_fork_(self) -> None:
-        """Begin anew in a child process: none of its parent's threads are there, and a lock may be held for good."""
+        """Restart in a child process, which lacks its parent's threads, and where a lock may stay held."""
         self._begin()
 
     def _begin_thread(self) -> None:
-        """Begin it if there is none: first, for where that fails nothing has changed."""
+        """Start the thread if necessary; first, so that nothing has changed if it fails."""
         if not self._has_thread:
             threads.start(self._work, name=self._thread_name)
             self._has_thread = True
@@ -118,14 +118,14 @@ class Scheduler:
     def _wake(self, due: float) -> None:
         if due < self._wakes:
             self._changed.notify()
-            self._wakes = due  # afterwards: a Ctrl-C in between leaves it to the next to wake the thread
+            self._wakes = due  # afterwards: after a Ctrl-C in between, the next call wakes the thread
 
     def _work(self) -> None:
         while self._await_work():
-            self._do_work()  # apart, so that nothing is kept alive by a local variable while the thread waits
+            self._do_work()  # a separate function: no local variable keeps an object alive while the thread waits
 
     def _await_work(self) -> bool:
-        """Wait until something is due; False if the thread ends, because nothing was for long."""
+        """Wait until something is due; return False if the thread was idle for long, and ends."""
         with self._changed:
             now = time.monotonic()
             self._wakes = self._soonest(now + _IDLE_SECONDS)
@@ -153,7 +153,7 @@ class Scheduler:
             self._tick(one, now)
 
     def _soonest(self, otherwise: float) -> float:
-        """Give when the first is due, which is the first of the queue then; `otherwise` if nothing is."""
+        """Return the first due time, which is then at the front of the queue; `otherwise` if nothing is scheduled."""
         queue, due = self._queue, self._due
         if len(queue) > 2 * len(due) + _SPARE:
             queue[:] = [one for one in queue if due.get(one[2]) == one[0]]
@@ -179,17 +179,17 @@ class Scheduler:
     def _safely(self, job: Callable[[], object]) -> None:
         try:
             job()
-        except BaseException:  # noqa: BLE001  # the thread has to go on, for others too
+        except BaseException:  # noqa: BLE001  # the thread must continue, for other objects too
             self._log.exception(self._trouble)
 
 
 class ClientScheduler(Scheduler):
-    """A scheduler of one client, which closes with it.
+    """A scheduler of one client, which is closed with it.
 
     Args:
-        thread_name: of its thread.
-        log: where it says what a tick raised.
-        trouble: what it says then.
+        thread_name: the name of its thread.
+        log: the logger for exceptions of ticks and jobs.
+        trouble: the message to log.
     """
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str) -> None:
@@ -198,18 +198,18 @@ class ClientScheduler(Scheduler):
         self._closed = False
 
     def watch(self, one: Closable, after: float = 0.0) -> None:  # type: ignore[override]  # closes what it watches
-        """Have `one.tick()` called in so many seconds, or sooner, unless the client is closed."""
+        """Call `one.tick()` in `after` seconds, or sooner, unless the client is closed."""
         with self._changed:
             if not self._closed:
                 super().watch(one, after)
 
     def keep(self, one: Closable) -> None:
-        """Have `one` closed with the client, whether it is watched or not."""
+        """Close `one` with the client, whether it is scheduled or not."""
         with self._changed:
             self._kept.add(one)
 
     def close(self) -> None:
-        """Close what is kept and what is watched, and watch nothing any more."""
+        """Close all kept and scheduled objects, and schedule nothing any more."""
         with self._changed:
             self._closed = True
             every: dict[Any, None] = dict.fromkeys((*self._kept, *(weak() for weak in self._due)))
@@ -224,22 +224,22 @@ class ClientScheduler(Scheduler):
 _schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 
 batch_scheduler = Scheduler(
-    "pulsar_ext-batches", logging.getLogger("pulsar_ext"), "A batch could not be closed in time", lasting=True
+    "pulsar_ext-batches", logging.getLogger("pulsar_ext"), "A batch could not be cut in time", lasting=True
 )
 
 
 class OutcomeScheduler(ClientScheduler):
-    """Runs the callbacks of one client's messages that have failed; they may wait for another client.
+    """Runs the callbacks of one client's failed messages, which may wait for another client.
 
     They must not run on C++ threads: the C++ client reports failures while it holds the producer's lock, and a callback
-    that sent another message would wait for that lock for ever.
+    that sent another message would wait for that lock forever.
     """
 
     def run(self, job: Callable[[], object]) -> None:
-        """Call `job` on the thread, soon."""
+        """Call `job` soon on the scheduler's thread."""
         try:
             super().run(job)
-        except RuntimeError:  # the program is ending and starts no threads any more; this one is there
+        except RuntimeError:  # the program is ending and starts no threads any more; `batch_scheduler` has one
             batch_scheduler.run(job)
 
 
@@ -251,51 +251,51 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-LOOK_SECONDS: Final = 0.04
-"""How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
-_AT_ONCE: Final = 100
-"""So many looks take no time that counts."""
+CONNECTION_POLL_SECONDS: Final = 0.04
+"""Interval of connection polls; the C++ client takes at least 90 ms to make a new connection."""
+_CLOCK_CHECK_EVERY: Final = 100
+"""Number of polls whose duration is negligible."""
 
 
-class LookedAt(Closable, Protocol):
-    """Whose connection is looked at."""
+class PolledConnection(Closable, Protocol):
+    """An object whose connection is polled."""
 
-    def is_as_before(self, now: float) -> bool:
-        """Look at the connection at a monotonic time in seconds; tell whether nothing has happened to it."""
+    def is_connection_unchanged(self, now: float) -> bool:
+        """Poll the connection at a monotonic time in seconds; return whether it is unchanged."""
         ...
 
 
-class ConnectionLooks:
-    """Looks at what has nothing else to do until its next tick; used on the scheduler's thread.
+class ConnectionPolls:
+    """Polls objects that have nothing else to do until their next tick; used on the scheduler's thread.
 
     Args:
-        scheduler: calls this, and the tick of whatever is not as before.
+        scheduler: calls this object, and the tick of each object whose connection has changed.
     """
 
     def __init__(self, scheduler: ClientScheduler) -> None:
         self._scheduler = scheduler
-        self._each: WeakSet[LookedAt] = WeakSet()
+        self._each: WeakSet[PolledConnection] = WeakSet()
 
-    def begin(self, one: LookedAt) -> None:
-        """Look at it from now on."""
+    def begin(self, one: PolledConnection) -> None:
+        """Begin to poll an object."""
         if one not in self._each:
             self._each.add(one)
-            self._scheduler.watch(self, LOOK_SECONDS)
+            self._scheduler.watch(self, CONNECTION_POLL_SECONDS)
 
-    def end(self, one: LookedAt) -> None:
-        """Look at it no more."""
+    def end(self, one: PolledConnection) -> None:
+        """Stop polling an object."""
         self._each.discard(one)
 
     def tick(self, now: float) -> float | None:
-        """Look at all; the scheduler's call."""
+        """Poll all objects; called by the scheduler."""
         for number, one in enumerate(list(self._each)):
-            if not number % _AT_ONCE:
+            if not number % _CLOCK_CHECK_EVERY:
                 now = time.monotonic()
-            if not one.is_as_before(now):
+            if not one.is_connection_unchanged(now):
                 self._each.discard(one)
                 self._scheduler.watch(one)
-        return LOOK_SECONDS if self._each else None
+        return CONNECTION_POLL_SECONDS if self._each else None
 
     def close(self) -> None:
-        """Look at nothing any more: the client is closing."""
+        """Stop polling: the client is closing."""
         self._each.clear()

@@ -1,7 +1,8 @@
-"""What the broker counts of a consumer or a producer, and what is known of it here (pure).
+"""Statistics of consumers and producers, from the broker and from this client (pure).
 
-Mirrors Java's `ConsumerStats` and `ProducerStats`, whose numbers the client counts: here the broker does, so that sends
-and receives cost nothing more. Numbers are since the C++ consumer or producer was opened, which a seek does anew.
+Mirrors Java's `ConsumerStats` and `ProducerStats`, which the Java client counts itself. Here the broker's counts are
+used, so that sends and receives cost nothing. They begin when the C++ consumer or producer is opened, and a seek
+reopens it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ class ConsumerStats:
     """Statistics of a consumer, summed over its topics and partitions.
 
     Args:
-        topics: their full names.
+        topics: the full names of the topics and partitions.
         subscription: the subscription's name.
-        consumer_name: the consumer's; those of other consumers of the same name are counted too.
-        is_connected: whether it is connected to all of them.
-        messages_received: how many messages the broker has sent to it, those that wait in its queue included.
-        bytes_received: how many bytes these are.
-        message_rate: how many of them a second, of late.
-        byte_rate: how many bytes a second, of late.
-        unacked_messages: how many it has and has not acknowledged; of batches and chunks the broker counts entries.
-        available_permits: for how many more messages it has room.
-        backlog_entries: how many entries the subscription has not acknowledged.
-        pending_acks: how many acknowledgements have not been sent.
+        consumer_name: the consumer's name; other consumers of that name are included.
+        is_connected: whether it is connected on all topics and partitions.
+        messages_received: number of messages that the broker has sent to it, including those in its queue.
+        bytes_received: size of these messages in bytes.
+        message_rate: recent messages per second.
+        byte_rate: recent bytes per second.
+        unacked_messages: number of unacknowledged messages; for batches and chunks, the broker counts entries.
+        available_permits: number of messages that it can still receive.
+        backlog_entries: number of entries that the subscription has not acknowledged.
+        pending_acks: number of acknowledgements that have not been sent.
     """
 
     topics: tuple[str, ...]
@@ -54,12 +55,12 @@ class ProducerStats:
 
     Args:
         topic: the topic's name.
-        producer_name: the producer's.
-        is_connected: whether it is connected to all partitions.
-        last_sequence_id_published: the last sequence id that is persisted, -1 if there is none.
-        message_rate: how many messages a second it sends, of late.
-        byte_rate: how many bytes a second, of late.
-        average_message_size: in bytes, of late.
+        producer_name: the producer's name.
+        is_connected: whether it is connected on all partitions.
+        last_sequence_id_published: the last persisted sequence id, or -1.
+        message_rate: recent messages per second.
+        byte_rate: recent bytes per second.
+        average_message_size: recent average size in bytes.
     """
 
     topic: str
@@ -73,12 +74,12 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """Statistics of what a client has open.
+    """Statistics of a client.
 
     Args:
-        consumers: of each consumer.
-        producers: of each producer.
-        readers: how many readers there are; one of several topics counts once for each topic and partition.
+        consumers: the statistics of each consumer.
+        producers: the statistics of each producer.
+        readers: number of readers; one of several topics counts once for each topic and partition.
     """
 
     consumers: tuple[ConsumerStats, ...]
@@ -89,13 +90,13 @@ class ClientStats:
 def consumer_stats(
     topics: Iterable[tuple[str, TopicStats]], subscription: str, consumer_name: str, **known: Any
 ) -> ConsumerStats:
-    """Sum up what the broker shows of a consumer.
+    """Sum the broker's statistics of a consumer.
 
     Args:
-        topics: the full names of its topics and partitions, and what the broker shows of each.
+        topics: the full names of its topics and partitions, with the broker's statistics of each.
         subscription: the subscription's name.
-        consumer_name: the consumer's.
-        **known: what is known here.
+        consumer_name: the consumer's name.
+        **known: the fields that this client knows.
     """
     topics = list(topics)
     found = [one.subscriptions[subscription] for _, one in topics if subscription in one.subscriptions]
@@ -116,7 +117,7 @@ def consumer_stats(
 
 
 def producer_stats(topics: Iterable[TopicStats], producer_name: str, **known: Any) -> ProducerStats:
-    """Sum up what the broker shows of a producer; the arguments are those of `consumer_stats()`."""
+    """Sum the broker's statistics of a producer; the arguments are those of `consumer_stats()`."""
     rows = [
         row for one in topics for row in one.raw.get("publishers") or () if row.get("producerName") == producer_name
     ]

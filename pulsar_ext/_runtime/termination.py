@@ -1,7 +1,6 @@
-"""What is told of a SIGTERM, so that it ends cleanly in place of the process.
+"""Ending tasks cleanly at a SIGTERM, instead of ending the process.
 
-The signal's handler is the application's. Ours is there only while something is to be told, and only where there is
-none.
+Our signal handler is installed only while there are such tasks, and only if the application has installed none.
 """
 
 from __future__ import annotations
@@ -18,50 +17,50 @@ if TYPE_CHECKING:
 
 
 class Terminable(Protocol):
-    """What is told of a SIGTERM."""
+    """A task that ends cleanly at a SIGTERM."""
 
     def end(self) -> None:
-        """End soon; on the main thread, between any two steps of it."""
+        """End soon; called on the main thread, between any two of its steps."""
         ...
 
 
-_told: weakref.WeakKeyDictionary[Terminable, None] = weakref.WeakKeyDictionary()
-"""Weakly: what is gone must not keep the signal from ending the process."""
+_active: weakref.WeakKeyDictionary[Terminable, None] = weakref.WeakKeyDictionary()
+"""Weak references: a collected task must not keep the signal from ending the process."""
 
 
 @contextlib.contextmanager
-def at_termination(told: Terminable) -> Iterator[None]:
-    """Have something told of a SIGTERM as long as the block runs, in place of the end of the process.
+def at_termination(task: Terminable) -> Iterator[None]:
+    """End a task at a SIGTERM while the block runs, instead of ending the process.
 
-    That is so if the application has no handler for it, and the thread of one that is told is the main one.
+    This requires that the application has no handler for the signal, and that a block is entered on the main thread.
     """
-    _told[told] = None
+    _active[task] = None
     try:
         if _is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
         yield
     finally:
-        _told.pop(told, None)
-        if not _told and _is_main() and signal.getsignal(signal.SIGTERM) is _terminate:
+        _active.pop(task, None)
+        if not _active and _is_main() and signal.getsignal(signal.SIGTERM) is _terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _terminate(number: int, _: Any) -> None:
-    told = [one for known in _told.keyrefs() if (one := known()) is not None]
-    if not told:  # nobody is left: as without a handler
+    tasks = [one for known in _active.keyrefs() if (one := known()) is not None]
+    if not tasks:  # end the process, as without a handler
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-    for one in told:
+    for one in tasks:
         one.end()
 
 
 def _in_child() -> None:
-    """Let a SIGTERM end a forked child as by default: it has nothing to end cleanly.
+    """Restore the default SIGTERM in a forked child, which has nothing to end cleanly.
 
-    It is done at once. From CPython 3.13 on, a child that another thread than the main one has forked does not call
-    Python's handlers of signals while it computes.
+    It is restored at once: from CPython 3.13 on, a child forked by another thread than the main one does not call
+    Python's signal handlers while it computes.
     """
-    _told.clear()
+    _active.clear()
     if signal.getsignal(signal.SIGTERM) is _terminate:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

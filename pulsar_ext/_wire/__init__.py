@@ -1,1 +1,1 @@
-"""Bytes on the wire: protobuf fields, message ids, batch payloads (pure)."""
+"""Wire formats: protobuf fields, message ids and batch payloads (pure)."""

@@ -1,6 +1,6 @@
-"""The payload of a batch, written and read in Python (pure): what the C++ client makes of a batch of messages.
+"""Batch payloads, written and read in Python (pure), in the format of the C++ client.
 
-Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length and the message's payload.
+Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length, and the message's payload.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ __all__ = [
 ]
 
 _PROPERTIES, PARTITION_KEY, _PAYLOAD_SIZE, _EVENT_TIME, IS_BASE64, ORDERING_KEY, SEQUENCE_ID = 1, 2, 3, 5, 6, 7, 8
-"""The fields of a `SingleMessageMetadata`."""
+"""Field numbers of `SingleMessageMetadata`."""
 
 NULL_VALUE = b"\x48\x01"
-"""The field, number 9, of a message without a value."""
+"""The encoded field 9 of a message without a value."""
 
 _MAX_PAYLOAD = (1 << 31) - 1
 
 _BYTES = [bytes((number,)) for number in range(256)]
 _LENGTHS = [number.to_bytes(4, "big") for number in range(256)]
 _EMPTY = b"\x00\x00\x00\x02\x18\x00"
-"""A message of no bytes, as it stands in a batch."""
+"""An empty message in a batch."""
 
 
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
 class Base64Key(str):
-    """A key of bytes, as it is stored: in base64, with a flag that says so."""
+    """A key of bytes, encoded as base64 and sent with the base64 flag."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """Make the key of bytes."""
+        """Return the key of the given bytes."""
         return cls(base64.b64encode(data).decode())
 
 
 def bytes_of_base64(text: str) -> bytes | None:
-    """Give the bytes that Java's client would have stored as this text, or None if no bytes are stored so."""
+    """Return the bytes that Java's client would encode as this text, or None if there are no such bytes."""
     if not text or len(text) % 4 or not _BASE64.fullmatch(text):
         return None
     try:
@@ -79,12 +79,12 @@ def bytes_of_base64(text: str) -> bytes | None:
 
 @lru_cache(4096)
 def size_field(size: int) -> bytes:
-    """Give the field of the payload's size, and the tag of the sequence id behind it."""
+    """Return the field of the payload size, followed by the tag of the sequence id."""
     return b"\x18" + varint(size) + b"\x40"
 
 
 def key_fields(options: Mapping[str, Any]) -> bytes:
-    """Write a message's keys."""
+    """Return a message's encoded keys."""
     written = b""
     key, ordering = options.get("partition_key"), options.get("ordering_key")
     if key is not None:
@@ -97,11 +97,11 @@ def key_fields(options: Mapping[str, Any]) -> bytes:
 
 
 def option_fields(options: Mapping[str, Any]) -> bytes:
-    """Write what a message has besides its payload and its sequence id.
+    """Return a message's encoded options, without payload size and sequence id.
 
     Args:
-        options: the official arguments of a send, by name and of the official types; as officially, no properties and
-            an event timestamp of 0 are none.
+        options: the official arguments of a send, by name and of the official types. Empty properties and an event
+            timestamp of 0 are omitted, as in the official client.
     """
     written = key_fields(options)
     properties = options.get("properties")
@@ -113,17 +113,17 @@ def option_fields(options: Mapping[str, Any]) -> bytes:
 
 
 def property_field(name: str, value: str) -> bytes:
-    """Write one property."""
+    """Return an encoded property."""
     return bytes_field(_PROPERTIES, bytes_field(1, name.encode()) + bytes_field(2, value.encode()))
 
 
 def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[bytes] | None = None) -> list[bytes]:
-    """Write the messages of a batch.
+    """Return the encoded messages of a batch.
 
     Args:
         contents: their payloads.
         ids: their sequence ids.
-        fields: what `option_fields` wrote for each.
+        fields: the result of `option_fields` for each.
 
     Returns:
         The parts of the payload, to be joined.
@@ -132,7 +132,7 @@ def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[
     add = parts.append
     upper, tail = -1, b""
     for content, number, more in zip(contents, ids, repeat(b"") if fields is None else fields, strict=False):
-        if number >> 7 != upper:  # rarely: ids go up
+        if number >> 7 != upper:  # rare, because ids ascend
             upper = number >> 7
             tail = varint(upper)
         written = more + size_field(len(content)) + (_BYTES[number & 0x7F | 0x80] + tail if upper else _BYTES[number])
@@ -143,14 +143,13 @@ def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[
 
 
 def whole_batch(parts: Sequence[bytes | memoryview], messages: int, sequence_id: int, keys: bytes) -> bytes:
-    """Write the payload that `batch_message` makes one message of.
+    """Return the payload from which `batch_message` makes one C++ message.
 
     Args:
         parts: of the batch.
-        messages: how many it has.
-        sequence_id: what its entry carries.
-        keys: what `key_fields` wrote for its first message: an entry goes by them; and the entry's own properties,
-            which no message has.
+        messages: the number of messages.
+        sequence_id: the sequence id of the entry.
+        keys: the result of `key_fields` for the first message, which routes the entry, and the entry's own properties.
     """
     batch = b"".join(parts)
     metadata = keys + size_field(len(batch)) + varint(sequence_id)
@@ -158,14 +157,14 @@ def whole_batch(parts: Sequence[bytes | memoryview], messages: int, sequence_id:
 
 
 def read_batch(payload: bytes, size: int) -> tuple[list[dict[int, int | bytes]], int]:
-    """Read a batch as the official parser would, which reads past its end when the lengths lie.
+    """Read a batch; unlike the official parser, never read past the end if lengths are wrong.
 
     Args:
         payload: a batch, neither compressed nor encrypted.
-        size: how many messages it has.
+        size: the number of messages.
 
     Returns:
-        The fields of each message's `SingleMessageMetadata` by number, and how many bytes of the payload that were.
+        The fields of each message's `SingleMessageMetadata` by number, and the number of bytes read.
 
     Raises:
         InvalidUse: a message does not fit into the payload, or its metadata is not well-formed.
@@ -178,14 +177,14 @@ def read_batch(payload: bytes, size: int) -> tuple[list[dict[int, int | bytes]],
         metadata = _metadata(payload[start:body]) if body <= len(payload) else None
         if metadata is not None:
             found.append(metadata)
-            at = body + metadata.get(_PAYLOAD_SIZE, 0)  # type: ignore[operator]  # _metadata refuses bytes
+            at = body + metadata.get(_PAYLOAD_SIZE, 0)  # type: ignore[operator]  # `_metadata` rejects bytes
         if metadata is None or at > len(payload):
-            raise InvalidUse(f"{len(payload)} bytes are not a batch of {size} messages: message {index} does not fit.")
+            raise InvalidUse(f"{len(payload)} bytes are not a batch of {size} messages: message {index} does not fit")
     return found, at
 
 
 def batch_metadata(payload: bytes, size: int) -> list[dict[int, int | bytes]] | None:
-    """Read the fields of each message's metadata, as `read_batch`; None if this is not a batch of just that size."""
+    """Return the result of `read_batch` for each message; None if this is not a batch of exactly that size."""
     try:
         found, end = read_batch(payload, size)
     except InvalidUse:

@@ -1,11 +1,11 @@
-"""The bytes of a message id: protobuf `MessageIdData`, read and written without protobuf.
+"""Serialized message ids: protobuf `MessageIdData`, read and written without protobuf.
 
-The official client's parser accepts text, ignores what follows a truncation at a field boundary and crashes nothing
-only by luck; this one is strict. It mirrors `MessageIdImpl.toByteArray` and `fromByteArray` of the Java client::
+The official client's parser accepts text and ids truncated at a field boundary; this one is strict. Mirrors
+`MessageIdImpl.toByteArray` and `fromByteArray` of the Java client::
 
     1 ledgerId  2 entryId  3 partition  4 batch_index  5 ack_set  6 batch_size  7 first_chunk_message_id
 
-Fields it does not know are kept and written back, so an id of a newer broker survives a round trip.
+Unknown fields are kept and written back, so that ids of newer brokers survive a round trip.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 
 from pulsar_ext.errors import InvalidMessageId
 
-from .protobuf import broken, bytes_field, fields, number_field, packed, signed
+from .protobuf import bytes_field, fields, invalid_id_error, number_field, packed, signed
 
 __all__ = ["FIRST_CHUNK_TAG", "MessageIdData", "decode", "encode", "has_first_chunk", "is_plain"]
 
 _MAX_BYTES = 64 * 1024
-"""More than any id needs: an acknowledgement set of a batch of 100,000 messages is 13 KB."""
+"""Above any real size: the acknowledgement set of a batch of 100,000 messages has 13 KB."""
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _ACK_SET, _BATCH_SIZE, _FIRST_CHUNK = range(1, 8)
 FIRST_CHUNK_TAG = ord(":")
-"""Only bytes with this octet may have a first chunk; looking for it is fast."""
+"""Only ids with this octet may have a first chunk; the search for it is fast."""
 _LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
 _PLAIN = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
-"""A plain id, or one of a batch, with no number below 0: nearly all there are."""
+"""A plain id or a batch id without negative numbers, as nearly all ids are."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageIdData:
-    """The fields of one serialized id.
+    """The fields of a serialized id.
 
-    `ledger_id` and `entry_id` are signed 64 bit, as both clients treat them (-1 and -1 is the earliest id);
-    `batch_size` is 0 when the id is not of a batch.
+    `ledger_id` and `entry_id` are signed 64-bit integers, as in both clients (-1 and -1 is the earliest id);
+    `batch_size` is 0 for an id without a batch.
     """
 
     ledger_id: int
@@ -52,17 +52,19 @@ def decode(data: bytes) -> MessageIdData:
     """Read a serialized id.
 
     Args:
-        data: what `serialize()` of any client returned.
+        data: the result of `serialize()` of any client.
 
     Raises:
-        InvalidMessageId: if `data` is not exactly one well-formed `MessageIdData` with a ledger and an entry.
+        InvalidMessageId: `data` is not exactly one well-formed `MessageIdData` with a ledger and an entry.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         found = type(data).__name__
-        raise InvalidMessageId(f"A serialized message id is bytes, not {found}; for its text use MessageId.parse().")
+        raise InvalidMessageId(
+            f"A serialized message id must be bytes, got {found}; for its text use MessageId.parse()."
+        )
     octets = bytes(data)
     if len(octets) > _MAX_BYTES:
-        raise InvalidMessageId(f"{len(octets)} bytes cannot be a message id: the largest one has {_MAX_BYTES}.")
+        raise InvalidMessageId(f"{len(octets)} bytes are too many for a message id, which has at most {_MAX_BYTES}")
     return _decode(octets, nested=False)
 
 
@@ -78,14 +80,14 @@ def _decode(data: bytes, *, nested: bool) -> MessageIdData:
             ack_set.extend([signed(payload, 64)] if isinstance(payload, int) else packed(payload))
         elif field == _FIRST_CHUNK:
             if nested or isinstance(payload, int):
-                raise broken(data, "its first chunk is not an id")
+                raise invalid_id_error(data, "its first chunk is not an id")
             first_chunk = _decode(payload, nested=True)
         elif isinstance(payload, int):
             values[field] = signed(payload, 64 if field <= _ENTRY else 32)
         else:
-            raise broken(data, f"field {field} is not a number")
+            raise invalid_id_error(data, f"field {field} has the wrong type")
     if _LEDGER not in values or _ENTRY not in values:
-        raise broken(data, "it names no ledger or no entry")
+        raise invalid_id_error(data, "the ledger or the entry is missing")
     return MessageIdData(
         ledger_id=values[_LEDGER],
         entry_id=values[_ENTRY],
@@ -99,7 +101,7 @@ def _decode(data: bytes, *, nested: bool) -> MessageIdData:
 
 
 def encode(data: MessageIdData) -> bytes:
-    """Write an id as the official client does: defaults (-1, an empty batch) are left out."""
+    """Return the bytes of an id as the official client writes them, without fields of default values."""
     out = number_field(_LEDGER, data.ledger_id) + number_field(_ENTRY, data.entry_id)
     if data.partition != -1:
         out += number_field(_PARTITION, data.partition)
@@ -115,7 +117,7 @@ def encode(data: MessageIdData) -> bytes:
 
 
 def has_first_chunk(data: bytes) -> bool:
-    """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
+    """Return whether bytes from the C++ client end with a first chunk: its tag, and exactly its length."""
     at = data.find(b":", 2) if FIRST_CHUNK_TAG in data else -1
     while at >= 0:
         if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
@@ -125,5 +127,5 @@ def has_first_chunk(data: bytes) -> bool:
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether bytes are just what the C++ client would write of a plain id, or one of a batch."""
+    """Return whether bytes are a plain id or a batch id exactly as the C++ client writes it."""
     return _PLAIN.fullmatch(data) is not None

@@ -1,1 +1,1 @@
-"""Acknowledgements: collected, grouped, sent, repeated after a disconnection, and confirmed."""
+"""Acknowledgements: grouping, sending, resending after a disconnection, and confirmation."""

@@ -1,12 +1,12 @@
-"""A consumer's acknowledgements: taken from the application, grouped, sent, and kept until they have surely arrived.
+"""Group a consumer's acknowledgements, send them, and keep them until they have arrived at the broker.
 
-`acknowledge()` puts the message into a list and returns. What of it is sent, and in which form, is decided in
-`tracker.py`, a group at a time: by the caller that fills the group, by the scheduler's thread when it has waited
-long enough, or by `flush()`. While there is no connection everything stays here; what was sent shortly before the
-connection was lost is sent again. Mirrors Java's `PersistentAcknowledgmentsGroupingTracker`.
+`acknowledge()` appends the message to an inbox and returns. `tracker.py` decides what is sent and in which form, one
+group at a time. A group is sent by the caller that fills it, by the scheduler's thread when it is due, or by
+`flush()`. Without a connection acknowledgements stay pending. Those sent shortly before a disconnection are sent again.
+Mirrors Java's `PersistentAcknowledgmentsGroupingTracker`.
 
-While the connection may be another one than that on which the messages before came, what was acknowledged since may be
-in the receiver queue a second time, and is dropped; Java's `isDuplicate` forgets what was sent.
+After a possible reconnection the receiver queue may contain acknowledged messages a second time. These are dropped.
+Java's `isDuplicate` does not know acknowledgements that were sent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed_error
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.lazy import lazy
-from pulsar_ext._runtime.scheduler import LOOK_SECONDS
+from pulsar_ext._runtime.scheduler import CONNECTION_POLL_SECONDS
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Part, Transition
+from pulsar_ext.receive.order import Transition, TransitionSubscriber
 
-from .cursor import ArrivalProof, CursorMonitor, SendingAgain
-from .delivery import AT_HAND, AT_HANDS, ConnectionWatch, GroupTimer, is_same_connection
+from .cursor import ArrivalProof, CursorMonitor, Resender
+from .delivery import INBOX_SIZE, MAX_INBOX_SIZE, ConnectionWatch, GroupTimer, is_same_connection
 from .topics import AckCollector
 
 if TYPE_CHECKING:
@@ -44,86 +44,82 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .delivery import AckGrouping
-    from .leaving import Entry
+    from .groups import Entry
     from .topics import TopicAcks
 
 
-_AHEAD: Final = 400
-"""So many may be fetched out of the receiver queue ahead of the application."""
+_MAX_PREFETCHED: Final = 400
+"""Maximum number of messages fetched from the receiver queue ahead of the application."""
 
 
-class Redelivered:
-    """Of one consumer; its acknowledgements' lock is held.
+class DuplicateFilter:
+    """Drop redelivered messages that one consumer has acknowledged. The lock of the acknowledgements must be held.
 
     Args:
-        order: of the consumer's messages.
-        collector: of its acknowledgements.
-        queue_size: number of messages that its receiver queue holds, of each topic and partition.
+        order: the receive order of the consumer.
+        collector: the consumer's acknowledgements.
+        queue_size: size of the receiver queue of each topic and partition.
     """
 
-    __slots__ = ("_collector", "_count", "_order", "_passed", "_queue_size", "_read")
+    __slots__ = ("_collector", "_count", "_delivered", "_order", "_queue_size", "_read")
 
     def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int) -> None:
         self._order, self._collector, self._queue_size = order, collector, queue_size
-        self._passed: set[int] = set()
-        """By identity, the messages that were delivered since that was expected last: no other copy of them comes."""
+        self._delivered: set[int] = set()
+        """Identities of the messages delivered since the last `expect()`; none of them is delivered twice."""
         self._read = 0
-        """Number of messages in the inbox that were found to be such."""
+        """Number of messages at the start of the inbox that are in `_delivered`."""
         self._count = 0
-        """Number of messages that were delivered in a row since then, none of them dropped."""
+        """Number of messages delivered in a row since the last dropped one."""
 
     def expect(self, since: float) -> None:
-        """Drop what is delivered again from now on, until what the queue has now has surely been taken.
-
-        Args:
-            since: when the oldest acknowledgement was sent that may be lost, in seconds of `time.monotonic()`.
-        """
-        self._passed.clear()
+        """Drop redelivered messages, acknowledged `since` a time, until the current receiver queue was received."""
+        self._delivered.clear()
         self._count = 0
         self._collector.remember(since)
-        self._order.doubt()
+        self._order.start_screening()
 
     @property
     def needs_inbox(self) -> bool:
-        """Whether something in the inbox may be delivered again, so that it has to be read first."""
-        inbox, passed = self._collector.inbox, self._passed
+        """True if the inbox may contain a message that is redelivered, so that it must be read first."""
+        inbox, delivered = self._collector.inbox, self._delivered
         if inbox.has_more_than_messages:
             return True
         messages = inbox.messages
         if self._read > len(messages):
             self._read = 0
         for at in range(self._read, len(messages)):
-            if id(messages[at].inner) not in passed:
+            if id(messages[at].inner) not in delivered:
                 self._read = 0
                 return True
             self._read = at + 1
         return False
 
     def drops(self, inner: Any) -> bool:
-        """Whether a C++ message that is about to be delivered to the application was acknowledged."""
-        if self._collector.came_again(inner):
+        """Return True if a native message was acknowledged and must not be delivered again."""
+        if self._collector.is_redelivered_duplicate(inner):
             self._count = 0
             return True
-        self._passed.add(id(inner))
+        self._delivered.add(id(inner))
         self._count += 1
-        if self._count > self._most:
-            self._passed.clear()
-            self._collector.remember_no_more()
-            self._order.trust()
+        if self._count > self._max_in_a_row:
+            self._delivered.clear()
+            self._collector.stop_remembering()
+            self._order.end_screening()
         return False
 
     @property
-    def _most(self) -> int:
-        """Number of messages in a row, none of them dropped, after which no other is expected."""
-        return (self._queue_size + _AHEAD) * max(self._collector.number_of_topics, 1)
+    def _max_in_a_row(self) -> int:
+        """Number of consecutive messages, none dropped, after which no redelivered message is expected."""
+        return (self._queue_size + _MAX_PREFETCHED) * max(self._collector.number_of_topics, 1)
 
 
-class AckIntake(Part, ABC):
-    """Takes acknowledgements, and takes them back; what becomes of them is the subclass's.
+class AckIntake(TransitionSubscriber, ABC):
+    """Accept and withdraw acknowledgements; a subclass sends them.
 
     Args:
-        collector: keeps them.
-        grouping: how they are grouped.
+        collector: stores the acknowledgements.
+        grouping: the grouping options of the consumer.
     """
 
     def __init__(self, collector: AckCollector, grouping: AckGrouping) -> None:
@@ -134,41 +130,37 @@ class AckIntake(Part, ABC):
         self.closed = False
         self.lock = OwnedLock()
 
-    def refuse(self) -> None:
-        """Take nothing any more: every acknowledgement raises `AlreadyClosed`."""
+    def mark_closed(self) -> None:
+        """Accept nothing more: every later acknowledgement raises `AlreadyClosed`."""
         self.closed = True
         self.limit = 0
 
-    def refuse_closed(self) -> None:
-        """Refuse what is done behind the end.
-
-        Raises:
-            pulsar.AlreadyClosed: the consumer or its client is closed.
-        """
+    def raise_if_closed(self) -> None:
+        """Raise `pulsar.AlreadyClosed` if the consumer or its client is closed."""
         if self.closed:
             raise closed_error("Consumer")
 
     @abstractmethod
     def schedule(self) -> None:
-        """Have the scheduler look after what was put into the inbox."""
+        """Let the scheduler process the inbox."""
 
     @abstractmethod
-    def filled(self) -> None:
-        """Read what is in the inbox, and let the group leave if it has become large enough."""
+    def process_inbox(self) -> None:
+        """Read the inbox, and send the group if it is full."""
 
     @abstractmethod
     def _absorb(self) -> None:
-        """Read what is in the inbox; the lock is held."""
+        """Read the inbox; the lock is held."""
 
     def add_messages(self, messages: list[Message]) -> None:
         """Acknowledge messages."""
         self.put(self.inbox.messages, *messages)
 
     def put(self, kept: list[Any], *acknowledged: Message | MessageId) -> None:
-        """Put something into a list of the inbox."""
+        """Append messages or ids to a list of the inbox."""
         kept.extend(acknowledged)
         if len(kept) >= self.limit:
-            self.filled()
+            self.process_inbox()
         elif not self.scheduled:
             self.schedule()
 
@@ -176,21 +168,21 @@ class AckIntake(Part, ABC):
         """Acknowledge by an id of any kind.
 
         Raises:
-            TopicRequired: the consumer reads several topics and the id does not say which one.
-            MessageIdUnresolved: it cannot be found out what the id stands for; nothing is acknowledged.
+            TopicRequired: the consumer reads several topics and the id has no topic.
+            MessageIdUnresolved: the id cannot be resolved; nothing was acknowledged.
         """
-        add = self.collector.find(message_id, self.lock)
+        add = self.collector.resolve(message_id, self.lock)
         with self.lock:
             add()
         self._added()
 
-    def era_of(self, topic: str, partition: int) -> int:
-        """Give a number that changes as the cursor of a topic, or of a partition, is moved."""
+    def cursor_era(self, topic: str, partition: int) -> int:
+        """Return a counter that changes whenever the cursor of a topic or partition is moved."""
         with self.lock:
             return self.collector.by_topic.of(topic, partition).tracker.era
 
     def add_entries(self, topic: str, partition: int, entries: Iterable[Entry], era: int) -> None:
-        """Acknowledge entries, and nothing else of the messages that they are parts of, unless the era is another."""
+        """Acknowledge these entries only, not other chunks of their messages; do nothing if the era has changed."""
         with self.lock:
             tracker = self.collector.by_topic.of(topic, partition).tracker
             if tracker.era != era:
@@ -200,28 +192,28 @@ class AckIntake(Part, ABC):
         self._added()
 
     def add_cumulative(self, message_id: Any) -> None:
-        """Acknowledge everything up to an id; raises as `add_id()`."""
-        add = self.collector.find_position(message_id, self.lock)
+        """Acknowledge cumulatively up to an id; raises what `add_id()` raises."""
+        add = self.collector.resolve_position(message_id, self.lock)
         with self.lock:
             self._absorb()
             add()
         self._added()
 
-    def take_back(self, message_id: MessageId) -> None:
-        """Forget an acknowledgement: the message is to be delivered again."""
+    def withdraw(self, message_id: MessageId) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered."""
         with self.lock:
             self._absorb()
-            self.collector.take_back(message_id, time.monotonic())
+            self.collector.withdraw(message_id, time.monotonic())
 
     @property
     def pending(self) -> int:
-        """How many acknowledgements have not been handed over, entries and parts of batches."""
+        """Number of pending acknowledgements: entries and partly acknowledged batches."""
         with self.lock:
             self._absorb()
             return self.collector.pending
 
     def is_duplicate(self, inner: Any) -> bool:
-        """Whether a C++ message was acknowledged already."""
+        """Return True if a native message was acknowledged already."""
         with self.lock:
             self._absorb()
             return self.collector.is_duplicate(inner)
@@ -229,40 +221,40 @@ class AckIntake(Part, ABC):
     def _added(self) -> None:
         with self.lock:
             pending = self.collector.pending
-        if pending >= self._grouping.max_size or self.closed:  # by the handler of a signal: then that raises
+        if pending >= self._grouping.max_size or self.closed:  # closed by a signal handler: process_inbox() raises then
             self.collector.count = pending
-            self.filled()
+            self.process_inbox()
         elif not self.scheduled:
             self.schedule()
 
 
 _log = logging.getLogger("pulsar_ext.acks")
 
-_QUIET_SECONDS, _SETTLING_SECONDS = 1.0, 0.25
-"""After how long at most to look after what was sent while little is acknowledged, and what waits for something."""
-_IDLE_SECONDS = 2.0
-"""How long behind the last acknowledgement the connection is looked at: else the next would have to be sent twice."""
+_IDLE_POLL_SECONDS, _HELD_POLL_SECONDS = 1.0, 0.25
+"""Longest poll intervals: while few messages are acknowledged, and while acknowledgements are held back."""
+_WATCH_SECONDS = 2.0
+"""Time after the last acknowledgement in which the connection is polled, so that the next one is not sent twice."""
 _NATIVE_SECONDS = 0.11
-"""How long the C++ client holds an acknowledgement at most, and a little more."""
+"""Longest time that the C++ client holds an acknowledgement, with a margin."""
 _KNOWN_SECONDS = 2.0
-"""How long a replacement waits at most for what was acknowledged to arrive."""
-_SETTLE_SECONDS = 1.0
-"""How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
+"""Longest time that a replacement of the native consumer waits until acknowledgements have arrived."""
+_PARTIAL_BATCH_SECONDS = 1.0
+"""Interval after which a partly acknowledged batch is sent; it may wait up to twice as long."""
 
 
 class Acknowledger(AckIntake):
     """The acknowledgements of one consumer.
 
     Args:
-        context: of the consumer's client.
-        order: of the consumer's messages.
-        gate: what the C++ consumer is asked through.
-        topics: what was subscribed to.
-        subscription: its name.
-        grouping: how acknowledgements are grouped.
-        splits: whether the subscription is Shared or Key_Shared.
-        keeps_indexes: whether messages of a batch are acknowledged one by one on the broker.
-        queue_size: number of messages that the receiver queue holds.
+        context: the client's context.
+        order: the receive order of the consumer.
+        gate: guards calls of the native consumer.
+        topics: the subscribed topic, topics or pattern.
+        subscription: name of the subscription.
+        grouping: the grouping options of the consumer.
+        is_shared: True for a Shared or Key_Shared subscription.
+        keeps_indexes: True if the broker keeps acknowledgements of single messages of a batch.
+        queue_size: size of the receiver queue.
     """
 
     def __init__(
@@ -274,7 +266,7 @@ class Acknowledger(AckIntake):
         subscription: str,
         *,
         grouping: AckGrouping,
-        splits: bool,
+        is_shared: bool,
         keeps_indexes: bool,
         queue_size: int = 1000,
     ) -> None:
@@ -282,21 +274,21 @@ class Acknowledger(AckIntake):
         super().__init__(collector, grouping)
         self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
-        self._redelivered = Redelivered(order, collector, queue_size)
+        self._redelivered = DuplicateFilter(order, collector, queue_size)
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
-        self._filled = False
+        self._processed_inbox = False
         self.inner: Any = None
         self._opened = 0.0
-        """When the broker surely knew the C++ consumer on the connection of then."""
-        self._left, self._settled, self._splits = 0.0, 0.0, splits
+        """Time at which the broker was known to have the native consumer, on the connection of that time."""
+        self._last_sent, self._last_release, self._is_shared = 0.0, 0.0, is_shared
         self._is_moving = False
-        """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
-        self._leaves_cluster = False
-        """If another native object is about to be opened on another cluster."""
+        """True during a seek: an acknowledgement sent now could acknowledge a message that is to be redelivered."""
+        self._changes_cluster = False
+        """True before the native consumer of another cluster is opened."""
         self._moved: frozenset[str] | None = None
-        """The topics and partitions whose cursors a seek moves; None for all."""
+        """Topics and partitions whose cursors the current seek moves; None for all."""
 
-    # What follows is made when something is acknowledged: many consumers of a process may be idle.
+    # The following are created with the first acknowledgement: a process may have many idle consumers.
 
     @lazy
     def _watch(self) -> ConnectionWatch:
@@ -305,76 +297,76 @@ class Acknowledger(AckIntake):
     @lazy
     def _monitor(self) -> CursorMonitor:
         topics = self.collector.by_topic
-        return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
+        return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._restart_topic)
 
     @lazy
-    def _again(self) -> SendingAgain:
+    def _resender(self) -> Resender:
         one = isinstance(self._topics, str) and TopicName.parse(self._topics).is_persistent
         proof = ArrivalProof(self._context.senders.answer_to, can_ask=one)
-        return SendingAgain(self._watch, proof, self.collector.by_topic, self._monitor, self.glance)
+        return Resender(self._watch, proof, self.collector.by_topic, self._monitor, self.check_connection)
 
     def attach(self, inner: Any, began: float = 0.0) -> None:
-        """Take the C++ consumer, which may have called its listener before it is known here.
+        """Use a native consumer, whose listener may have been called already.
 
         Args:
-            inner: the C++ consumer.
-            began: when it began to be opened, in seconds of `time.monotonic()`: the broker has known it since.
+            inner: the native consumer.
+            began: time at which its opening began, in `time.monotonic()` seconds.
         """
-        if self._splits and self._grouping.forces:
-            self._context.broker_version.learn()  # before the first group is due
+        if self._is_shared and self._grouping.flushes_native:
+            self._context.broker_version.learn()  # before the first group is sent
         with self.lock:
             self.inner = inner
             now = time.monotonic()
             if is_same_connection(began, now) and self.is_connected:
                 self._opened = now
-        self._context.scheduler.keep(self)  # what a signal's handler closes may not have been watched yet
+        self._context.scheduler.keep(self)  # a signal handler may close the consumer before it is watched
 
-    def renew(self, inner: Any, _: Iterator[Any], /) -> None:
-        """Acknowledge to another C++ consumer from now on."""
-        if self._leaves_cluster:  # what was acknowledged while it was opened is of the first cluster, too
+    def on_reopen(self, inner: Any, _: Iterator[Any], /) -> None:
+        """Acknowledge to another native consumer from now on."""
+        if self._changes_cluster:  # messages acknowledged during the opening belong to the first cluster too
             self.forget()
-            self._leaves_cluster = False
+            self._changes_cluster = False
         self.attach(inner)
         with self.lock:
             self._is_moving = False
-            self._monitor.renew()
-            self._watch.renew()
-            left_out = self.collector.pending
-        if left_out:
+            self._monitor.native_replaced()
+            self._watch.native_replaced()
+            pending = self.collector.pending
+        if pending:
             self.schedule()
 
-    def leave_out(self, inner: Any, last: int) -> None:
-        """Count messages as acknowledged that a seek leaves out of their entry; see `AckCollector.leave_out()`."""
+    def acknowledge_skipped(self, inner: Any, last: int) -> None:
+        """Acknowledge the messages of an entry that a seek into it skips."""
         with self.lock:
-            self.collector.leave_out(inner, last)
-        if self.is_connected:  # else another C++ consumer is about to take the place of this one
+            self.collector.acknowledge_skipped(inner, last)
+        if self.is_connected:  # otherwise another native consumer is about to replace this one
             self._added()
 
-    def moves_some(self, topics: Iterable[str] | None) -> None:
-        """Take note that the seek that is about to begin moves the cursors of these topics only; None for all."""
+    def note_moved_topics(self, topics: Iterable[str] | None) -> None:
+        """Store the topics whose cursors the next seek moves; None for all."""
         self._moved = None if topics is None else frozenset(topics)
 
     def _moving_topics(self) -> list[TopicAcks]:
-        """Return the topics whose cursors a seek moves."""
+        """Return the topics whose cursors the current seek moves."""
         moved = self._moved
         return [topic for topic in self.collector.by_topic if moved is None or topic.topic in moved]
 
-    def before(self, transition: Transition, /) -> None:
-        """Send what waits: what leaves later would acknowledge what is to come anew, and nothing leaves amid a seek."""
-        refuse_interrupting("A seek, a redelivery or a close", self.lock)
+    def on_before(self, transition: Transition, /) -> None:
+        """Send pending acknowledgements, and send none during a seek: they could acknowledge redelivered messages."""
+        raise_if_interrupting("A seek, a redelivery or a close", self.lock)
         if transition is Transition.SEEK:
             with self.lock:
                 self.flush()
                 for topic in self._moving_topics():
                     topic.forget_sent()
                 if self._moved is None:
-                    self._watch.settle()
+                    self._watch.mark_stable()
                 self._is_moving = True
         elif transition is Transition.ANOTHER_CLUSTER:
             with self.lock:
-                self._is_moving = self._leaves_cluster = True
+                self._is_moving = self._changes_cluster = True
                 self.forget()
-                self._watch.settle()
+                self._watch.mark_stable()
         elif transition is Transition.REDELIVERY:
             self.flush()
             self.wait_until_sent()
@@ -386,8 +378,8 @@ class Acknowledger(AckIntake):
         elif transition is Transition.CLOSE:
             self.close()
 
-    def after(self, transition: Transition, /) -> None:
-        """Forget what has not left, where the cursor was moved elsewhere."""
+    def on_after(self, transition: Transition, /) -> None:
+        """Drop the acknowledgements that were not sent if the cursor was moved."""
         try:
             if transition is Transition.SEEK and self._moved is not None:
                 for topic in self._moving_topics():
@@ -397,10 +389,10 @@ class Acknowledger(AckIntake):
         finally:
             self._is_moving, self._moved = False, None
 
-    def abandon(self, transition: Transition, /) -> None:
-        """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
+    def on_abandon(self, transition: Transition, /) -> None:
+        """Invalidate the cursor position after a failed seek: the broker may have moved the cursor nevertheless."""
         if transition is Transition.ANOTHER_CLUSTER:
-            self._is_moving = self._leaves_cluster = False
+            self._is_moving = self._changes_cluster = False
         elif transition is Transition.SEEK:
             with self.lock:
                 for topic in self._moving_topics():
@@ -408,14 +400,14 @@ class Acknowledger(AckIntake):
             self._is_moving, self._moved = False, None
 
     def expect_redelivery(self) -> None:
-        """Drop messages of batches that were acknowledged in part: the broker may deliver such a batch whole again."""
+        """Drop acknowledged messages of partly acknowledged batches: the broker may redeliver the whole batch."""
         with self.lock:
-            if any(topic.tracker.partly() for topic in self.collector.by_topic):
-                self._redelivered.expect(math.inf)  # what was sent whole arrives before this
+            if any(topic.tracker.partial_batches() for topic in self.collector.by_topic):
+                self._redelivered.expect(math.inf)  # acknowledgements of whole entries arrive before the redelivery
 
-    def came_again(self, inner: Any) -> bool:
-        """Whether a C++ message was acknowledged, so that it is not for the application, though it is delivered."""
-        if not self._order.is_doubted:
+    def is_redelivered_duplicate(self, inner: Any) -> bool:
+        """Return True if a redelivered native message was acknowledged and must be dropped."""
+        if not self._order.is_screening:
             return False
         with self.lock:
             if self._redelivered.needs_inbox:
@@ -423,8 +415,8 @@ class Acknowledger(AckIntake):
             return self._redelivered.drops(inner)
 
     def schedule(self) -> None:
-        """Have the scheduler look after what was put into the inbox."""
-        if self._watch.looked is None:  # nobody has watched the connection
+        """Let the scheduler process the inbox."""
+        if self._watch.polled_at is None:  # the connection was not polled
             self._order.begin_epoch()
             with self.lock:
                 self._redelivered.expect(-math.inf)
@@ -432,261 +424,264 @@ class Acknowledger(AckIntake):
         self._context.scheduler.watch(self)
         self.collector.number_messages(time.monotonic())
 
-    def filled(self) -> None:
-        """Read what is in the inbox, and let the group leave if it has become large enough."""
-        # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
-        waits = self.limit < AT_HAND or len(self.inbox) >= AT_HANDS
-        # No call between the lock and the block, where a Ctrl-C would leave it held for good.
-        for _held in filter(None, map(self.lock.acquire, (waits,))):
+    def process_inbox(self) -> None:
+        """Read the inbox, and send the group if it is full."""
+        # While the scheduler's thread holds the lock, a small inbox can wait until it is released.
+        blocking = self.limit < INBOX_SIZE or len(self.inbox) >= MAX_INBOX_SIZE
+        # No call may come between the lock and the block: a Ctrl-C there would leave the lock held.
+        for _held in filter(None, map(self.lock.acquire, (blocking,))):
             try:
                 if self.closed:
                     self.inbox.clear()
-                self.refuse_closed()
-                self._absorb(passing=self._grouping.passes)
-                self._filled = True
-                if self.collector.count >= self._grouping.max_size and self._lets_leave:
-                    self._leave(time.monotonic(), force=self._grouping.forces and self._may_fill)
+                self.raise_if_closed()
+                self._absorb(passing=self._grouping.passes_singles)
+                self._processed_inbox = True
+                if self.collector.count >= self._grouping.max_size and self._may_send:
+                    self._send_group(time.monotonic(), force=self._grouping.flushes_native and self._may_fill)
             finally:
                 self.lock.release()
         if not self.scheduled:
             self.schedule()
 
     def flush(self) -> bool:
-        """Send everything now, parts of batches too; False if there is no connection: everything is pending then."""
+        """Send everything now, also partly acknowledged batches; return False if there is no connection."""
         with self.lock:
             self._absorb()
-            self.collector.settle(everything=True)
-            leaves = self._lets_leave
-            if leaves:
-                self._leave(time.monotonic(), force=self._may_fill)
+            self.collector.release_partial(everything=True)
+            is_ready = self._may_send
+            if is_ready:
+                self._send_group(time.monotonic(), force=self._may_fill)
         self.schedule()
-        return leaves
+        return is_ready
 
     def wait_until_sent(self) -> None:
-        """Wait until the C++ client has sent what `flush()` gave it, where its group may not be filled up."""
+        """Wait until the C++ client has sent what was flushed, if its group must not be filled up."""
         if not self._may_fill:
             threads.sleep(_NATIVE_SECONDS)
 
     @property
     def _may_fill(self) -> bool:
-        """If the C++ client's group may be filled up, which has it sent at once."""
-        return not self._splits or self._context.broker_version.passes_over_unknown
+        """True if the C++ client's group may be filled up so that it is sent at once."""
+        return not self._is_shared or self._context.broker_version.skips_unknown_ledgers
 
     def _wait_until_known(self) -> None:
-        """Wait until the broker knows the native consumer, and what may be lost was sent again; 2 s at most.
+        """Wait at most 2 s until the broker knows the native consumer and lost acknowledgements were sent again.
 
-        What was sent arrives before the end of the native consumer then, whose connection the broker serves in order.
-        After 2 s it is closed all the same: what was acknowledged may be redelivered, and is acknowledged again.
+        Acknowledgements then arrive before the close of the native consumer: the broker serves a connection in order.
+        After 2 s the native consumer is closed anyway; messages that are redelivered are acknowledged again.
         """
         deadline = time.monotonic() + _KNOWN_SECONDS
         while self.is_connected and time.monotonic() < deadline:
             with self.lock:
                 sent = any(topic.sent for topic in self.collector.by_topic)
-                if not sent or (self._watch.is_settled and all(one.again is None for one in self.collector.by_topic)):
+                if not sent or (
+                    self._watch.is_stable and all(one.resend_window is None for one in self.collector.by_topic)
+                ):
                     return
-            threads.sleep(LOOK_SECONDS)
+            threads.sleep(CONNECTION_POLL_SECONDS)
 
-    def leave_now(self) -> None:
-        """Hand over everything that waits, without flushing it out of the C++ client."""
+    def send_pending(self) -> None:
+        """Pass everything pending to the native consumer, without flushing it."""
         with self.lock:
             self._absorb()
-            if self._lets_leave:
-                self._leave(time.monotonic(), force=False)
+            if self._may_send:
+                self._send_group(time.monotonic(), force=False)
 
     @property
-    def _lets_leave(self) -> bool:
-        """Whether what was acknowledged may leave now."""
+    def _may_send(self) -> bool:
+        """True if acknowledgements may be sent now."""
         return self.is_connected and not self._is_moving
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now, to the cluster that the messages are of."""
-        # The cluster last: its number changes before the native consumer is connected there.
+        """True if the native consumer is connected to the cluster of its messages."""
+        # The cluster is checked last: its number changes before the native consumer connects to the new one.
         return self.inner is not None and bool(self._gate.ask(self.inner.is_connected)) and self.is_on_its_cluster
 
     @property
     def cluster(self) -> int:
-        """Number of the cluster that the messages are of."""
+        """Number of the cluster that the messages belong to."""
         return self._order.cluster
 
     @property
     def is_on_its_cluster(self) -> bool:
-        """If the client is still connected to the cluster that the messages are of."""
+        """True if the client is still connected to the cluster that the messages belong to."""
         return self._context.cluster.number() == self._order.cluster
 
     @property
     def was_connected(self) -> bool:
-        """Whether there was a connection at the last look, with what was sent on it."""
+        """True if the last poll found a connection."""
         return not self._watch.is_down
 
     def forget(self, *topics: TopicAcks) -> None:
-        """Forget what was acknowledged and has not left, on these topics or on all: the cursor was moved elsewhere."""
+        """Drop what was acknowledged on these topics, or on all: the cursor was moved."""
         with self.lock:
             self._absorb()
             for topic in topics or self.collector.by_topic:
                 topic.forget()
 
-    def _begin_again(self, topic: TopicAcks) -> None:
-        """Forget what was acknowledged on a topic whose cursor went back, and look after what comes again."""
+    def _restart_topic(self, topic: TopicAcks) -> None:
+        """Drop what was acknowledged on a topic whose cursor was moved back, and watch for redelivered messages."""
         self.forget(topic)
         self.schedule()
 
     def close(self) -> None:
-        """Hand over what is left; the C++ consumer sends it as it closes."""
+        """Pass pending acknowledgements to the native consumer, which sends them as it closes."""
         with self.lock:
             if (monitor := Acknowledger._monitor.made_for(self)) is not None:
                 monitor.close()
             self._absorb()
-            self.collector.settle(everything=True)
+            self.collector.release_partial(everything=True)
             pending = self.pending
             for topic in self.collector.by_topic:
                 topic.is_held = False
             if self.inner is not None and self.is_connected:
-                self._leave(time.monotonic(), force=False)
-                if (again := Acknowledger._again.made_for(self)) is not None:
-                    again.end(self.inner, time.monotonic())
+                self._send_group(time.monotonic(), force=False)
+                if (resender := Acknowledger._resender.made_for(self)) is not None:
+                    resender.end(self.inner, time.monotonic())
             elif pending:
                 _log.warning(
-                    "A consumer of %s was closed without a connection: %d acknowledgements are lost, and their "
-                    "messages will be delivered again.",
+                    "A consumer of %s was closed without a connection: %d acknowledgements are lost and their "
+                    "messages will be redelivered.",
                     self._topics,
                     pending,
                 )
-            self.refuse()
+            self.mark_closed()
 
     def tick(self, now: float) -> float | None:
-        """Look after the group and the connection.
+        """Process the group and poll the connection.
 
         Returns:
-            After how many seconds to look again; None if there is nothing to watch.
+            Seconds until the next call; None if there is nothing to watch.
         """
         with self.lock:
-            now = time.monotonic()  # many that leave hold the lock for seconds, and look at the connection meanwhile
+            now = time.monotonic()  # sending many acknowledgements can hold the lock for seconds
             if self.closed:
                 return None
             if self.inner is None:
-                return LOOK_SECONDS
-            self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
+                return CONNECTION_POLL_SECONDS
+            self.scheduled = False  # before the inbox is read: later acknowledgements schedule another call
             connected = self.is_connected
-            asks = self._look_after_group(now, connected=connected)
-            wait = self._wait(now, connected=connected)
-        if asks:
-            self._context.inquiries.run(partial(self._ask_for_chunks, self.inner))
+            must_request = self._send_due_group(now, connected=connected)
+            wait = self._poll_delay(now, connected=connected)
+        if must_request:
+            self._context.inquiries.run(partial(self._request_chunks, self.inner))
         if connected:
             with self.lock:
                 if not self.closed:
-                    self._monitor.look_if_needed(now)
-        looks = self._context.connection_looks
-        if wait > LOOK_SECONDS and not len(self.inbox):
+                    self._monitor.check_if_needed(now)
+        looks = self._context.connection_polls
+        if wait > CONNECTION_POLL_SECONDS and not len(self.inbox):
             if wait < math.inf:
-                looks.begin(self)  # what is acknowledged meanwhile schedules anew
+                looks.begin(self)  # an acknowledgement before then schedules another call
                 return wait
             looks.end(self)
-            self._watch.rest()
+            self._watch.pause()
             return None
         looks.end(self)
         self.scheduled = True
-        return min(LOOK_SECONDS, max(self._timer.wait(now), 0.0) or LOOK_SECONDS)
+        return min(CONNECTION_POLL_SECONDS, max(self._timer.wait(now), 0.0) or CONNECTION_POLL_SECONDS)
 
-    def _wait(self, now: float, *, connected: bool) -> float:
-        """Give for how long only the connection has to be looked at; infinite if not even that."""
+    def _poll_delay(self, now: float, *, connected: bool) -> float:
+        """Return the seconds for which only the connection must be polled; infinite if nothing must be."""
         collector, topics = self.collector, list(self.collector.by_topic)
-        settles = any(topic.is_held or topic.tracker.is_settling for topic in topics)
+        holds_back = any(topic.is_held or topic.tracker.has_partial_batches for topic in topics)
         if not (
             any(topic.sent for topic in topics)
-            or settles
+            or holds_back
             or collector.pending
             or collector.has_chunks
-            or now - collector.acknowledged <= _IDLE_SECONDS  # so long messages may be numbered
+            or now - collector.acknowledged <= _WATCH_SECONDS  # messages may be numbered during this time
             or self._watch.is_down
-            or any(topic.reached for topic in topics)
+            or any(topic.highest_sent for topic in topics)
         ):
             return math.inf
-        if self._is_moving or collector.is_busy(now, LOOK_SECONDS):
+        if self._is_moving or collector.is_busy(now, CONNECTION_POLL_SECONDS):
             return 0.0
         if not connected:
-            return _QUIET_SECONDS
-        return min(_SETTLING_SECONDS if settles else _QUIET_SECONDS, min(self._again.due(now), self._timer.due) - now)
+            return _IDLE_POLL_SECONDS
+        return min(
+            _HELD_POLL_SECONDS if holds_back else _IDLE_POLL_SECONDS,
+            min(self._resender.due(now), self._timer.due) - now,
+        )
 
-    def is_as_before(self, now: float) -> bool:
-        """Look at the connection between two ticks; tell whether nothing has happened to it."""
-        if not self.lock.acquire(blocking=False):  # who has it looks, where that takes long
+    def is_connection_unchanged(self, now: float) -> bool:
+        """Poll the connection between two ticks; return True if nothing has changed."""
+        if not self.lock.acquire(blocking=False):  # the holder of the lock polls the connection
             return True
         try:
             connected = self._gate.ask_uninterrupted(self.inner.is_connected) and self.is_on_its_cluster
-            return self._watch.stays(now, connected=connected) and not self.closed
+            return self._watch.is_unchanged(now, connected=connected) and not self.closed
         finally:
             self.lock.release()
 
-    def _look_after_group(self, now: float, *, connected: bool) -> bool:
-        """Let leave what is due; tell whether half received messages are to be asked for."""
-        collector, looked = self.collector, self._watch.looked
-        asks = self._look_at_connection(now, connected=connected)
-        if not (self._grouping.passes and self._filled):
-            self._absorb(passing=self._grouping.passes)
-        self._filled = False
-        collector.number_no_messages_after(_IDLE_SECONDS, now)
-        if now - self._settled >= _SETTLE_SECONDS:
-            self._settled = now
-            collector.settle()
-        if self._timer.is_due(collector.pending, now, looked) and self._lets_leave:
-            self._leave(now, force=self._grouping.forces and self._may_fill)
-        return asks
+    def _send_due_group(self, now: float, *, connected: bool) -> bool:
+        """Send the group if it is due; return True if incomplete chunked messages must be requested."""
+        collector, polled_at = self.collector, self._watch.polled_at
+        must_request = self._poll_connection(now, connected=connected)
+        if not (self._grouping.passes_singles and self._processed_inbox):
+            self._absorb(passing=self._grouping.passes_singles)
+        self._processed_inbox = False
+        collector.stop_numbering_if_idle(_WATCH_SECONDS, now)
+        if now - self._last_release >= _PARTIAL_BATCH_SECONDS:
+            self._last_release = now
+            collector.release_partial()
+        if self._timer.is_due(collector.pending, now, polled_at) and self._may_send:
+            self._send_group(now, force=self._grouping.flushes_native and self._may_fill)
+        return must_request
 
     def _absorb(self, *, passing: bool = False) -> None:
-        """Read what is in the inbox.
-
-        Args:
-            passing: give single messages to the C++ consumer at once if they may leave, so that they need not be kept.
-        """
+        """Read the inbox; with `passing`, pass single messages to the native consumer at once if possible."""
         if not len(self.inbox):
             return
         now = time.monotonic()
         if self._watch.may_have_changed(now):
             self._order.begin_epoch()
         try:
-            if self.collector.absorb(now, self._passes_to if passing else lambda: None):
-                self._left = now
-                self.glance()
+            if self.collector.absorb(now, self._native_if_ready if passing else lambda: None):
+                self._last_sent = now
+                self.check_connection()
         except pulsar.AlreadyClosed:
-            self._keep_for_another()
+            self._keep_for_replacement()
 
-    def _passes_to(self) -> Any:
-        """Return the C++ consumer if what was acknowledged may leave now; None otherwise."""
-        return self.inner if self._lets_leave else None
+    def _native_if_ready(self) -> Any:
+        """Return the native consumer if acknowledgements may be sent now; None otherwise."""
+        return self.inner if self._may_send else None
 
-    def _leave(self, now: float, *, force: bool) -> None:
+    def _send_group(self, now: float, *, force: bool) -> None:
         try:
             for topic in self.collector.by_topic:
-                if topic.leave(self.inner, now, self.glance, force=force):
-                    self._left = now
+                if topic.send_group(self.inner, now, self.check_connection, force=force):
+                    self._last_sent = now
         except pulsar.AlreadyClosed:
-            self._keep_for_another()
-        self._timer.left()
+            self._keep_for_replacement()
+        self._timer.restart()
         self.collector.count = 0
 
-    def _keep_for_another(self) -> None:
-        """Keep what a C++ consumer refused whose place another one takes just now; where none does, raise."""
+    def _keep_for_replacement(self) -> None:
+        """Keep acknowledgements that a closed native consumer rejected, if another one replaces it; raise otherwise."""
         if not self._order.is_retired:
-            raise  # noqa: PLE0704  # what is being handled
+            raise  # noqa: PLE0704  # re-raises the exception being handled
         self.schedule()
 
-    def glance(self) -> None:
-        """Look at the connection while many leave: else it would have to be taken for another one behind them."""
-        self._watch.glance(time.monotonic(), connected=self.is_connected)
+    def check_connection(self) -> None:
+        """Poll the connection during a long send, so that the next poll does not take it for another one."""
+        self._watch.check_connection(time.monotonic(), connected=self.is_connected)
 
-    def _look_at_connection(self, now: float, *, connected: bool) -> bool:
-        """Send again what a disconnection may have lost; give whether half received messages have to be asked for."""
-        waits = bool(len(self.inbox) or self.collector.pending)
-        news = self._again.look(self.inner, now, connected=connected, waits=waits)
-        if news.is_doubtful:
+    def _poll_connection(self, now: float, *, connected: bool) -> bool:
+        """Send again what a disconnection may have lost; return True if chunked messages must be requested."""
+        has_pending = bool(len(self.inbox) or self.collector.pending)
+        report = self._resender.poll(self.inner, now, connected=connected, has_pending=has_pending)
+        if report.is_doubtful:
             self._order.begin_epoch()
             self._redelivered.expect(self._watch.since if connected else -math.inf)
-        idle = self._splits and now - self._left > _IDLE_SECONDS
-        return self.collector.may_have_chunks and (news.asks_for_chunks or (news.asks_again and idle))
+        idle = self._is_shared and now - self._last_sent > _WATCH_SECONDS
+        return self.collector.may_have_chunks and (
+            report.must_request_chunks or (report.must_request_chunks_again and idle)
+        )
 
-    def _ask_for_chunks(self, asked: Any) -> None:
-        """Have another C++ consumer get everything: this one has half of a message, and refuses its first chunk."""
+    def _request_chunks(self, native: Any) -> None:
+        """Replace the native consumer: it holds an incomplete chunked message, and rejects its first chunk."""
         if not self.closed:
-            with contextlib.suppress(pulsar.PulsarException):  # behind the next reconnection, or the next receive
-                self._order.replace(lambda: self.inner is asked)  # a seek may have replaced it meanwhile
+            with contextlib.suppress(pulsar.PulsarException):  # repeated after the next reconnection or receive
+                self._order.replace(lambda: self.inner is native)  # a seek may have replaced it already

@@ -1,9 +1,9 @@
-"""How a consumer acknowledges, and acknowledging with a receipt: a flush that the broker's cursor has to show.
+"""Acknowledging methods of a consumer, confirmed flushes, and blocks that acknowledge their messages.
 
-A received message goes through an inbox, and costs one append. The official client sends acknowledgements some time
-later and never says whether they arrived. `flush_acks()` and a block of messages that ends with it, or has them
-redelivered whole, ask the admin API for the subscription's cursor until it shows everything. Acknowledgements inside
-batches do not appear there: they count as arrived when the broker has answered a later request on the same connection.
+A received message is appended to an inbox. The official client sends acknowledgements later and never reports whether
+they arrived. `flush_acks(confirm=True)` and a block of messages query the subscription's cursor by the admin API until
+it shows every acknowledgement. It does not show acknowledgements inside batches. They count as arrived when the broker
+has answered a later request on the same connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsar_ext.chunks.resolver import as_message_id
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 
-from .leaving import Leaving
+from .groups import AckGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
     from .acknowledger import Acknowledger
-    from .leaving import Entry
+    from .groups import Entry
     from .topics import TopicAcks
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
-_AGAIN_SECONDS = 0.5
-_LISTED = 100
+_RESEND_SECONDS = 0.5
+_MAX_LISTED = 100
 _SLOW_SECONDS = 0.085
-"""What took longer may have had a disconnection and a reconnection in it."""
+"""A request that takes longer may span a disconnection and a reconnection."""
 
 
 def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
-    """Send what was acknowledged, and wait until the cursors show it; a non-persistent topic has none.
+    """Send acknowledgements, and wait until the cursors show them; a non-persistent topic has no cursor.
 
     Raises:
-        AckNotConfirmed: they do not show all of it in time, or the client was connected to another cluster meanwhile,
-            and what had not been confirmed is dropped.
-        InvalidUse: the timeout is not an int of 0 or more.
-        AdminError: the admin API refused.
-        pulsar.AlreadyClosed: the consumer or its client is closed, before or meanwhile.
+        AckNotConfirmed: the cursors do not show all of them in time, or the client was connected to another cluster,
+            and unconfirmed acknowledgements are dropped.
+        InvalidUse: the timeout is not an int >= 0.
+        AdminError: the admin API rejects the request.
+        pulsar.AlreadyClosed: the consumer or its client is closed.
     """
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
-        raise InvalidUse(f"timeout_ms is an int of milliseconds, 0 or more, not {timeout_ms!r}.")
-    acks.refuse_closed()
+        raise InvalidUse(f"timeout_ms must be an int >= 0 (milliseconds), got {timeout_ms!r}")
+    acks.raise_if_closed()
     cluster = acks.cluster
     sent = acks.flush()
     if not confirm:
@@ -61,98 +61,98 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     deadline = time.monotonic() + timeout_ms / 1000
     check = _Check(context, acks)
     wait, began, fewest = _FIRST_WAIT, time.monotonic(), math.inf
-    again = began + _AGAIN_SECONDS
+    resend_at = began + _RESEND_SECONDS
     while not check.done(sent=sent):
-        acks.refuse_closed()
+        acks.raise_if_closed()
         if acks.cluster != cluster:
             break
         now = time.monotonic()
-        wait = max(wait, now - began)  # many take long to look at
-        if check.missing < fewest:  # the broker is at it: a million take it some seconds, and twice as many longer
-            fewest, again = check.missing, max(again, now + _AGAIN_SECONDS)
+        wait = max(wait, now - began)  # checking many entries takes long
+        if check.missing < fewest:  # the broker makes progress: a million acknowledgements take it some seconds
+            fewest, resend_at = check.missing, max(resend_at, now + _RESEND_SECONDS)
         if now >= deadline:
             raise check.error(timeout_ms)
         threads.sleep(min(wait, deadline - now))
         wait = min(2 * wait, _LONGEST_WAIT)
         began = time.monotonic()
-        if not sent or now >= again:
+        if not sent or now >= resend_at:
             sent = acks.flush()
-            if sent and now >= again:
+            if sent and now >= resend_at:
                 check.send_again()
-                again = now + 2 * _AGAIN_SECONDS
+                resend_at = now + 2 * _RESEND_SECONDS
     if acks.cluster != cluster:
         raise check.dropped()
 
 
 class _Check:
-    """What the broker has still to show."""
+    """Check which acknowledgements the broker's cursors do not show."""
 
     def __init__(self, context: ClientContext, acks: Acknowledger) -> None:
         self._context, self._acks = context, acks
         self._missing: list[tuple[TopicAcks, Entry, tuple[int, int] | None]] = []
-        self._why = ""
-        self._keeps: bool | None = None
+        self._reason = ""
+        self._keeps_parts: bool | None = None
 
     def done(self, *, sent: bool) -> bool:
-        """Look at the cursors; what they show needs no confirmation any more."""
-        self._missing, self._why = [], ""
+        """Check the cursors, and return True if they show everything; what they show is confirmed."""
+        self._missing, self._reason = [], ""
         with self._acks.lock:
             topics = list(self._acks.collector.by_topic)
         for topic in topics:
-            self._look(topic, sent=sent)
+            self._check_topic(topic, sent=sent)
         return not self._missing and not self._acks.pending
 
     @property
     def missing(self) -> int:
-        """How many the cursors did not show at the last look."""
+        """Number of acknowledgements that the cursors did not show at the last check."""
         return len(self._missing)
 
     def send_again(self) -> None:
-        """Send once more what is not shown."""
+        """Resend acknowledgements that the cursors do not show."""
         for topic in {id(one): one for one, _, _ in self._missing}.values():
             parts = [(entry, part) for one, entry, part in self._missing if one is topic]
-            whole = tuple(entry for entry, part in parts if part is None and entry != topic.reached)
-            indexes = tuple((entry, *part) for entry, part in parts if part is not None) if self._keeps else ()
-            reached = topic.reached if any(entry == topic.reached for entry, _ in parts) else None
+            whole = tuple(entry for entry, part in parts if part is None and entry != topic.highest_sent)
+            indexes = tuple((entry, *part) for entry, part in parts if part is not None) if self._keeps_parts else ()
+            highest_sent = topic.highest_sent if any(entry == topic.highest_sent for entry, _ in parts) else None
             with self._acks.lock:
                 if self._acks.is_connected:
-                    missing = Leaving(reached, whole, indexes)
-                    topic.hand_over_missing(self._acks.inner, missing, self._acks.glance)
+                    missing = AckGroup(highest_sent, whole, indexes)
+                    topic.resend_missing(self._acks.inner, missing, self._acks.check_connection)
 
     def error(self, timeout_ms: int) -> AckNotConfirmed:
-        """Say what is missing."""
-        texts = [text for topic, entry, part in self._missing[:_LISTED] for text in _texts(topic, entry, part)]
+        """Return the error that lists the missing acknowledgements."""
+        texts = [text for topic, entry, part in self._missing[:_MAX_LISTED] for text in _texts(topic, entry, part)]
         count = len(self._missing) or self._acks.pending
         return AckNotConfirmed(
-            f"{count} acknowledged entries are not on the cursor of subscription {self._acks.subscription!r} after "
-            f"{timeout_ms} ms{', because there is no connection' if not self._missing else ''}: "
-            f"{', '.join(texts[:5])}{' …' if len(texts) > 5 else ''}. {self._why}"  # noqa: PLR2004  # enough to see
-            "They are kept and sent again.",
-            missing=texts[:_LISTED],
+            f"The cursor of subscription {self._acks.subscription!r} does not show {count} acknowledged entries after "
+            f"{timeout_ms} ms{' (not connected)' if not self._missing else ''}: "
+            f"{', '.join(texts[:5])}{' …' if len(texts) > 5 else ''}. {self._reason}"  # noqa: PLR2004  # enough to see
+            "They stay pending and are sent again.",
+            missing=texts[:_MAX_LISTED],
             count=count,
             subscription=self._acks.subscription,
         )
 
     def dropped(self) -> AckNotConfirmed:
-        """Return the error for acknowledgements of a cluster that the client is not connected to any more."""
+        """Return the error for acknowledgements of a cluster to which the client is no longer connected."""
         return AckNotConfirmed(
             f"The client was connected to another cluster before the cursor of subscription "
-            f"{self._acks.subscription!r} showed every acknowledgement. Those of the first cluster are dropped, and "
-            "nothing was acknowledged on the other one: process again what is delivered there.",
+            f"{self._acks.subscription!r} showed every acknowledgement. Acknowledgements of the first cluster are "
+            "dropped; nothing was acknowledged on the other cluster. Process the messages delivered there again.",
             missing=[],
             count=self.missing,
             subscription=self._acks.subscription,
         )
 
-    def _look(self, topic: TopicAcks, *, sent: bool) -> None:
+    def _check_topic(self, topic: TopicAcks, *, sent: bool) -> None:
         with self._acks.lock:
             wanted = dict(topic.unconfirmed())
         if not wanted:
             return
         try:
             info = self._context.admin_api().internal_stats(topic.topic).cursors.get(self._acks.subscription)
-        except AdminUnavailable as error:  # the broker restarts, or the topic moves
-            self._why = f"The admin API does not answer: {error} "
+        except AdminUnavailable as error:  # the broker restarts, or the topic is unloaded
+            self._reason = f"The admin API does not answer: {error} "
             info = None
         except AdminNotFound:
             info = None
@@ -168,23 +168,23 @@ class _Check:
                 confirmed.append((entry, part))
             else:
                 self._missing.append((topic, entry, part))
-                if part is not None and not self._keeps:
-                    self._why = (
-                        "The broker keeps whole batches: acknowledge the rest of theirs, or have it keep "
-                        "acknowledgements inside batches (acknowledgmentAtBatchIndexLevelEnabled). "
+                if part is not None and not self._keeps_parts:
+                    self._reason = (
+                        "The broker keeps whole batches only: acknowledge the rest of each batch, or enable "
+                        "acknowledgmentAtBatchIndexLevelEnabled. "
                     )
         with self._acks.lock:
             for entry, part in confirmed:
                 topic.confirmed(entry, part)
 
     def _is_processed(self, topic: TopicAcks) -> bool:
-        """Wait until the broker has done what was sent to it for one topic; False if that cannot be known.
+        """Wait until the broker has processed what was sent for one topic; return False if unknown.
 
-        A broker serves one connection in order, and a client has one connection to each broker.
+        A broker serves a connection in order, and a client has one connection to each broker.
         """
         before = time.monotonic()
         try:
-            if topic.sender.is_named:  # the C++ consumer of several topics answers no such question
+            if topic.sender.is_named:  # the native consumer of several topics does not support the other request
                 self._context.open_reader(topic.topic, InnerMessageId.latest).close()
             else:
                 self._context.senders.ask(self._acks.inner.get_last_message_id_async)
@@ -193,9 +193,9 @@ class _Check:
         return self._acks.is_connected and self._acks.was_connected and time.monotonic() - before < _SLOW_SECONDS
 
     def _keeps_indexes(self) -> bool:
-        if self._keeps is None:
-            self._keeps = self._context.keeps_batch_indexes() is not False  # as every broker since 4.2 by default
-        return self._keeps
+        if self._keeps_parts is None:
+            self._keeps_parts = self._context.keeps_batch_indexes() is not False  # default of brokers since 4.2
+        return self._keeps_parts
 
 
 def _texts(topic: TopicAcks, entry: Entry, part: tuple[int, int] | None) -> Iterator[str]:
@@ -208,18 +208,18 @@ def _texts(topic: TopicAcks, entry: Entry, part: tuple[int, int] | None) -> Iter
 
 
 class ScopedConsumer(Protocol):
-    """What a scope needs of a consumer; the last three return something to await if the consumer is an awaited one."""
+    """The methods of a consumer that a scope uses; those of an asyncio consumer return awaitables."""
 
     def _record_(self) -> list[Any]:
-        """Note what is received from now on in the list that is returned."""
+        """Return a list to which every message received from now on is appended."""
         ...
 
     def _end_record_(self, noted: list[Any]) -> list[Any]:
-        """Stop noting in a list that `record()` returned, and give what is in it as messages."""
+        """Stop appending to a list that `_record_()` returned, and return its messages."""
         ...
 
     def negative_acknowledge(self, message: Any) -> Any:
-        """Have a message redelivered."""
+        """Negatively acknowledge a message."""
         ...
 
     def acknowledge_many(self, messages: Iterable[Any]) -> Any:
@@ -227,18 +227,18 @@ class ScopedConsumer(Protocol):
         ...
 
     def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> Any:
-        """Send what was acknowledged."""
+        """Send pending acknowledgements."""
         ...
 
 
 class ScopeCore:
-    """What the blocking and the awaited scope share: which messages they cover, and the calls at their end.
+    """The common part of the blocking and the asyncio scope: its messages, and the calls at its end.
 
     Args:
-        consumer: receives and acknowledges them.
-        messages: which; None for what it receives inside the block.
-        confirm: whether the cursor has to show them at the end.
-        timeout_ms: how long that may take, in milliseconds.
+        consumer: receives and acknowledges the messages.
+        messages: the messages; None for those received inside the block.
+        confirm: True to wait until the cursor shows them.
+        timeout_ms: timeout of the confirmation, in milliseconds.
     """
 
     def __init__(
@@ -249,14 +249,14 @@ class ScopeCore:
         self._noted: list[Any] = []
 
     def begin(self) -> Self | list[Any]:
-        """Enter the block; give what `as` binds."""
+        """Enter the block; return the value of `as`."""
         if self._given is not None:
             return self._given
         self._noted = self._consumer._record_()
         return self
 
     def finish(self, *, failed: bool) -> Iterator[Any]:
-        """Leave the block: make the calls one by one, and give what each returned before the next is made."""
+        """Leave the block: make its calls one by one, and yield the result of each before the next."""
         consumer = self._consumer
         messages = consumer._end_record_(self._noted) if self._given is None else self._given
         if failed:
@@ -268,7 +268,7 @@ class ScopeCore:
 
 
 class AckScope(ScopeCore):
-    """A block that acknowledges its messages at its end, and has them redelivered if it raises."""
+    """A block that acknowledges its messages at its end, or has them redelivered if it raises."""
 
     def __enter__(self) -> Self | list[Any]:
         return self.begin()
@@ -279,7 +279,7 @@ class AckScope(ScopeCore):
 
 
 class Acknowledging:
-    """How a `Consumer` acknowledges; it stands before the official class."""
+    """The acknowledging methods of `Consumer`; listed before the official class."""
 
     __slots__ = ()
     _acks: Acknowledger
@@ -287,29 +287,29 @@ class Acknowledging:
     _inbox: list[Any]
     _message_class: type[Message]
     _own: Callable[[Any], Message]
-    _splits: bool
+    _is_shared: bool
 
     def acknowledge(self, message: Any) -> None:
-        """Acknowledge one message, all chunks of it, by the message or any id of it.
+        """Acknowledge a message with all its chunks, by the message or any id of it.
 
-        A message of a cluster that the client is not connected to any more is not acknowledged.
+        A message of a cluster to which the client is no longer connected is not acknowledged.
 
         Args:
-            message: a received message, or an id: live, deserialized, parsed or rebuilt from numbers.
+            message: a received message, or an id: live, deserialized, parsed or built from numbers.
 
         Raises:
-            TopicRequired: the consumer reads several topics and the id does not say which one.
-            MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
+            TopicRequired: the consumer reads several topics and the id has no topic.
+            MessageIdUnresolved: the chunks of the message were not found; nothing was acknowledged.
         """
         if type(message) is self._message_class:
             inbox = self._inbox
             inbox.append(message)
             acks = self._acks
             if len(inbox) >= acks.limit:
-                acks.filled()
+                acks.process_inbox()
             elif not acks.scheduled:
                 acks.schedule()
-        elif type(message) is MessageId and self._acks.collector.takes(message):
+        elif type(message) is MessageId and self._acks.collector.is_self_contained(message):
             self._acks.put(self._acks.inbox.ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
             if type(own := self._own(message)) is self._message_class:
@@ -318,13 +318,13 @@ class Acknowledging:
             self._acks.add_id(message)
 
     def acknowledge_many(self, messages: Iterable[Any]) -> None:
-        """Acknowledge several messages at once, each as `acknowledge()` would.
+        """Acknowledge several messages; see `acknowledge()`.
 
         Args:
             messages: received messages or ids, in any order.
 
         Raises:
-            TopicRequired, MessageIdUnresolved: as `acknowledge()`; what came before it is acknowledged.
+            TopicRequired, MessageIdUnresolved: see `acknowledge()`; the messages before this one are acknowledged.
         """
         messages = list(messages)
         if {*map(type, messages)} <= {self._message_class}:
@@ -334,28 +334,27 @@ class Acknowledging:
                 self.acknowledge(message)
 
     def acknowledge_cumulative(self, message: Any) -> None:
-        """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
+        """Acknowledge every message up to and including this one with all its chunks, by the message or any id of it.
 
-        A message of a cluster that the client is not connected to any more acknowledges nothing.
+        A message of a cluster to which the client is no longer connected acknowledges nothing.
 
-        A chunked message of another producer that began before this one's last entry and ends after it is cut in two:
-        that is how the broker's cursor works, for every client. Acknowledge one by one where such producers share a
-        topic.
+        A chunked message of another producer with chunks before and after this message is acknowledged in part only:
+        the broker's cursor allows nothing else, for any client. Acknowledge one by one if such producers share a topic.
 
         Raises:
-            pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
+            pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
         """
-        if self._splits:
+        if self._is_shared:
             if not isinstance(message, InnerMessage | pulsar.Message):
                 self._acks.collector.topic_of(as_message_id(message))
             raise pulsar.CumulativeAcknowledgementNotAllowedError(
-                "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
-                "position up to which everything is acknowledged."
+                "Pulsar error: CumulativeAcknowledgementNotAllowedError: cumulative acknowledgements are not allowed "
+                "on a Shared or Key_Shared subscription. Nothing was acknowledged; acknowledge messages one by one."
             )
         acks = self._acks
         if type(message) is self._message_class:
             acks.put(acks.inbox.positions, message)
-        elif type(message) is MessageId and acks.collector.takes(message):
+        elif type(message) is MessageId and acks.collector.is_self_contained(message):
             acks.put(acks.inbox.position_ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
             if type(own := self._own(message)) is self._message_class:
@@ -364,22 +363,22 @@ class Acknowledging:
             acks.add_cumulative(message)
 
     def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
-        """Send what was acknowledged now, and on demand prove that the broker has it.
+        """Send pending acknowledgements, and optionally confirm that the broker has them.
 
         Args:
-            confirm: return only when the subscription's cursor on the broker shows every acknowledged message; on a
-                non-persistent topic, which has no cursor, when they were sent.
-            timeout_ms: how long that may take, in milliseconds; without `confirm` nothing is waited for.
+            confirm: True to return only when the subscription's cursor on the broker shows every acknowledged message.
+                A non-persistent topic has no cursor: the call returns when they were sent.
+            timeout_ms: timeout of the confirmation, in milliseconds.
 
         Raises:
-            AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
-            AdminError: the admin API refused.
-            pulsar.AlreadyClosed: it is closed.
+            AckNotConfirmed: the cursor does not show all of them in time; see `missing`.
+            AdminError: the admin API rejects the request.
+            pulsar.AlreadyClosed: the consumer or its client is closed.
         """
-        self._context.callbacks.refuse("flush_acks")
+        self._context.callbacks.raise_inside("flush_acks")
         flush_acks(self._context, self._acks, confirm=confirm, timeout_ms=timeout_ms)
 
     def pending_acks(self) -> int:
-        """Count what was acknowledged and has not been sent: entries, and parts of batches."""
+        """Return the number of acknowledgements that were not sent: entries and partly acknowledged batches."""
         pending: int = self._acks.pending
         return pending

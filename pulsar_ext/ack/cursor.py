@@ -1,15 +1,15 @@
-"""Whether acknowledgements have arrived: the broker's cursor and its answers, and sending again what may be lost.
+"""Detect whether acknowledgements have arrived at the broker, and resend those that may be lost.
 
-A connection may be dead for a minute before the C++ client notices, and all that it sent meanwhile is lost. A broker
-serves a connection in order: once it has answered a request, everything that was sent before that has arrived.
+A connection may be dead for a minute before the C++ client notices, and everything sent on it is lost. A broker serves
+a connection in order: once it has answered a request, everything sent before that request has arrived.
 
-The C++ client calls itself connected before the broker knows its consumer again, which takes as long as the topic needs
-to be loaded. Acknowledgements that come before that are dropped without a word. A request is refused then: so one that
-is answered was sent when the broker knew the consumer.
+The C++ client reports a connection before the broker has loaded the topic and knows the consumer again. The broker
+silently drops acknowledgements that arrive before that, and rejects requests. An answered request was therefore sent
+when the broker knew the consumer.
 
-The broker is asked as soon as a connection may be another one. When it answers, what was sent before the question is
-sent once more, and what is sent from then on arrives. A consumer that cannot be asked, of several topics or partitions,
-sends again at fixed times instead. The cursor shows where runs begin, and after a reconnection whether it went back.
+The broker is probed as soon as the connection may have changed. When it answers, what was sent before the request is
+resent, and what is sent from then on arrives. A consumer of several topics or partitions cannot be probed; it resends
+at fixed times instead. The broker's cursor shows where runs begin, and whether it was moved back after a reconnection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pulsar
 
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
-from pulsar_ext.receive.order import OutdatedError, Transition, refuse_unless
+from pulsar_ext.receive.order import OutdatedError, Transition, raise_unless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import InternalStats
     from pulsar_ext.receive.order import ReceiveOrder
 
-    from .delivery import ConnectionNews, ConnectionWatch, SentAcks
-    from .leaving import Entry
+    from .delivery import ConnectionReport, ConnectionWatch, SentAcks
+    from .groups import Entry
     from .topics import AcksByTopic, TopicAcks
 
 
 _log = logging.getLogger("pulsar_ext.acks")
 
-_LOOK_SECONDS = 2.0
-_LOOK_DEADLINE_SECONDS = 1.0
-"""The thread waits for it, and has other consumers to look after."""
-_LOOK_AGAIN_SECONDS = 30.0
-_SETTLE_SECONDS = 0.6
+_CHECK_SECONDS = 2.0
+_DEADLINE_SECONDS = 1.0
+"""The thread waits that long, and serves other consumers too."""
+_RETRY_SECONDS = 30.0
+_ARRIVAL_SECONDS = 0.6
 _RETURN_SECONDS = 2.0
-"""How long the broker may take until it lists a consumer again that it has closed."""
-_RETURN_LOOK_SECONDS = 0.2
-_LOOKS = 3
-"""How often a cursor is seen behind what was acknowledged before that is believed."""
+"""Longest time that the broker takes to list a consumer again that it has closed."""
+_HELD_CHECK_SECONDS = 0.2
+_CHECKS = 3
+"""Number of checks that must find the cursor before an acknowledged position until this counts as a reset."""
 
 
 class CursorMonitor:
-    """Looks at the cursors of one consumer, on the thread of inquiries: acknowledgements go on meanwhile.
+    """Check the cursors of one consumer on the thread for inquiries, without blocking acknowledgements.
 
     Args:
-        context: asks the admin API.
-        order: of the consumer's messages.
-        subscription: whose cursors.
-        topics: what is acknowledged.
-        lock: guards it.
-        forget: forgets what was acknowledged on a topic.
+        context: provides the admin API.
+        order: the receive order of the consumer.
+        subscription: name of the subscription.
+        topics: the acknowledgements by topic.
+        lock: guards the acknowledgements.
+        forget: drops what was acknowledged on a topic.
     """
 
     def __init__(
@@ -77,136 +77,140 @@ class CursorMonitor:
     ) -> None:
         self._context, self._order, self._subscription = context, order, subscription
         self._topics, self._lock, self._forget = topics, lock, forget
-        self._settles: float | None = None
-        self._renewals = 0
-        self._looks = self._closed = False
+        self._check_at: float | None = None
+        self._replacements = 0
+        self._checking = self._closed = False
 
-    def renew(self) -> None:
-        """Forget who the broker listed: another C++ consumer takes the place of the old one. The lock is held."""
-        self._renewals += 1
+    def native_replaced(self) -> None:
+        """Drop the list of consumers: another native consumer replaces this one. The lock is held."""
+        self._replacements += 1
         for topic in self._topics:
             topic.sessions, topic.is_held = None, False
 
-    def look_after(self, sent: float) -> None:
-        """Look when what is sent again at a time should show, in seconds of `time.monotonic()`; the lock is held."""
-        self._settles = sent + _SETTLE_SECONDS
-        for topic in self._topics:
-            topic.expected = topic.reached  # what leaves from now on may be on its way whenever somebody looks
+    def schedule_check(self, sent: float) -> None:
+        """Check the cursors when acknowledgements resent at `sent`, in `time.monotonic()` seconds, have arrived.
 
-    def look_if_needed(self, now: float) -> None:
-        """Have the broker's cursors looked at where that is needed; the lock is held."""
-        if not self._looks and (
-            self._is_settled(now) or any(_wants_base(topic, now) or topic.wants_sessions(now) for topic in self._topics)
+        The lock is held.
+        """
+        self._check_at = sent + _ARRIVAL_SECONDS
+        for topic in self._topics:
+            topic.expected_mark = topic.highest_sent  # what is sent from now on may be in flight at every check
+
+    def check_if_needed(self, now: float) -> None:
+        """Check the broker's cursors if needed; the lock is held."""
+        if not self._checking and (
+            self._is_check_due(now)
+            or any(_needs_base(topic, now) or topic.needs_sessions(now) for topic in self._topics)
         ):
-            self._looks = True
+            self._checking = True
             self._context.inquiries.watch(self)
 
     def tick(self, now: float) -> None:
-        """Look at the broker's cursors: to begin runs, and after a reconnection; the scheduler's call."""
+        """Check the broker's cursors, for runs and after a reconnection; called by the scheduler."""
         try:
-            self._look_at_sessions(now)
+            self._check_sessions(now)
             with self._lock:
-                settled = self._is_settled(now)
-                if settled:
-                    self._settles = None
+                due = self._is_check_due(now)
+                if due:
+                    self._check_at = None
                 topics = [
-                    (topic, behind)
+                    (topic, must_show)
                     for topic in self._topics
-                    if (behind := settled and topic.expected is not None) or _wants_base(topic, now)
+                    if (must_show := due and topic.expected_mark is not None) or _needs_base(topic, now)
                 ]
-            for topic, behind in topics:
-                if self._closed or not self._look(topic, now, behind=behind):
+            for topic, must_show in topics:
+                if self._closed or not self._check_cursor(topic, now, must_show=must_show):
                     break
         finally:
-            self._looks = False
+            self._checking = False
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._closed = True
 
-    def _look(self, topic: TopicAcks, now: float, *, behind: bool) -> bool:
-        """Look at one cursor, and follow it if it was moved back before what was acknowledged.
+    def _check_cursor(self, topic: TopicAcks, now: float, *, must_show: bool) -> bool:
+        """Check one cursor, and restart from it if it was moved back before acknowledged positions.
 
         Args:
-            topic: whose.
+            topic: the topic of the cursor.
             now: the time.
-            behind: whether it should show by now what was sent again.
+            must_show: True if resent acknowledgements must have arrived by now.
 
         Returns:
-            Whether the admin API answered.
+            True if the admin API answered.
         """
-        topic.looked, era = now, topic.tracker.era
+        topic.checked_at, era = now, topic.tracker.era
         try:
-            stats = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS).internal_stats(topic.topic)
-        except PulsarExtError:  # no admin API answers: everything still leaves, one by one
-            topic.looked = now + _LOOK_AGAIN_SECONDS
-            if behind:
-                self._settles = now + _LOOK_SECONDS
+            stats = self._context.admin_api().within(_DEADLINE_SECONDS).internal_stats(topic.topic)
+        except PulsarExtError:  # without the admin API entries are acknowledged one by one
+            topic.checked_at = now + _RETRY_SECONDS
+            if must_show:
+                self._check_at = now + _CHECK_SECONDS
             return False
-        topic.behind = topic.behind + 1 if self._learn(topic, era, stats, behind=behind) else 0
-        if topic.behind >= _LOOKS:
-            topic.behind = 0
-            self._follow(topic, era, stats.cursors[self._subscription].mark_delete_position)
-        elif topic.behind:
-            self._settles = time.monotonic() + _SETTLE_SECONDS  # what was sent again may be on its way
+        topic.lag_count = topic.lag_count + 1 if self._update_tracker(topic, era, stats, must_show=must_show) else 0
+        if topic.lag_count >= _CHECKS:
+            topic.lag_count = 0
+            self._handle_reset(topic, era, stats.cursors[self._subscription].mark_delete_position)
+        elif topic.lag_count:
+            self._check_at = time.monotonic() + _ARRIVAL_SECONDS  # resent acknowledgements may be in flight
         return True
 
-    def _look_at_sessions(self, now: float) -> None:
-        """Look whether the broker closed consumers on a connection that it kept, and follow cursors that went back.
+    def _check_sessions(self, now: float) -> None:
+        """Detect consumers that the broker has closed on an open connection, and restart from cursors moved back.
 
-        It does that as an operator moves the cursor, and as the topic moves to another broker. What had left before has
-        arrived then, and a cursor before that was moved back. A connection that was lost may have lost it: it is sent
-        again, unless that is in doubt and the subscription has no backlog. So it is where no admin API answers.
+        The broker closes consumers when an operator moves the cursor, and when the topic moves to another broker. What
+        was sent before has arrived then, so a cursor before that was moved back. After a lost connection, or without
+        the admin API, acknowledgements are resent, unless resending is blocked and the subscription has no backlog.
         """
         with self._lock:
-            topics = [topic for topic in self._topics if topic.wants_sessions(now)]
-        answers = True
+            topics = [topic for topic in self._topics if topic.needs_sessions(now)]
+        is_answering = True
         for topic in topics:
-            before, era, renewals, mark = topic.sessions, topic.tracker.era, self._renewals, None
+            before, era, replacements, mark = topic.sessions, topic.tracker.era, self._replacements, None
             sessions: frozenset[tuple[str, str]] | None = None
-            began, doubted, arrived = time.monotonic(), topic.is_doubted(now), False
+            began, blocked, arrived = time.monotonic(), topic.is_screening(now), False
             try:
-                if answers:
-                    admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
-                    stats = admin.stats(topic.topic, precise_backlog=doubted)
+                if is_answering:
+                    admin = self._context.admin_api().within(_DEADLINE_SECONDS)
+                    stats = admin.stats(topic.topic, precise_backlog=blocked)
                     known = stats.subscriptions.get(self._subscription)
                     sessions = frozenset() if known is None else known.sessions
-                    arrived = doubted and known is not None and not known.backlog_entries
-                    if before is not None and is_closed_on_its_connection(before, sessions):
-                        mark = self._mark_before(topic.reached, admin.internal_stats(topic.topic))
+                    arrived = blocked and known is not None and not known.backlog_entries
+                    if before is not None and is_reopened_on_same_connection(before, sessions):
+                        mark = self._mark_before(topic.highest_sent, admin.internal_stats(topic.topic))
             except PulsarExtError:
-                answers, sessions = False, None
+                is_answering, sessions = False, None
             with self._lock:
-                if renewals != self._renewals:
+                if replacements != self._replacements:
                     continue
-                _take_sessions(topic, sessions, now, goes_back=mark is not None)
+                _update_sessions(topic, sessions, now, moved_back=mark is not None)
                 if sessions is not None:
-                    topic.looked_at(began, arrived=arrived)
+                    topic.set_checked(began, arrived=arrived)
             if mark is not None:
-                self._follow(topic, era, mark)
+                self._handle_reset(topic, era, mark)
 
     def _mark_before(self, position: Entry | None, stats: InternalStats) -> Position | None:
-        """Give where the cursor is if that is before a position that was acknowledged."""
+        """Return the mark-delete position if it is before an acknowledged position; None otherwise."""
         info = stats.cursors.get(self._subscription)
         if info is None or position is None:
             return None
         mark = info.mark_delete_position
         return mark if Ledgers(stats.ledger_sizes()).between(mark, Position(*position)) > 0 else None
 
-    def _learn(self, topic: TopicAcks, era: int, stats: InternalStats, *, behind: bool) -> bool:
-        """Tell the tracker where the cursor is; True if it is before what it should show."""
+    def _update_tracker(self, topic: TopicAcks, era: int, stats: InternalStats, *, must_show: bool) -> bool:
+        """Pass the cursor to the tracker; return True if it is before the position that it must show."""
         info = stats.cursors.get(self._subscription)
         if info is None:
             return False
         mark = info.mark_delete_position
         ledgers = Ledgers(stats.ledger_sizes())
         with self._lock:
-            if topic.tracker.era != era:  # a seek came between: that was another cursor
+            if topic.tracker.era != era:  # a seek has moved the cursor during the check
                 return False
-            if behind and self._mark_before(topic.expected, stats) is not None:
+            if must_show and self._mark_before(topic.expected_mark, stats) is not None:
                 return True
             following = ledgers.next(mark)
-            topic.tracker.looked(
+            topic.tracker.set_cursor(
                 (mark.ledger_id, mark.entry_id),
                 None if following is None else (following.ledger_id, following.entry_id),
                 [
@@ -217,19 +221,18 @@ class CursorMonitor:
             )
         return False
 
-    def _follow(self, topic: TopicAcks, era: int, mark: Position) -> None:
-        """Take up again where the broker's cursor is, which was moved back.
+    def _handle_reset(self, topic: TopicAcks, era: int, mark: Position) -> None:
+        """Restart from a cursor that was moved back.
 
-        The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
-        is redelivered from there, as acknowledged earlier; another C++ consumer does not.
+        The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops
+        messages redelivered from there as acknowledged; a new native consumer does not.
         """
         with (
             contextlib.suppress(pulsar.PulsarException, OutdatedError),
-            self._order.passing(Transition.CURSOR_RESET, lambda: refuse_unless(lambda: topic.tracker.era == era)),
+            self._order.run_transition(Transition.CURSOR_RESET, lambda: raise_unless(lambda: topic.tracker.era == era)),
         ):
             _log.warning(
-                "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered "
-                "again.",
+                "The cursor of %s on %s moved back to %s, before acknowledged messages: these are redelivered.",
                 self._subscription,
                 topic.topic,
                 mark,
@@ -237,142 +240,132 @@ class CursorMonitor:
             self._forget(topic)
         topic.is_held = False
 
-    def _is_settled(self, now: float) -> bool:
-        return self._settles is not None and now >= self._settles
+    def _is_check_due(self, now: float) -> bool:
+        return self._check_at is not None and now >= self._check_at
 
 
-def is_closed_on_its_connection(before: frozenset[tuple[str, str]], after: frozenset[tuple[str, str]]) -> bool:
-    """Whether a consumer is another one on the same connection.
-
-    Args:
-        before: the consumers of a subscription, by address and beginning.
-        after: those of a later time.
-    """
+def is_reopened_on_same_connection(before: frozenset[tuple[str, str]], after: frozenset[tuple[str, str]]) -> bool:
+    """Return True if a consumer, given by address and start time, was reopened on the same connection."""
     return not before <= after and {address for address, _ in before} <= {address for address, _ in after}
 
 
-def _take_sessions(
-    topic: TopicAcks, sessions: frozenset[tuple[str, str]] | None, now: float, *, goes_back: bool
+def _update_sessions(
+    topic: TopicAcks, sessions: frozenset[tuple[str, str]] | None, now: float, *, moved_back: bool
 ) -> None:
-    """Keep who is listed, and let leave what is held, unless a consumer is missing that may be about to come back."""
-    if sessions is None:  # it goes on as behind a lost connection; whom to compare with stays known
-        topic.is_held, topic.sessions_due = False, now + _LOOK_AGAIN_SECONDS
+    """Store the listed consumers, and stop holding back unless a missing consumer may be about to return."""
+    if sessions is None:  # continue as after a lost connection; the last known list stays
+        topic.is_held, topic.sessions_due = False, now + _RETRY_SECONDS
         return
-    misses = len(sessions) < max(1, len(topic.sessions or ()))
-    if misses:
-        topic.sessions_due = now + (_RETURN_LOOK_SECONDS if topic.is_held else _LOOK_SECONDS)
-    if not misses or goes_back or now > topic.held_since + _RETURN_SECONDS:
-        topic.sessions, topic.is_held = sessions or topic.sessions, goes_back
+    is_missing = len(sessions) < max(1, len(topic.sessions or ()))
+    if is_missing:
+        topic.sessions_due = now + (_HELD_CHECK_SECONDS if topic.is_held else _CHECK_SECONDS)
+    if not is_missing or moved_back or now > topic.held_since + _RETURN_SECONDS:
+        topic.sessions, topic.is_held = sessions or topic.sessions, moved_back
 
 
-def _wants_base(topic: TopicAcks, now: float) -> bool:
-    return topic.tracker.wants_base and now - topic.looked > _LOOK_SECONDS
+def _needs_base(topic: TopicAcks, now: float) -> bool:
+    return topic.tracker.needs_base and now - topic.checked_at > _CHECK_SECONDS
 
 
 def _entries(after: Position, last: Position) -> list[Entry]:
-    """Give the entries of a range, as far as its own bounds tell them."""
+    """Return the entries of a range, as far as its own bounds show them."""
     first = after.entry_id + 1 if after.ledger_id == last.ledger_id else 0
     return [(last.ledger_id, entry) for entry in range(first, last.entry_id + 1)]
 
 
-_ASK_SECONDS: Final = 1.0
-_ASK_BUSY_SECONDS: Final = 0.25
-"""The same where many have not surely arrived: all of them leave again if the connection may have been lost."""
+_PROBE_SECONDS: Final = 1.0
+_PROBE_BUSY_SECONDS: Final = 0.25
+"""Probe interval with many unconfirmed acknowledgements: all of them are resent after a lost connection."""
 _MANY: Final = 1_000
 _ANSWER_SECONDS: Final = 0.5
-"""How long an answer is waited for until it is looked for again."""
+"""Interval at which an outstanding answer is checked."""
 _GROUPED_SECONDS: Final = 0.5
-"""How long the C++ client may keep an acknowledgement before it sends it: it sends them every 100 ms."""
+"""Longest time that the C++ client keeps an acknowledgement: it sends them every 100 ms."""
 _NOTICED_SECONDS: Final = 65.0
-"""By then the C++ client has noticed a dead connection: it looks every 30 seconds whether an answer came to a ping."""
-_REFUSED_SECONDS: Final = (0.1, 0.2, 0.4, 0.8)
-"""After how long the broker is asked again that does not know the consumer yet; the C++ client logs each time."""
+"""Time after which the C++ client has noticed a dead connection: it sends a ping every 30 seconds."""
+_PROBE_RETRY_SECONDS: Final = (0.1, 0.2, 0.4, 0.8)
+"""Probe intervals while the broker does not know the consumer yet; the C++ client logs each failure."""
 _UNSUPPORTED: Final = (pulsar.Result.OperationNotSupported, pulsar.Result.UnsupportedVersionError)
 
 
 class ArrivalProof:
-    """Asks the broker of one consumer. Times are `time.monotonic()`, in seconds.
+    """Prove by requests that acknowledgements of one consumer have arrived. Times are in `time.monotonic()` seconds.
 
     Args:
-        begin: begins an asynchronous call of the C++ client, and gives what takes its answer.
-        can_ask: whether the consumer can be asked, for all that is known.
+        begin: begins an asynchronous call of the C++ client, and returns its future answer.
+        can_ask: True unless the consumer is known not to support the request.
     """
 
     def __init__(self, begin: Callable[[Callable[[Answer], object]], Answer], *, can_ask: bool = True) -> None:
         self._begin = begin
         self._answer: Answer | None = None
-        self._asked = self._proven = self._earliest = -math.inf
-        self._refused = 0
+        self._asked_at = self._proven_until = self._earliest = -math.inf
+        self._failures = 0
         self.can_ask = can_ask
-        """Whether the consumer can be asked, for all that is known: one of several topics or partitions cannot, and one
-        of a topic that is not persistent is refused."""
-        self.known: float | None = None
-        """When a request was sent that was answered since the last doubt: the broker has known the consumer since."""
+        """False for a consumer of several topics or partitions, and of a non-persistent topic, whose request fails."""
+        self.known_since: float | None = None
+        """Time of the first answered request since the last doubt; the broker has known the consumer since."""
 
     def doubt(self, earliest: float) -> None:
-        """Conclude nothing from a request that is on its way: it may be answered on another connection.
+        """Ignore a request in flight, and send none before `earliest`: the connection may have been replaced."""
+        self._answer = self.known_since = None
+        self._failures, self._earliest = 0, earliest
+
+    def poll(self, inner: Any, now: float, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
+        """Send a request, or read its answer.
 
         Args:
-            earliest: when the broker may know the consumer again.
-        """
-        self._answer = self.known = None
-        self._refused, self._earliest = 0, earliest
-
-    def look(self, inner: Any, now: float, sent: Sequence[SentAcks], *, is_settled: bool) -> float:
-        """Ask, or take the answer.
-
-        Args:
-            inner: the C++ consumer. Where it cannot be asked, the time says it in the end.
+            inner: the native consumer. If it cannot be probed, acknowledgements count as arrived after a fixed time.
             now: the time.
-            sent: what may not have arrived; it is not asked before that can be proven.
-            is_settled: whether the broker surely knows the consumer; otherwise it is asked soon.
+            sent: acknowledgements that may not have arrived; no request is sent before it can prove their arrival.
+            is_stable: True if the broker is known to have the consumer; otherwise a request is sent soon.
 
         Returns:
-            Until when what left has arrived, if no connection was lost since.
+            Time before which everything sent has arrived, unless a connection was lost since.
         """
         result = None if self._answer is None else self._answer.result
         if result is not None:
             self._answer = None
             if result == pulsar.Result.Ok:
-                self.known, self._refused = self._asked, 0
-                if is_settled:
-                    self._proven = self._asked - _GROUPED_SECONDS
+                self.known_since, self._failures = self._asked_at, 0
+                if is_stable:
+                    self._proven_until = self._asked_at - _GROUPED_SECONDS
             else:
-                self._refused += 1
+                self._failures += 1
             self.can_ask = result not in _UNSUPPORTED
-        elif self._answer is None and self.can_ask and now >= self._next(sent, is_settled=is_settled):
-            self._asked, self._answer = now, self._begin(inner.get_last_message_id_async)
-        return max(self._proven, now - _NOTICED_SECONDS)
+        elif self._answer is None and self.can_ask and now >= self._next(sent, is_stable=is_stable):
+            self._asked_at, self._answer = now, self._begin(inner.get_last_message_id_async)
+        return max(self._proven_until, now - _NOTICED_SECONDS)
 
-    def due(self, now: float, sent: Sequence[SentAcks], *, is_settled: bool) -> float:
-        """Give when to look again; the arguments are those of `look()`."""
+    def due(self, now: float, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
+        """Return the time of the next call of `poll()`, with the same arguments."""
         if self._answer is not None:
-            return now + _ANSWER_SECONDS if is_settled else now
-        return self._next(sent, is_settled=is_settled) if self.can_ask else now + _NOTICED_SECONDS
+            return now + _ANSWER_SECONDS if is_stable else now
+        return self._next(sent, is_stable=is_stable) if self.can_ask else now + _NOTICED_SECONDS
 
-    def _next(self, sent: Sequence[SentAcks], *, is_settled: bool) -> float:
-        """Give when to ask."""
-        if is_settled and sent:
-            pause = _ASK_SECONDS if sum(map(len, sent)) < _MANY else _ASK_BUSY_SECONDS
-            return max(self._asked + pause, min(one.oldest for one in sent) + _GROUPED_SECONDS)
-        if not self._refused:
+    def _next(self, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
+        """Return the time of the next request."""
+        if is_stable and sent:
+            pause = _PROBE_SECONDS if sum(map(len, sent)) < _MANY else _PROBE_BUSY_SECONDS
+            return max(self._asked_at + pause, min(one.oldest for one in sent) + _GROUPED_SECONDS)
+        if not self._failures:
             return self._earliest
-        return self._asked + _REFUSED_SECONDS[min(self._refused, len(_REFUSED_SECONDS)) - 1]
+        return self._asked_at + _PROBE_RETRY_SECONDS[min(self._failures, len(_PROBE_RETRY_SECONDS)) - 1]
 
 
 _KNOWN_SECONDS: Final = 0.1
-"""How long the broker usually takes at most, behind a lost connection, until it knows the consumer again."""
+"""Time after a lost connection within which the broker usually knows the consumer again."""
 
 
-class SendingAgain:
-    """Of one consumer; its acknowledgements' lock is held. Times are `time.monotonic()`, in seconds.
+class Resender:
+    """Resend the acknowledgements of one consumer. The lock is held; times are in `time.monotonic()` seconds.
 
     Args:
-        watch: notices that the connection may be another one.
-        proof: asks the broker.
-        topics: what was acknowledged.
-        monitor: looks where the cursors are, once what was sent again should have arrived.
-        glance: looks at the connection, while many leave.
+        watch: detects a possible reconnection.
+        proof: proves that acknowledgements have arrived.
+        topics: the acknowledgements by topic.
+        monitor: checks the cursors when resent acknowledgements should have arrived.
+        check_connection: polls the connection during a long send.
     """
 
     def __init__(
@@ -381,85 +374,91 @@ class SendingAgain:
         proof: ArrivalProof,
         topics: AcksByTopic,
         monitor: CursorMonitor,
-        glance: Callable[[], None],
+        check_connection: Callable[[], None],
     ) -> None:
-        self._watch, self._proof, self._topics, self._monitor, self._glance = watch, proof, topics, monitor, glance
-        self._settles: float | None = None
-        """When the cursors are to be looked at if the broker turns out not to be asked; None if they are not to be."""
+        self._watch, self._proof, self._topics, self._monitor, self._check_connection = (
+            watch,
+            proof,
+            topics,
+            monitor,
+            check_connection,
+        )
+        self._check_at: float | None = None
+        """Time of the cursor check if the consumer turns out not to support probing; None without a check."""
 
-    def look(self, inner: Any, now: float, *, connected: bool, waits: bool) -> ConnectionNews:
-        """Look at the connection, and send again what it may have lost.
+    def poll(self, inner: Any, now: float, *, connected: bool, has_pending: bool) -> ConnectionReport:
+        """Poll the connection, and resend acknowledgements that it may have lost.
 
         Args:
-            inner: the C++ consumer.
+            inner: the native consumer.
             now: the time.
-            connected: whether there is a connection.
-            waits: whether anything has been acknowledged that is to leave.
+            connected: True if there is a connection.
+            has_pending: True if acknowledgements are pending.
 
         Returns:
-            What the look at the connection found.
+            The report of the connection watch.
         """
-        news = self._watch.look(now, connected=connected, can_ask=self._proof.can_ask)
-        if news.is_doubtful:
-            self._proof.doubt(now + _KNOWN_SECONDS if news.is_other or not connected else now)
-        if news.settles is not None:  # the connection is, or may be, another one
+        report = self._watch.poll(now, connected=connected, can_ask=self._proof.can_ask)
+        if report.is_doubtful:
+            self._proof.doubt(now + _KNOWN_SECONDS if report.is_reconnected or not connected else now)
+        if report.arrives_by is not None:  # the connection is, or may be, another one
             for topic in self._topics:
                 topic.hold(now)
-                if news.is_other:
-                    topic.doubt(now)
-            self._settles = news.settles if self._proof.can_ask else None
-            self._monitor.look_after(news.settles if self._settles is None else math.inf)
-        if news.sends_again:
-            self._mark(math.inf)
+                if report.is_reconnected:
+                    topic.block_resend(now)
+            self._check_at = report.arrives_by if self._proof.can_ask else None
+            self._monitor.schedule_check(report.arrives_by if self._check_at is None else math.inf)
+        if report.must_resend:
+            self._mark_for_resend(math.inf)
         if connected:
-            self._ask(inner, now, waits=waits)
-            self._hand_over(inner, now)
-        return news
+            self._probe(inner, now, has_pending=has_pending)
+            self._resend(inner, now)
+        return report
 
     def due(self, now: float) -> float:
-        """Give when to look again, if nothing happens to the connection."""
-        settled, sent = self._watch.is_settled, self._sent
-        asks = sent or (self._settles is not None and not settled)
-        return min(self._watch.due, self._proof.due(now, sent, is_settled=settled) if asks else math.inf)
+        """Return the time of the next poll if the connection does not change."""
+        stable, sent = self._watch.is_stable, self._sent
+        needs_answer = sent or (self._check_at is not None and not stable)
+        return min(self._watch.due, self._proof.due(now, sent, is_stable=stable) if needs_answer else math.inf)
 
     def end(self, inner: Any, now: float) -> None:
-        """Send again what has to be, though the broker has not answered: the C++ consumer is being closed."""
-        if not self._watch.is_settled:
-            self._mark(math.inf)
-            self._hand_over(inner, now)
+        """Resend acknowledgements without the broker's answer: the native consumer is being closed."""
+        if not self._watch.is_stable:
+            self._mark_for_resend(math.inf)
+            self._resend(inner, now)
 
     @property
     def _sent(self) -> list[SentAcks]:
         return [topic.sent for topic in self._topics if topic.sent]
 
-    def _ask(self, inner: Any, now: float, *, waits: bool) -> None:
-        """Ask the broker, or take its answer, and drop what has arrived."""
-        settled, sent = self._watch.is_settled, self._sent
-        if not sent and (settled or not (waits or self._settles is not None)):
+    def _probe(self, inner: Any, now: float, *, has_pending: bool) -> None:
+        """Probe the broker, or read its answer, and drop acknowledgements that have arrived."""
+        stable, sent = self._watch.is_stable, self._sent
+        if not sent and (stable or not (has_pending or self._check_at is not None)):
             return
-        arrived = self._proof.look(inner, now, sent, is_settled=settled)
-        if not settled and self._proof.known is not None:
-            self._watch.settle()
-            self._mark(self._proof.known)
-        elif not self._proof.can_ask and self._settles is not None:  # so it turned out just now
-            self._monitor.look_after(self._settles)
-            self._settles = None
-        if self._watch.is_settled:
+        arrived = self._proof.poll(inner, now, sent, is_stable=stable)
+        if not stable and self._proof.known_since is not None:
+            self._watch.mark_stable()
+            self._mark_for_resend(self._proof.known_since)
+        elif not self._proof.can_ask and self._check_at is not None:  # the last answer showed it
+            self._monitor.schedule_check(self._check_at)
+            self._check_at = None
+        if self._watch.is_stable:
             for topic in self._topics:
-                if topic.again is None:
+                if topic.resend_window is None:
                     topic.sent.expire(arrived)
 
-    def _mark(self, before: float) -> None:
-        """Have what may be lost of what left before a time sent again, as soon as nothing keeps it from that."""
+    def _mark_for_resend(self, before: float) -> None:
+        """Mark the acknowledgements sent before a time that may be lost for resending."""
         for topic in self._topics:
-            since, until = topic.again or (self._watch.since, before)
-            topic.again = min(since, self._watch.since), max(until, before)
+            since, until = topic.resend_window or (self._watch.since, before)
+            topic.resend_window = min(since, self._watch.since), max(until, before)
 
-    def _hand_over(self, inner: Any, now: float) -> None:
-        """Send again what can be, and have the cursors looked at when all is."""
+    def _resend(self, inner: Any, now: float) -> None:
+        """Resend marked acknowledgements, and schedule the check of the cursors after the last one."""
         for topic in self._topics:
-            topic.hand_over_again(inner, now, self._glance)
-        done = self._watch.is_settled and all(topic.again is None for topic in self._topics)
-        if done and self._settles is not None:
-            self._monitor.look_after(now)
-            self._settles = None
+            topic.resend_lost(inner, now, self._check_connection)
+        done = self._watch.is_stable and all(topic.resend_window is None for topic in self._topics)
+        if done and self._check_at is not None:
+            self._monitor.schedule_check(now)
+            self._check_at = None

@@ -1,8 +1,8 @@
-"""What ids acknowledge: many received ones at a time, by their bytes, and any id that the application gave.
+"""Determine which messages ids acknowledge: many received ids at a time by their bytes, or any id of the application.
 
-The C++ client writes an id as ledger, entry, partition, batch index and batch size, each only if it has one, and at the
-end the first chunk. The messages of a batch differ in the batch index alone, and most applications acknowledge them in
-their order: a whole batch is then recognised by comparing bytes, without reading each id.
+The C++ client writes an id as ledger, entry, partition, batch index and batch size, each only if present, and then the
+first chunk. The ids of a batch differ only in the batch index, and most applications acknowledge them in order. A
+whole batch is then recognised by comparing bytes, without reading each id.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext._wire.protobuf import varint
-from pulsar_ext.chunks.resolver import is_open
+from pulsar_ext.chunks.resolver import is_unresolved
 from pulsar_ext.errors import AdminError, InvalidMessageId, InvalidUse, MessageIdUnresolved
 from pulsar_ext.ids.message_id import ChunkMessageId, Origin
 from pulsar_ext.ids.position import Position
 
-from .leaving import Singles
+from .groups import Singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
 
-    from .leaving import Entry
+    from .groups import Entry
 
 
 _LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
@@ -38,8 +38,8 @@ _SHAPE = re.compile(
 )
 
 
-def says_all(data: bytes) -> bool:
-    """Whether the bytes of an id that is not chunked say how many messages its batch has, if it is of one."""
+def is_complete_id(data: bytes) -> bool:
+    """Return True if an unchunked id contains the size of its batch, or has no batch."""
     match = _SHAPE.fullmatch(data)
     if match is None or match[8] is not None:
         return False
@@ -47,20 +47,20 @@ def says_all(data: bytes) -> bool:
 
 
 def singles(ids: Sequence[bytes]) -> Singles | None:
-    """Read serialized ids at once, if they are of single messages of one ledger that differ in nothing but the entry.
+    """Read the serialized ids of single messages of one ledger at once, if they differ only in the entry.
 
     Args:
-        ids: what `serialize()` of C++ ids gave.
+        ids: native ids, serialized.
 
     Returns:
-        The entries; None if the ids are others, or have to be read one by one.
+        The entries; None if the ids differ in more, or must be read one by one.
     """
     match = _SHAPE.fullmatch(ids[0]) if ids else None
     if match is None or match[5] is not None or match[8] is not None:
         return None
     partition, ledger, first = -1 if match[4] is None else _number(match[4]), _number(match[2]), _number(match[3])
     size, start, stop = len(ids[0]), match.start(3), match.end(3)
-    if _are_neighbours(ids, first, ids[0][:start], ids[0][stop:]):
+    if _are_consecutive(ids, first, ids[0][:start], ids[0][stop:]):
         return Singles(partition, ledger, range(first, first + len(ids)))
     joined, count = b"".join(ids), len(ids)
     if set(map(len, ids)) != {size}:
@@ -68,7 +68,7 @@ def singles(ids: Sequence[bytes]) -> Singles | None:
     for at in (*range(start), *range(stop, size)):
         if joined[at::size] != ids[0][at : at + 1] * count:
             return None
-    # The entries' octets, by their place: all but the last say that more follow.
+    # The octets of the entry ids, by index; all but the last must have the continuation bit.
     places = [joined[at::size] for at in range(start, stop)]
     if max(places[-1]) > 0x7F or any(min(place) < 0x80 for place in places[:-1]):  # noqa: PLR2004  # seven bits each
         return None
@@ -78,11 +78,11 @@ def singles(ids: Sequence[bytes]) -> Singles | None:
     return Singles(partition, ledger, entries)
 
 
-def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) -> bool:
-    """Whether ids are those of an entry and of the ones that follow it, by writing those."""
+def _are_consecutive(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) -> bool:
+    """Return True if the ids are those of consecutive entries, by building these ids."""
     at, count = 0, len(ids)
     while at < count:
-        # Entries differ in the first of their octets alone until its seven bits are used up.
+        # Consecutive entries differ in their first octet only, until its seven bits are used up.
         octet = (first + at) & 0x7F
         stop = min(at + 0x80 - octet, count)
         if not (above := (first + at) >> 7):
@@ -90,7 +90,7 @@ def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) 
         else:
             lows, rest = _OCTETS, varint(above) + tail
         some, between = ids[at:stop], rest + head
-        # All of that size: then the bytes are the same one by one if they are in a row, which is faster to compare.
+        # If all ids have this size, equal bytes mean equal ids; one comparison is faster than many.
         if set(map(len, some)) != {len(between) + 1}:
             return False
         if b"".join(some) != head + between.join(lows[octet : octet + stop - at]) + rest:
@@ -100,39 +100,39 @@ def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) 
 
 
 def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read serialized ids, and give neighbours of the same batch as one.
+    """Read serialized ids, and combine adjacent ids of the same batch.
 
     Args:
-        ids: what `serialize()` of C++ ids gave, in the order of the acknowledgements.
+        ids: native ids, serialized, in the order of the acknowledgements.
 
     Yields:
-        partition, -1 if none; ledger and entry; the number of the batch's messages, 0 without a batch and -1 if the id
-        does not say; the bit set of the acknowledged ones; and the place in `ids` of the last of them. For a
-        chunked message the number is -2 and the entry that of its last chunk.
+        The partition (-1 without one), `(ledger, entry)`, the batch size (0 without a batch, -1 if the id does not
+        contain it, -2 for a chunked message, whose entry is the last chunk's), the bit set of the acknowledged
+        messages, and the index in `ids` of the last of them.
 
     Raises:
-        InvalidMessageId: these are not the bytes of an id.
+        InvalidMessageId: the bytes are not those of an id.
     """
     at, count = 0, len(ids)
     while at < count:
         match = _SHAPE.fullmatch(ids[at])
         if match is None:
-            raise InvalidMessageId(f"The C++ client wrote an id that cannot be read: {ids[at].hex()}.")
+            raise InvalidMessageId(f"The C++ client wrote an invalid id: {ids[at].hex()}.")
         head, ledger, entry, partition, batched, index, size, chunk = match.groups()
-        where = (_number(ledger), _number(entry))
+        position = (_number(ledger), _number(entry))
         part = -1 if partition is None else _number(partition)
         if chunk is not None:
-            yield part, where, -2, 0, at
+            yield part, position, -2, 0, at
         elif batched is None:
-            yield part, where, 0, 0, at
+            yield part, position, 0, 0, at
         elif size is None or not (messages := _number(size)):
-            yield part, where, -1, 1 << _number(index), at
+            yield part, position, -1, 1 << _number(index), at
         else:
             first = _number(index)
             tails = _tails(messages)
             if first == 0 and list(ids[at : at + messages]) == [head + tail for tail in tails]:
                 at += messages - 1
-                yield part, where, messages, (1 << messages) - 1, at
+                yield part, position, messages, (1 << messages) - 1, at
             else:
                 bits = 1 << first
                 numbers = _numbers(messages)
@@ -143,7 +143,7 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
                         break
                     bits |= 1 << number
                     at += 1
-                yield part, where, messages, bits, at
+                yield part, position, messages, bits, at
         at += 1
 
 
@@ -154,23 +154,22 @@ def gather_numbered(
     *,
     mixed: bool = False,
 ) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read the ids of numbered messages, and of a batch only its ends where the numbers say what is between them.
+    """Read the ids of numbered messages; read only the ends of a batch if the numbers show what is between them.
 
-    Messages with consecutive numbers were received one after the other by one thread, from a queue where a batch stands
-    in its order. If the last of them is as far behind the first in their batch as its number is, they are that part of
-    the batch.
+    Messages with consecutive numbers were received in a row by one thread, from a queue that keeps batches in order.
+    If the first and the last of them are as far apart in their batch as their numbers are, they are that part of it.
 
     Args:
-        numbers: the number of each message in the order of the acknowledgements, 0 for none.
-        read: gives the serialized ids of the messages from one place up to another.
-        own: other numbers say nothing.
-        mixed: whether several partitions share the queue.
+        numbers: number of each message in the order of the acknowledgements; 0 without one.
+        read: returns the serialized ids of a slice of the messages.
+        own: the valid numbers.
+        mixed: True if several partitions share the queue.
 
     Yields:
-        as `gather`.
+        What `gather()` yields.
 
     Raises:
-        InvalidMessageId: as `gather`.
+        InvalidMessageId: the bytes are not those of an id.
     """
     at, count = 0, len(numbers)
     while at < count:
@@ -193,7 +192,7 @@ def gather_numbered(
                     at = stop
                     continue
         if stop <= at:
-            stop = count  # an index behind its batch's end: not ours to judge
+            stop = count  # an index after the end of its batch
         yield from ((*found[:4], at + found[4]) for found in gather(read(at, stop)))
         at = stop
 
@@ -207,7 +206,7 @@ def _number(octets: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def _tails(size: int) -> tuple[bytes, ...]:
-    """Give how the ids of a batch of `size` end."""
+    """Return the last bytes of each id of a batch of `size`."""
     return tuple(b"\x20" + varint(index) + b"\x30" + varint(size) for index in range(size))
 
 
@@ -217,53 +216,53 @@ def _numbers(size: int) -> dict[bytes, int]:
 
 
 class Acknowledged(NamedTuple):
-    """What one id acknowledges.
+    """The messages that one id acknowledges.
 
     Args:
-        entry: the id's own entry.
-        size: how many messages its batch has; 0 for a whole entry.
-        place: which of them, -1 for a whole entry.
-        wholes: the entries of the whole message, each with its C++ id where only that one knows all chunks.
+        entry: the entry of the id.
+        size: number of messages in its batch; 0 for a whole entry.
+        batch_index: index in its batch; -1 for a whole entry.
+        whole_entries: entries of the whole message, each with its native id if only that one knows all chunks.
     """
 
     entry: Entry
     size: int = 0
-    place: int = -1
-    wholes: tuple[tuple[Entry, Any], ...] = ()
+    batch_index: int = -1
+    whole_entries: tuple[tuple[Entry, Any], ...] = ()
 
 
 def acknowledged_by(
     context: ClientContext, topic: str, message_id: MessageId, known_size: Callable[[Entry], int]
 ) -> Acknowledged:
-    """Find out what an id acknowledges.
+    """Resolve an id to the messages that it acknowledges.
 
     Args:
-        context: asks the admin API where the id does not say enough.
-        topic: the topic, or the partition, of the id.
+        context: provides the admin API, for ids without the size of their batch.
+        topic: topic or partition of the id.
         message_id: any id.
-        known_size: gives how many messages the batch of an entry has, 0 if that is not known.
+        known_size: returns the size of an entry's batch; 0 if unknown.
 
     Raises:
-        MessageIdUnresolved: it cannot be found out; nothing was acknowledged.
-        InvalidUse: the id names a message that its batch does not have.
+        MessageIdUnresolved: the id cannot be resolved; nothing was acknowledged.
+        InvalidUse: the batch has no message with this index.
     """
     data = decode(message_id.serialize())
     entry = (data.ledger_id, data.entry_id)
     if message_id.batch_index() >= 0:
         size = _size(context, topic, message_id, data.batch_size, known_size)
         return Acknowledged(entry, size, message_id.batch_index())
-    if isinstance(message_id, ChunkMessageId) or is_open(message_id):
+    if isinstance(message_id, ChunkMessageId) or is_unresolved(message_id):
         is_live = message_id.origin is Origin.LIVE
         inners = [message_id.inner] if is_live else context.resolver.to_acknowledge(topic, message_id)
-        return Acknowledged(entry, wholes=tuple(((one.ledger_id(), one.entry_id()), one) for one in inners))
-    return Acknowledged(entry, wholes=((entry, None),))
+        return Acknowledged(entry, whole_entries=tuple(((one.ledger_id(), one.entry_id()), one) for one in inners))
+    return Acknowledged(entry, whole_entries=((entry, None),))
 
 
 def acknowledged_up_to(
     context: ClientContext, topic: str, message_id: MessageId, known_size: Callable[[Entry], int]
 ) -> Acknowledged:
-    """Find out up to where an id acknowledges cumulatively; arguments and errors as `acknowledged_by()`."""
-    if is_open(message_id):
+    """Resolve an id to the position that it acknowledges cumulatively; see `acknowledged_by()`."""
+    if is_unresolved(message_id):
         last = context.resolver.last_entry(topic, message_id)
         return Acknowledged((last.ledger_id(), last.entry_id()))
     data = decode(message_id.serialize())
@@ -272,12 +271,12 @@ def acknowledged_up_to(
 
 
 def _size(
-    context: ClientContext, topic: str, message_id: MessageId, said: int, known_size: Callable[[Entry], int]
+    context: ClientContext, topic: str, message_id: MessageId, stated: int, known_size: Callable[[Entry], int]
 ) -> int:
-    """Give how many messages the id's batch has."""
+    """Return the number of messages in the id's batch."""
     index = message_id.batch_index()
-    if said > index:
-        return said
+    if stated > index:
+        return stated
     entry = (message_id.ledger_id(), message_id.entry_id())
     known = known_size(entry)
     if known > index:
@@ -286,11 +285,14 @@ def _size(
         headers = context.admin_api().entry(topic, *entry)
     except AdminError as error:
         raise MessageIdUnresolved(
-            f"{message_id!r} does not say how many messages its batch has, nor does the admin API: {error} Nothing "
-            "was acknowledged. Store message_id.serialize() instead of numbers, or give Client(admin=…).",
+            f"{message_id!r} does not contain the size of its batch, and the admin API does not show it: {error} "
+            "Nothing was acknowledged. Store message_id.serialize() instead of numbers, or set Client(admin=…).",
             position=Position(*entry),
         ) from None
     found = headers.num_messages_in_batch or 1
     if found <= index:
-        raise InvalidUse(f"{message_id!r} names a message of a batch that has {found}. Nothing was acknowledged.")
+        raise InvalidUse(
+            f"The batch of {message_id!r} has {found} messages, so batch index {index} is invalid. Nothing was "
+            "acknowledged."
+        )
     return found

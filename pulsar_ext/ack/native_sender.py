@@ -1,12 +1,12 @@
-"""Telling the C++ consumer what to acknowledge, in the only forms that it sends rightly.
+"""Pass acknowledgements to the native consumer, in the only forms that it sends correctly.
 
-The C++ client has a grouping of its own, of 100 ms or 1000 ids, which cannot be set from Python. It acknowledges whole
-batches for ids that it did not make itself, drops what is due while there is no connection, and never repeats a
-cumulative acknowledgement. What goes through here is therefore made of ids that it takes as they are:
+The C++ client groups acknowledgements itself, for 100 ms or up to 1000 ids, which Python cannot configure. It
+acknowledges whole batches for ids that it did not create, drops due acknowledgements without a connection, and never
+repeats a cumulative acknowledgement. The ids built here are sent unchanged:
 
 - a whole entry is an id without a batch index;
-- messages of a batch are ids of a batch that is made up here, whose bit set the C++ client then sends;
-- a position is the id of a made-up batch of that entry: such ids can be repeated, each with a higher index.
+- messages of a batch are ids of a batch object built here, whose bit set the C++ client sends;
+- a position is the id of a batch built for its entry: such ids can be repeated, each with a higher index.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, made_up_batch
+from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, synthetic_batch_ids
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .leaving import Entry, Leaving
+    from .groups import AckGroup, Entry
 
 __all__ = ["NativeSender"]
 
-_GROUP = 1000
-"""So many pending ids make the C++ client send them at once."""
-_AT_ONCE = 100
-"""So many take 0.3 to 30 ms, by how many threads want the interpreter's lock: no connection is lost and made anew in
-between."""
-_MOST_BATCHES = 100
-"""So many are kept made up, to be added to: what left of a batch is sent again with what comes."""
+_GROUP_SIZE = 1000
+"""Number of pending ids at which the C++ client sends them."""
+_SLICE = 100
+"""Number of ids passed between two polls of the connection: 0.3 to 30 ms, too short for an unnoticed reconnection."""
+_MAX_BATCHES = 100
+"""Maximum number of batches kept, so that further acknowledgements are added to their bit sets."""
 _MAX_INDEX = (1 << 31) - 1
 
 
 class NativeSender:
-    """Sends the acknowledgements of one topic, or one partition, through a C++ consumer.
+    """Pass the acknowledgements of one topic or partition to a native consumer.
 
     Args:
-        topic: the full name, which consumers of several topics need with each id; None where there is only one.
-        partition: its index, -1 if none.
+        topic: its full name, which consumers of several topics need with each id; None for a consumer of one.
+        partition: its index; -1 without one.
     """
 
     def __init__(self, topic: str | None, partition: int) -> None:
@@ -53,50 +52,50 @@ class NativeSender:
 
     @property
     def is_named(self) -> bool:
-        """Whether the topic is one of several of the consumer."""
+        """True for one of several topics of the consumer."""
         return self._topic is not None
 
-    def send(self, inner: Any, leaving: Leaving, live: dict[Entry, Any], glance: Callable[[], None]) -> None:
-        """Hand over what leaves; the C++ client sends it within 100 ms, or with the thousandth id.
+    def send(self, inner: Any, group: AckGroup, live: dict[Entry, Any], check_connection: Callable[[], None]) -> None:
+        """Pass a group to the native consumer, which sends it within 100 ms, or with the thousandth id.
 
         Args:
-            inner: the C++ consumer.
-            leaving: what leaves.
-            live: the C++ ids of chunked messages, which alone know every chunk, by their last entry.
-            glance: looks at the connection; called again and again where many leave, which may take seconds.
+            inner: the native consumer.
+            group: the acknowledgements.
+            live: native ids of chunked messages by their last entry; only these know every chunk.
+            check_connection: polls the connection; called repeatedly, as a large group may take seconds.
         """
-        for first in range(0, len(leaving.whole), _AT_ONCE):
+        for first in range(0, len(group.whole), _SLICE):
             if first:
-                glance()
-            some = leaving.whole[first : first + _AT_ONCE]
+                check_connection()
+            some = group.whole[first : first + _SLICE]
             deque(map(inner.acknowledge, self._ids_of(some, live)), 0)
             for entry in some if self._batches else ():
                 self._batches.pop(entry, None)
-        for entry, size, bits in leaving.indexes:
+        for entry, size, bits in group.indexes:
             made_up = self._batch(entry, size)
             for index in range(size):
                 if bits >> index & 1:
                     inner.acknowledge(made_up[index])
-        if leaving.cumulative is not None:
-            inner.acknowledge_cumulative(self._position(leaving.cumulative))
-            self._batches = {entry: ids for entry, ids in self._batches.items() if entry > leaving.cumulative}
+        if group.cumulative is not None:
+            inner.acknowledge_cumulative(self._position(group.cumulative))
+            self._batches = {entry: ids for entry, ids in self._batches.items() if entry > group.cumulative}
 
     def flush(self, inner: Any) -> None:
-        """Have the C++ client send what it holds now: fill its group with ids of a ledger that cannot be.
+        """Make the C++ client send its group, by filling it with ids of a ledger that cannot exist.
 
-        The broker has to pass over these; see `pulsar_ext._runtime.context`.
+        The broker must ignore these ids; see `pulsar_ext._runtime.context`.
         """
         if not self._fillers:
-            self._fillers = list(self._ids_of([(-1, number) for number in range(_GROUP)], {}))
+            self._fillers = list(self._ids_of([(-1, number) for number in range(_GROUP_SIZE)], {}))
         deque(map(inner.acknowledge, self._fillers), 0)
 
     def forget(self) -> None:
-        """Forget the bit sets of batches: the cursor was moved."""
+        """Drop the bit sets of batches: the cursor was moved."""
         self._batches.clear()
         self._last = None
 
     def _ids_of(self, entries: Sequence[Entry], live: dict[Entry, Any]) -> Iterator[Any]:
-        """Give the ids of whole entries, one call of Python less for each than one by one."""
+        """Return the ids of whole entries; `map` saves a Python call for each."""
         ledger_ids, entry_ids = map(itemgetter(0), entries), map(itemgetter(1), entries)
         made: Iterator[Any] = map(InnerMessageId, repeat(self.partition), ledger_ids, entry_ids, repeat(-1))
         if self._topic is not None:
@@ -110,10 +109,10 @@ class NativeSender:
 
     def _batch(self, entry: Entry, size: int) -> list[Any]:
         if entry not in self._batches:
-            if len(self._batches) >= _MOST_BATCHES:
+            if len(self._batches) >= _MAX_BATCHES:
                 del self._batches[next(iter(self._batches))]
             base = InnerMessageId(self.partition, *entry, -1)
-            self._batches[entry] = [self._on_topic(one) for one in made_up_batch(base, size)]
+            self._batches[entry] = [self._on_topic(one) for one in synthetic_batch_ids(base, size)]
         return self._batches[entry]
 
     def _position(self, entry: Entry) -> Any:

@@ -1,29 +1,24 @@
-"""What the application acknowledged, and what of it leaves for the broker, in which form (pure).
+"""Track what the application has acknowledged, and decide in which form it is sent to the broker (pure).
 
 Mirrors Java's `PersistentAcknowledgmentsGroupingTracker` and its batch bit sets, without a socket and without a clock.
-One `AckTracker` stands for one cursor: a subscription on one topic or one partition. The application says what it has
-acknowledged; `leave()` decides what is sent to the broker:
+One `AckTracker` represents the cursor of a subscription on one topic or partition. `next_group()` returns:
 
-- a whole entry: an unbatched message, a chunk, or a batch all of whose messages were acknowledged;
-- some messages of a batch: at once where the broker was said to keep acknowledgements inside batches, else when none
-  was added for a while. The others may be acknowledged on the broker already, and were never delivered: the broker puts
-  both together. One that keeps nothing inside batches passes over it;
-- one position, everything up to which was acknowledged: what the application acknowledged cumulatively or, where runs
-  are wanted and it is known where the cursor stands, a run of entries without a gap.
+- whole entries: an unbatched message, a chunk, or a batch whose messages were all acknowledged;
+- some messages of a batch: at once if the broker keeps acknowledgements inside batches, otherwise when none was added
+  for a while. The broker combines them with the others, which may be acknowledged already and were not delivered. A
+  broker that keeps nothing inside batches ignores them;
+- one position, if the application acknowledged cumulatively or, with `runs` and a known cursor, if the entries after
+  the cursor were acknowledged without a hole.
 
-The broker's cursor then has exactly what the application acknowledged, never more: an entry counts only when every
-message of it was, and a run ends at the first entry that was not, whatever that entry is.
+The broker's cursor then shows exactly what the application has acknowledged. An entry is acknowledged only with all its
+messages, and a run ends at the first unacknowledged entry.
 
-What a consumer received and has not acknowledged, for an acknowledgement timeout (pure).
-
-It is for Exclusive and Failover subscriptions, where one message that is not acknowledged in time has everything
-delivered again, and for all where a backoff makes that time longer with each redelivery. Mirrors Java's
+`Unacked` stores messages with an acknowledgement timeout (pure). It is for Exclusive and Failover subscriptions, where
+one late message causes everything to be redelivered, and for all types with a redelivery backoff. Mirrors Java's
 `UnAckedMessageTracker` and `UnAckedMessageRedeliveryTracker`.
 
-What was acknowledged and may be delivered again, because the acknowledgement was lost with a connection (pure).
-
-A broker that has not got an acknowledgement delivers its message again on the next connection. The consumer knows
-better: it drops such a message, whose acknowledgement is sent again; see `cursor.py`.
+`RecentAcks` stores acknowledged messages that may be redelivered because the acknowledgement was lost with a connection
+(pure). The consumer drops such a message and sends its acknowledgement again; see `cursor.py`.
 """
 
 from __future__ import annotations
@@ -32,62 +27,62 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from .leaving import NOTHING, Leaving, before, whole_without
+from .groups import NOTHING, AckGroup, before, whole_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .leaving import Entry, Singles
+    from .groups import Entry, Singles
 
 
 _MAX_PARTIAL = 10_000
-"""How many batches are remembered of which some messages were acknowledged; another consumer may have the others."""
+"""Maximum number of partly acknowledged batches; another consumer may have received their other messages."""
 _MAX_BEYOND = 100_000
-"""How many acknowledged entries behind a hole are remembered; without them runs begin anew at the next look."""
+"""Maximum number of acknowledged entries after a hole; beyond it, runs begin again at the next check of the cursor."""
 
 
 class AckTracker:
-    """The acknowledgements of one cursor, until they leave.
+    """The acknowledgements of one cursor until they are sent.
 
     Args:
-        runs: whether runs without a gap leave as one position (Exclusive and Failover subscriptions).
-        keeps_indexes: whether some messages of a batch leave at once.
+        runs: True to acknowledge entries without a hole as one position (Exclusive and Failover subscriptions).
+        keeps_indexes: True to send acknowledgements of single messages of a batch at once.
     """
 
     def __init__(self, *, runs: bool = False, keeps_indexes: bool = False) -> None:
         self._runs, self._keeps_indexes = runs, keeps_indexes
         self._whole: dict[Entry, None] = {}
         self._row: Singles | None = None
-        self._leaving = NOTHING
+        self._sending = NOTHING
         self._partial: dict[Entry, tuple[int, int]] = {}
         self._changed: set[Entry] = set()
-        self._resting: set[Entry] = set()
-        self._settled: set[Entry] = set()
+        self._idle: set[Entry] = set()
+        self._released: set[Entry] = set()
         self._beyond: set[Entry] = set()
         self._cumulative: Entry | None = None
         self._base: Entry | None = None
         self._after_base: Entry | None = None
         self.era = 0
-        """Is another one whenever it is forgotten where the cursor stands: a look that began before says nothing."""
+        """Incremented when the cursor position is invalidated; a check that began before is ignored."""
 
     @property
     def pending(self) -> int:
-        """How many entries, or parts of entries, have not left yet."""
-        changed = len(self._changed if self._keeps_indexes else self._settled)
+        """Number of entries and partly acknowledged batches that were not sent yet."""
+        changed = len(self._changed if self._keeps_indexes else self._released)
         row = len(self._row) if self._row is not None else 0
-        return row + len(self._whole) + changed + (self._cumulative is not None) + len(self._leaving)
+        return row + len(self._whole) + changed + (self._cumulative is not None) + len(self._sending)
 
     @property
-    def wants_base(self) -> bool:
-        """Whether a look at the cursor could turn single entries into a run."""
+    def needs_base(self) -> bool:
+        """True if a check of the cursor could turn single entries into a run."""
         return self._runs and bool(self._beyond)
 
-    # Where messages are single, most are acknowledged as they come: they wait as one row of entries, and are listed one
-    # by one only when something else comes in between.
+    # Single messages are mostly acknowledged in order. They are stored as one range of entries, which is expanded into
+    # single entries only when another acknowledgement comes in between.
 
     def add_whole(self, entry: Entry) -> bool:
         """Acknowledge a whole entry."""
-        self._spread()
+        self._expand_row()
         return self._put_whole(entry)
 
     def _put_whole(self, entry: Entry) -> bool:
@@ -99,7 +94,7 @@ class AckTracker:
         return True
 
     def add_singles(self, singles: Singles) -> None:
-        """Acknowledge whole entries."""
+        """Acknowledge the entries of single messages."""
         row, more = self._row, singles.entry_ids
         if self._runs and isinstance(more, range) and not self._whole:
             if row is None:
@@ -108,7 +103,7 @@ class AckTracker:
             if row.ledger_id == singles.ledger_id and row.entry_ids[-1] + 1 == more[0]:
                 self._row = replace(row, entry_ids=range(row.entry_ids[0], more[-1] + 1))
                 return
-        self._spread()
+        self._expand_row()
         self._add_wholes(singles.entries)
 
     def _add_wholes(self, entries: list[Entry]) -> None:
@@ -119,37 +114,37 @@ class AckTracker:
             self._whole.update(dict.fromkeys(entries))
 
     def add_bits(self, entry: Entry, size: int, bits: int) -> bool:
-        """Acknowledge messages of a batch of `size`, one bit each."""
-        self._spread()
+        """Acknowledge messages of a batch of `size`, one bit each; return True if any was new."""
+        self._expand_row()
         if entry in self._whole or self._is_covered(entry):
             return False
         known = self._partial.get(entry, (size, 0))[1]
         after = known | bits
         if after == (1 << size) - 1:
             return self.add_whole(entry)
-        # A part that leaves has the broker count the redeliveries of its batch from 0 again: only what is new does.
+        # Sending a part resets the broker's redelivery count of the batch, so only a new part is sent.
         if after != known:
-            self._changed.add(entry)  # first: what is interrupted is done again, and is not new then
+            self._changed.add(entry)  # first: an interrupted call is repeated, and finds nothing new then
         self._partial[entry] = (size, after)
         if len(self._partial) > _MAX_PARTIAL:
             self._drop_partial(next(iter(self._partial)))
         return after != known
 
-    def add_again(self, entry: Entry) -> None:
-        """Have what is known of a batch leave once more: it came as if never delivered, so a broker has forgotten it.
+    def resend_partial(self, entry: Entry) -> None:
+        """Resend the acknowledged part of a batch that arrived with redelivery count 0.
 
-        One that was killed may. Who gets the others of the batch then does not complete it alone.
+        A broker that was killed may have lost the part. Another consumer of the rest could not complete the batch then.
         """
         if entry in self._partial:
             self._changed.add(entry)
 
-    def leave_out(self, entry: Entry, size: int, bits: int) -> None:
-        """Count messages as acknowledged that a seek leaves out, one bit each; as a part they leave with others of it.
+    def acknowledge_skipped(self, entry: Entry, size: int, bits: int) -> None:
+        """Acknowledge messages that a seek into an entry skips; a part of a batch is sent with the next part only.
 
         Args:
-            entry: theirs.
-            size: how many messages its batch has; 0 if it is not a batch.
-            bits: which of them.
+            entry: their entry.
+            size: number of messages in the batch; 0 without a batch.
+            bits: bit set of the messages.
         """
         if not size:
             self.add_whole(entry)
@@ -161,12 +156,12 @@ class AckTracker:
                 self._changed.discard(entry)
 
     def add_cumulative(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
-        """Acknowledge everything up to an entry and it too, or up to a message of a batch.
+        """Acknowledge everything up to and including an entry or a message of a batch.
 
         Returns:
-            Whether anything was new: a position below an earlier one is ignored.
+            True if anything was new: a position below an earlier one is ignored.
         """
-        self._spread()
+        self._expand_row()
         upto = (1 << (index + 1)) - 1
         if 0 <= index < size - 1:
             entry, inside = (entry[0], entry[1] - 1), entry
@@ -180,9 +175,9 @@ class AckTracker:
             new = self.add_bits(inside, size, upto) or new
         return new
 
-    def take_back(self, entry: Entry, index: int = -1, size: int = 0) -> None:
-        """Forget an acknowledgement: the message is to be delivered again."""
-        self._spread()
+    def withdraw(self, entry: Entry, index: int = -1, size: int = 0) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered."""
+        self._expand_row()
         self._beyond.discard(entry)
         if self._is_covered(entry):
             self._cumulative = before(entry)
@@ -201,46 +196,46 @@ class AckTracker:
             self._partial[entry] = (known, bits & ~(1 << index))
 
     def is_duplicate(self, entry: Entry, index: int = -1) -> bool:
-        """Whether a message that arrives was acknowledged already."""
+        """Return True if a received message was acknowledged already."""
         return (self._base is not None and entry <= self._base) or self.holds(entry, index)
 
     def holds(self, entry: Entry, index: int = -1) -> bool:
-        """Whether a message was acknowledged, and its whole entry has not left yet."""
+        """Return True if a message was acknowledged, and its whole entry was not sent yet."""
         if entry in self._whole or self._is_covered(entry):
             return True
         if self._row is not None and entry[0] == self._row.ledger_id and entry[1] in self._row.entry_ids:
             return True
         return index >= 0 and bool(self._partial.get(entry, (0, 0))[1] >> index & 1)
 
-    def partly(self) -> dict[Entry, tuple[int, int]]:
-        """Give the batches of which some messages were acknowledged: number of messages, bit set."""
+    def partial_batches(self) -> dict[Entry, tuple[int, int]]:
+        """Return size and bit set of the partly acknowledged batches."""
         return dict(self._partial)
 
     @property
-    def is_settling(self) -> bool:
-        """Whether batches wait for `settle()`."""
-        return not self._keeps_indexes and bool(self._changed or self._resting)
+    def has_partial_batches(self) -> bool:
+        """True if batches wait for `release_partial()`."""
+        return not self._keeps_indexes and bool(self._changed or self._idle)
 
-    def settle(self, *, everything: bool = False) -> None:
-        """Have messages of those batches leave to which nothing was added since the last call, or of all.
+    def release_partial(self, *, everything: bool = False) -> None:
+        """Release partial batches without new acknowledgements since the last call, or all of them.
 
-        It is called again and again, and the time between is how long the others of a batch are waited for.
+        The interval between calls is the time that the other messages of a batch are waited for.
         """
         if not self._keeps_indexes:
-            self._settled |= self._resting - self._changed
-            self._resting = set(self._changed)
+            self._released |= self._idle - self._changed
+            self._idle = set(self._changed)
             self._changed.clear()
             if everything:
-                self._settled |= self._resting
-                self._resting.clear()
+                self._released |= self._idle
+                self._idle.clear()
 
-    def looked(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
-        """Learn where the cursor stands, so that runs can begin there.
+    def set_cursor(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
+        """Store the broker's cursor, at which runs can begin.
 
         Args:
-            mark_delete: everything up to it is acknowledged.
-            after: the entry that follows it, None if there is none yet.
-            acknowledged: entries behind it that are acknowledged.
+            mark_delete: the mark-delete position.
+            after: the next entry; None if it does not exist yet.
+            acknowledged: individually acknowledged entries after the mark-delete position.
         """
         if not self._runs:
             return
@@ -251,53 +246,53 @@ class AckTracker:
             self._after_base = after
         self._beyond.update(entry for entry in acknowledged if entry > mark_delete)
 
-    def leave(self) -> Leaving:
-        """Decide what is sent to the broker; it counts as pending until `left()`.
+    def next_group(self) -> AckGroup:
+        """Return what is to be sent; it counts as pending until `group_sent()`.
 
-        What interrupts a sender in between, such as a Ctrl-C, has it sent once more, never not at all.
+        A send that is interrupted, by a Ctrl-C for example, is repeated.
         """
-        if (reached := self._row_from_base()) is not None:
+        if (reached := self._extend_base_by_row()) is not None:
             self._row, self._cumulative = None, reached
-        self._spread()
+        self._expand_row()
         whole, cumulative = list(self._whole), self._cumulative
         if self._runs:
             whole.sort()
-            reached = self._run(whole)
+            reached = self._extend_run(whole)
             if reached is not None:
                 cumulative = reached
                 whole = [entry for entry in whole if entry > reached]
-        parts = self._changed if self._keeps_indexes else self._settled
+        parts = self._changed if self._keeps_indexes else self._released
         known = ((entry, *self._partial.get(entry, (0, 0))) for entry in sorted(parts))
         indexes = tuple((entry, size, bits) for entry, size, bits in known if bits)
-        leaving = Leaving(cumulative, tuple(whole), indexes)
-        self._leaving = self._leaving.merged(leaving) if self._leaving else leaving
+        group = AckGroup(cumulative, tuple(whole), indexes)
+        self._sending = self._sending.merged(group) if self._sending else group
         self._whole.clear()
         self._cumulative = None
         parts.clear()
-        return self._leaving
+        return self._sending
 
-    def left(self) -> None:
-        """Forget what leaves: it is on its way."""
-        self._leaving = NOTHING
+    def group_sent(self) -> None:
+        """Drop the group that `next_group()` returned: it was sent."""
+        self._sending = NOTHING
 
     def clear(self) -> None:
-        """Forget everything: the cursor was moved elsewhere."""
-        self._row, self._leaving = None, NOTHING
+        """Drop everything: the cursor was moved."""
+        self._row, self._sending = None, NOTHING
         self._whole.clear()
         self._partial.clear()
-        for kept in (self._changed, self._resting, self._settled):
+        for kept in (self._changed, self._idle, self._released):
             kept.clear()
         self._cumulative = None
         self.lose_base()
 
     def lose_base(self) -> None:
-        """Begin no run before the next look: the cursor may have been moved back."""
+        """Invalidate the cursor position until the next check: the cursor may have been moved back."""
         self.era += 1
         self._base = self._after_base = None
         self._beyond.clear()
 
-    def _row_from_base(self) -> Entry | None:
-        """Go to the end of the row if it begins behind the base, and nothing is known behind its end."""
+    def _extend_base_by_row(self) -> Entry | None:
+        """Move the base to the end of the row and return it, if the row begins there and nothing else is known."""
         if self._row is None or self._base is None or self._beyond or self._partial:
             return None
         first = (self._row.ledger_id, self._row.entry_ids[0])
@@ -306,21 +301,21 @@ class AckTracker:
         self._base, self._after_base = (self._row.ledger_id, self._row.entry_ids[-1]), None
         return self._base
 
-    def _spread(self) -> None:
-        """Have the entries of the row wait one by one."""
+    def _expand_row(self) -> None:
+        """Replace the row by its single entries."""
         if self._row is not None:
             self._add_wholes(self._row.entries)
-            self._row = None  # behind it: what is interrupted is done again
+            self._row = None  # last: an interrupted call is repeated
 
-    def _run(self, whole: list[Entry]) -> Entry | None:
-        """Go from the base along what is acknowledged; give how far, None if nowhere."""
+    def _extend_run(self, whole: list[Entry]) -> Entry | None:
+        """Move the base along acknowledged entries; return it, or None if no entry of `whole` was passed."""
         if len(self._beyond) + len(whole) > _MAX_BEYOND:
             self._beyond.clear()
         self._beyond.update(whole)
         if self._base is None:
             return None
         if any(entry <= self._base for entry in whole[:1]):
-            # Acknowledged again: the cursor is not where it was, so nothing may be concluded from there.
+            # Acknowledged a second time: the cursor was moved back, so its position is unknown.
             self.lose_base()
             self._beyond.update(whole)
             return None
@@ -338,7 +333,7 @@ class AckTracker:
         return reached if any(entry <= reached for entry in whole) else None
 
     def _move_base(self, entry: Entry) -> None:
-        """Everything up to `entry` is acknowledged, and need not be sent one by one."""
+        """Set the base; entries and batches up to it need not be sent."""
         self._base, self._after_base = entry, None
         for done in [one for one in self._whole if one <= entry]:
             del self._whole[done]
@@ -347,12 +342,12 @@ class AckTracker:
         self._beyond = {one for one in self._beyond if one > entry}
 
     def _is_covered(self, entry: Entry) -> bool:
-        """Whether a position that has not left yet acknowledges the entry as well."""
+        """Return True if a pending position acknowledges the entry too."""
         return self._cumulative is not None and entry <= self._cumulative
 
     def _drop_partial(self, entry: Entry) -> None:
         self._partial.pop(entry, None)
-        for kept in (self._changed, self._resting, self._settled):
+        for kept in (self._changed, self._idle, self._released):
             kept.discard(entry)
 
 
@@ -360,67 +355,67 @@ T = TypeVar("T")
 
 
 class Unacked(Generic[T]):
-    """The messages of one consumer. Each step is one operation on a dictionary, so that it needs no lock."""
+    """Messages of one consumer with an acknowledgement timeout. Single dictionary operations need no lock."""
 
     def __init__(self) -> None:
         self._received: dict[tuple[str, Entry], dict[int, tuple[float, T]]] = {}
 
     def receive(self, topic: str, entry: Entry, index: int, due: float, message: T) -> None:
-        """Note a message that the application gets, though it got it before.
+        """Store a message delivered to the application, also if it was delivered before.
 
         Args:
-            topic: the full name of its topic or partition.
-            entry: its ledger and entry; of a chunked message those of the last chunk.
-            index: its place in its batch, -1 if it is in none.
-            due: when it is late.
-            message: what `late()` gives then.
+            topic: full name of its topic or partition.
+            entry: its ledger and entry; the last chunk's for a chunked message.
+            index: its batch index; -1 without a batch.
+            due: deadline of its acknowledgement.
+            message: the value that `pop_overdue()` returns.
         """
         self._received.setdefault((topic, entry), {})[index] = (due, message)
 
-    def acknowledge(self, topic: str, leaving: Leaving) -> None:
-        """Drop what leaves for the broker."""
-        for entry in leaving.whole:
+    def acknowledge(self, topic: str, group: AckGroup) -> None:
+        """Remove messages whose acknowledgements are sent."""
+        for entry in group.whole:
             self._received.pop((topic, entry), None)
-        if leaving.cumulative is not None:
+        if group.cumulative is not None:
             for key in list(self._received):
-                if key[0] == topic and key[1] <= leaving.cumulative:
+                if key[0] == topic and key[1] <= group.cumulative:
                     self._received.pop(key, None)
-        for entry, _, bits in leaving.indexes:
-            places = self._received.get((topic, entry), {})
-            for index in list(places):
+        for entry, _, bits in group.indexes:
+            indexes = self._received.get((topic, entry), {})
+            for index in list(indexes):
                 if index >= 0 and bits >> index & 1:
-                    places.pop(index, None)
+                    indexes.pop(index, None)
 
     def clear(self) -> None:
-        """Drop everything: it comes again."""
+        """Remove everything: it is redelivered."""
         self._received.clear()
 
-    def soonest(self) -> float | None:
-        """Give when the next message is late; None if none is waited for."""
-        times = (due for places in list(self._received.values()) for due, _ in list(places.values()))
+    def next_due(self) -> float | None:
+        """Return the earliest deadline; None without messages."""
+        times = (due for indexes in list(self._received.values()) for due, _ in list(indexes.values()))
         return min(times, default=None)
 
     def drop(self, topic: str, entry: Entry) -> None:
-        """Drop all messages of an entry: they are redelivered anyway."""
+        """Remove all messages of an entry: they are redelivered anyway."""
         self._received.pop((topic, entry), None)
 
-    def take_late(self, now: float) -> list[tuple[str, T]]:
-        """Take what is late out, a topic and one message of each entry: the others of its batch come with it."""
+    def pop_overdue(self, now: float) -> list[tuple[str, T]]:
+        """Remove overdue entries; return the topic and one message of each: its whole batch is redelivered."""
         found = []
-        for key, places in list(self._received.items()):
-            late = [message for due, message in list(places.values()) if due <= now]
+        for key, indexes in list(self._received.items()):
+            late = [message for due, message in list(indexes.values()) if due <= now]
             if late:
                 self._received.pop(key, None)
                 found.append((key[0], late[0]))
         return found
 
 
-class Remembered:
-    """Acknowledged messages of one topic or partition.
+class RecentAcks:
+    """Acknowledged messages of one topic or partition that may be redelivered.
 
     Args:
-        since: when the oldest acknowledgement in question was sent, in seconds of any steady clock.
-        arrived: an entry that the broker surely knows as acknowledged; None if no such entry is known.
+        since: time at which the oldest of the acknowledgements was sent, in seconds of a monotonic clock.
+        arrived: an entry that the broker surely knows as acknowledged; None if unknown.
     """
 
     __slots__ = ("_is_reset", "_parts", "_upto", "_whole", "arrived", "since")
@@ -432,25 +427,19 @@ class Remembered:
         self._upto: Entry | None = None
         self._is_reset = False
 
-    def add(self, leaving: Leaving | Singles) -> None:
-        """Remember what was sent."""
-        if not isinstance(leaving, Leaving):
-            self._whole.update(leaving.entries)
+    def add(self, group: AckGroup | Singles) -> None:
+        """Store what was sent."""
+        if not isinstance(group, AckGroup):
+            self._whole.update(group.entries)
             return
-        self._whole.update(leaving.whole)
-        if leaving.cumulative is not None:
-            self._upto = max(leaving.cumulative, self._upto or leaving.cumulative)
-        for entry, _, bits in leaving.indexes:
+        self._whole.update(group.whole)
+        if group.cumulative is not None:
+            self._upto = max(group.cumulative, self._upto or group.cumulative)
+        for entry, _, bits in group.indexes:
             self._parts[entry] = self._parts.get(entry, 0) | bits
 
-    def take_back(self, entry: Entry, index: int = -1, size: int = 0) -> None:
-        """Forget a message: it is to be delivered again.
-
-        Args:
-            entry: its entry.
-            index: its place in its batch; -1 if it is not in a batch.
-            size: number of messages in its batch; 0 if that is not known.
-        """
+    def withdraw(self, entry: Entry, index: int = -1, size: int = 0) -> None:
+        """Remove a message that is to be redelivered; see `AckGroup.without()`."""
         if self._upto is not None and entry <= self._upto:
             self._upto = before(entry)
         if entry in self._whole:
@@ -459,22 +448,17 @@ class Remembered:
         elif entry in self._parts:
             self._parts[entry] = self._parts[entry] & ~(1 << index) if index >= 0 else 0
 
-    def shows_reset(self, entry: Entry) -> bool:
-        """Whether the broker's cursor was moved back, now that a message of an entry is delivered.
+    def detects_reset(self, entry: Entry) -> bool:
+        """Return True if a message shows, now or earlier, that the broker's cursor was moved back.
 
-        An entry that the broker surely knows as acknowledged is delivered again only then, and everything after it is
-        to be delivered again.
+        The broker redelivers an entry that it knows as acknowledged only after that. Everything after it is to be
+        redelivered too.
         """
         self._is_reset = self._is_reset or entry == self.arrived
         return self._is_reset
 
     def has(self, entry: Entry, index: int = -1) -> bool:
-        """Whether a message was acknowledged.
-
-        Args:
-            entry: its entry.
-            index: its place in its batch; -1 if it is not in a batch.
-        """
+        """Return True if a message was acknowledged; `index` is -1 without a batch."""
         if entry in self._whole or (self._upto is not None and entry <= self._upto):
             return True
         return index >= 0 and bool(self._parts.get(entry, 0) >> index & 1)

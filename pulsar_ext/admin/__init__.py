@@ -1,11 +1,11 @@
-"""The admin REST API: `PulsarAdmin` and `AsyncPulsarAdmin`, typed, from one description of each operation.
+"""Typed clients of the admin REST API, `PulsarAdmin` and `AsyncPulsarAdmin`.
 
     with PulsarAdmin("http://localhost:8080", token="…") as admin:
         admin.internal_stats("persistent://public/default/orders").last_confirmed_entry
 
 Mirrors `org.apache.pulsar.client.admin.PulsarAdmin`, flattened: `admin.topics().getStats(t)` is `admin.stats(t)`.
-Reading calls and explicitly idempotent ones are repeated while the broker is unavailable, within a deadline; each
-pause is logged on `pulsar_ext.admin`. Calls that move a cursor are sent once.
+Reads and idempotent writes are retried while the broker is unavailable, until a deadline; each pause is logged on
+`pulsar_ext.admin`. Calls that move a cursor are sent once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ._models import (
 )
 from ._namespaces import SchemaInfo
 from ._oauth2 import Oauth2Tokens
-from ._session import Authorization, HttpSession, Limits, Places
+from ._session import Authorization, ClusterAddresses, HttpSession, Limits
 from ._transport import AsyncTransport, SyncTransport, TlsFiles
 from ._url import AdminUrl, derive_admin_url
 
@@ -62,7 +62,7 @@ __all__ = [
 
 
 class _Operations:
-    """What both shells can do. Each operation is documented where it is described."""
+    """Operations of both clients, documented where they are defined."""
 
     stats = Operation(_topics.stats)
     partitioned_stats = Operation(_topics.partitioned_stats)
@@ -160,61 +160,61 @@ class _Operations:
             validate_hostname=tls_validate_hostname,
         )
         if basic is not None and parsed.credentials is not None:
-            raise InvalidUse("User and password are given both in the admin URL and in basic=; give them once")
-        self._places = Places(parsed.bases)
+            raise InvalidUse("User and password are in the admin URL and in basic=; pass them once")
+        self._addresses = ClusterAddresses(parsed.bases)
         self._transport = self._transport_class(tls)
         self._http = HttpSession(
             self._transport,
-            self._places,
+            self._addresses,
             Authorization(token, basic or parsed.credentials),
             Limits(timeout_seconds, deadline_seconds, max_attempts),
         )
         self.use(self._http)
 
     def within(self, seconds: float) -> Self:
-        """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
+        """Return the same API over the same connections, with one attempt of `seconds` per request."""
         return copy.copy(self).use(self._http.with_limits(Limits(seconds, seconds, 1)))
 
     def check_requests(self, check: Callable[[str], None]) -> Self:
-        """Call this with the path of every request from now on, before it is sent; what it raises keeps it from that.
+        """Call `check` with the path of every later request before it is sent; an exception prevents the request.
 
-        What `within()` gave before goes on without.
+        APIs that `within()` returned before are unchanged.
         """
         self._http = self._http.with_check(check)
         return self.use(self._http)
 
     def use(self, sender: Session) -> Self:
-        """Send every request by this from now on."""
+        """Send every later request with another session."""
         self._session = sender
         return self
 
     @property
     def url(self) -> str:
-        """The admin URL, without the credentials it may have carried; of several, the one that is asked first."""
-        return self._places.first
+        """The admin URL that is used first, without credentials."""
+        return self._addresses.first
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
 
 class PulsarAdmin(_Operations, SyncShell):
-    """A client of the admin REST API. Safe between threads and after a fork; opens connections when first needed.
+    """Client of the admin REST API. Thread-safe and usable after a fork; connects when first used.
 
     Args:
         url: `http[s]://host:port`, optionally with `user:password@`, more hosts (`h1:8443,h2:8443`) and a path prefix;
-            or a list of such URLs of one cluster. Where one does not answer, the next is asked.
-        token: sent as bearer token; a callable is asked before every request, so that a token can be renewed. It goes
+            or a list of such URLs of one cluster. If one does not answer, the next is used.
+        token: the bearer token; a callable is called before every request, so that a token can be renewed. It is sent
             to these URLs, and on a redirect to the brokers that the cluster lists.
         basic: user and password, instead of those in the URL.
-        tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's. This file and the next two are read
+        tls_trust_certs_file_path: the CAs to trust (PEM) instead of the system's. This file and the next two are read
             again when they change, so that renewed certificates are used.
         tls_allow_insecure_connection: accept any certificate.
-        tls_validate_hostname: whether the certificate must name the host.
-        tls_certificate_file_path: the client's certificate (PEM), where the broker asks for one.
+        tls_validate_hostname: if the certificate must name the host.
+        tls_certificate_file_path: the client's certificate (PEM), if the broker requires one.
         tls_private_key_file_path: its key, unless that is in the same file.
-        timeout_seconds: for one attempt.
-        deadline_seconds: for all attempts of one request together.
-        max_attempts: for requests that may be repeated.
+        timeout_seconds: the timeout of one attempt.
+        deadline_seconds: the timeout of all attempts of one request together.
+        max_attempts: the maximum number of attempts of requests that may be repeated.
 
     Raises:
         InvalidUse: the URL is not an admin URL, a TLS file cannot be loaded, or a limit is not positive.
@@ -235,9 +235,9 @@ class PulsarAdmin(_Operations, SyncShell):
 
 
 class AsyncPulsarAdmin(_Operations, AsyncShell):
-    """The same for asyncio: the arguments, operations and errors of `PulsarAdmin`, each operation awaited.
+    """Client of the admin REST API for asyncio, with the arguments, operations and errors of `PulsarAdmin`.
 
-    Connections belong to the event loop that opened them, so close it in that loop, best by `async with`.
+    Connections belong to the event loop that opened them: close the client in that loop, preferably by `async with`.
     """
 
     _transport_class = AsyncTransport

@@ -1,8 +1,8 @@
-"""Requests, answers and operations: what the two shells share, without a socket or a clock (pure).
+"""Requests, responses and operations that both clients share, without sockets or clocks (pure).
 
-An operation is a coroutine function over a `Session`. It describes each request as a value with the parser of its
-answer, and awaits nothing but `Session.send`. So one description serves both shells: `AsyncPulsarAdmin` awaits it, and
-`PulsarAdmin` steps through it with a transport that never suspends. What several operations check first is here too.
+An operation is a coroutine function over a `Session`. It describes each request as a value with a parser of the
+response, and awaits nothing but `Session.send`. `AsyncPulsarAdmin` awaits the coroutine; `PulsarAdmin` runs it in one
+step over a transport that never suspends. Checks that several operations share are here too.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: the status, headers with names in lower case and Latin-1 values, and the body."""
+    """HTTP response: the status, headers with lower-case names and Latin-1 values, and the body."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """Decode the body; an empty one, by which the broker says 'not set', is None.
+        """Decode the body as JSON; an empty body, which means "not set", is None.
 
         Raises:
             ValueError: the body is not JSON.
@@ -44,22 +44,22 @@ class Answer:
         return json.loads(self.body) if self.body else None
 
     def text(self) -> str:
-        """Decode the body as UTF-8, bad bytes replaced."""
+        """Decode the body as UTF-8, with invalid bytes replaced."""
         return self.body.decode(errors="replace")
 
 
-def refuse_page(answer: Answer) -> None:
-    """Raise `ValueError` at a web page, which no broker gives for a success."""
+def raise_if_web_page(answer: Answer) -> None:
+    """Raise `ValueError` for a web page, which no broker returns for a success."""
     if answer.headers.get("content-type", "").lower().startswith("text/html"):
         raise ValueError("a web page")
 
 
 def nothing(_answer: Answer) -> None:
-    """Parse the answer of a call that only succeeds or fails."""
+    """Parse the response of a call that only succeeds or fails."""
 
 
 def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
-    """Parse the answer of a call that gives a policy, None if it is not set."""
+    """Return a parser of a policy, which returns None if the policy is not set."""
 
     def parse(answer: Answer) -> T | None:
         data = answer.json()
@@ -70,15 +70,15 @@ def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One call of the admin REST API.
+    """A call of the admin REST API.
 
     Args:
         method: the HTTP method.
-        path: what follows `/admin/v2/`, percent-encoded.
-        parse: reads a successful answer.
-        params: the query; None values are left out, booleans are written as Java reads them.
+        path: the path below `/admin/v2/`, percent-encoded.
+        parse: parses a successful response.
+        params: the query; None values are omitted, booleans are written in Java's form.
         body: sent as JSON unless it is None.
-        idempotent: whether sending it twice does what sending it once does; None: only if the method is a reading one.
+        idempotent: if sending it twice has the effect of sending it once; None means only for GET and HEAD.
     """
 
     method: str
@@ -90,11 +90,11 @@ class Request(Generic[T]):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may be sent again when it is not known if the broker has seen it."""
+        """True if it may be sent again although the broker may have processed it."""
         return self.method in {"GET", "HEAD"} if self.idempotent is None else self.idempotent
 
     def query(self) -> dict[str, str]:
-        """Write the query as the broker reads it."""
+        """Return the query parameters in the broker's form."""
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.params.items()
@@ -102,35 +102,35 @@ class Request(Generic[T]):
         }
 
     def content(self) -> bytes | None:
-        """Write the body; None for a request without one."""
+        """Return the encoded body; None without a body."""
         return None if self.body is None else json.dumps(self.body).encode()
 
 
 class Session(Protocol):
-    """What an operation needs of the world."""
+    """The interface that operations use to send requests."""
 
     async def send(self, request: Request[T]) -> T:
-        """Send the request and parse its answer.
+        """Send the request and parse the response.
 
         Raises:
-            AdminError: the broker refused it, or no usable answer came.
+            AdminError: the broker rejected it, or no valid response arrived.
         """
         raise NotImplementedError
 
 
 async def set_policy(session: Session, path: str, value: object) -> None:
-    """Set a policy; None removes it, so that what is above it applies again: the namespace's, or the broker's own."""
+    """Set a policy; None removes it, so that the namespace's or the broker's setting applies again."""
     method = "DELETE" if value is None else "POST"
     await session.send(Request(method, path, nothing, body=value, idempotent=True))
 
 
 class SyncShell:
-    """A shell that finishes an operation before it returns."""
+    """Base of the synchronous client: operations finish before they return."""
 
     _session: Session
 
     def _finish(self, operation: Coroutine[Any, Any, T]) -> T:
-        # The synchronous transport blocks instead of suspending, so the first step is the last one.
+        # The synchronous transport blocks instead of suspending, so one step completes the coroutine.
         try:
             operation.send(None)
         except StopIteration as stop:
@@ -141,7 +141,7 @@ class SyncShell:
 
 
 class AsyncShell:
-    """A shell whose operations are awaited."""
+    """Base of the asyncio client: operations return coroutines."""
 
     _session: Session
 
@@ -150,10 +150,10 @@ class AsyncShell:
 
 
 class Operation(Generic[P, T]):
-    """A method of both shells, written once as a coroutine function over a `Session`."""
+    """Method of both clients, written once as a coroutine function over a `Session`."""
 
     def __init__(self, function: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]) -> None:
-        # Bound to a shell, its signature is that of the function without the session.
+        # Bound to a client, it has the function's signature without the session.
         @functools.wraps(function)
         def method(self: SyncShell | AsyncShell, *args: P.args, **kwargs: P.kwargs) -> Any:
             return self._finish(function(self._session, *args, **kwargs))
@@ -173,25 +173,25 @@ class Operation(Generic[P, T]):
 
 ONE_OF_THEM = "name one of them"
 MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
-"""The largest numbers that the broker reads into a Java int and a Java long."""
+"""Maximum values of a Java int and a Java long."""
 
 
 def whole_number(what: str, value: int, *, least: int = 0, most: int = _MAX_LONG) -> int:
-    """Return the number, which the broker reads into a Java int or long.
+    """Return a number that fits into a Java int or long.
 
     Raises:
-        InvalidUse: it is not an int, or not within the limits.
+        InvalidUse: it is not an int from `least` to `most`.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidUse(f"{what} must be an int from {least} to {most}, not {value!r}")
+        raise InvalidUse(f"{what} must be an int from {least} to {most}, got {value!r}")
     return value
 
 
 def persistent(topic: str | TopicName, operation: str) -> TopicName:
-    """Parse the name of a topic that has ledgers.
+    """Parse the name of a persistent topic.
 
     Raises:
-        AdminNotAllowed: the topic is non-persistent, where the broker would answer 500.
+        AdminNotAllowed: the topic is non-persistent; the broker would answer with status 500.
     """
     name = TopicName.parse(topic)
     if not name.is_persistent:
@@ -200,10 +200,10 @@ def persistent(topic: str | TopicName, operation: str) -> TopicName:
 
 
 async def partitions(session: Session, topic: str | TopicName) -> int:
-    """Get the number of partitions, 0 for a topic without: `GET T/partitions`.
+    """Get the number of partitions, 0 for a topic without partitions: `GET T/partitions`.
 
     Raises:
-        AdminNotFound: there is no such topic.
+        AdminNotFound: the topic does not exist.
     """
 
     def parse(answer: Answer) -> int:
@@ -213,43 +213,43 @@ async def partitions(session: Session, topic: str | TopicName) -> int:
     return await session.send(Request("GET", f"{TopicName.parse(topic).rest_path}/partitions", parse))
 
 
-async def refuse_parent(session: Session, name: TopicName, operation: str, instead: str = ONE_OF_THEM) -> None:
-    """Raise if the topic is a partitioned parent, before anything that changes something is sent.
+async def raise_if_partitioned(session: Session, name: TopicName, operation: str, instead: str = ONE_OF_THEM) -> None:
+    """Raise if the topic is partitioned, before a change is sent.
 
     Raises:
-        AdminNotAllowed: it is; the message names the partitions.
+        AdminNotAllowed: the topic is partitioned; the message names its partitions.
     """
     if not name.is_partition and (count := await partitions(session, name)):
         raise _parent(name, operation, count, instead)
 
 
-async def refuse_beyond_end(session: Session, name: TopicName, position: Position, operation: str) -> None:
-    """Raise if no message can have the position yet, before a cursor is put there.
+async def raise_if_beyond_end(session: Session, name: TopicName, position: Position, operation: str) -> None:
+    """Raise if no message can have the position yet, before a cursor is moved there.
 
-    The broker would put the cursor at the end or, in the open ledger, past it, where messages still to come are lost.
+    The broker would move the cursor to the end or, in the open ledger, past it, and later messages would be lost.
 
     Raises:
-        AdminNotFound: the position lies beyond the one that the next message will get.
+        AdminNotFound: the position is after that of the next message.
     """
     path = f"{name.rest_path}/internalStats"
     stats = await session.send(Request("GET", path, lambda answer: InternalStats.from_json(answer.json())))
-    # A full ledger is listed with its entries while the next one is not open yet.
+    # A full ledger is listed with its number of entries until the next one is open.
     end = Position(stats.ledgers[-1].ledger_id, max(stats.current_ledger_entries, stats.ledgers[-1].entries))
     if position > end:
-        reason = f"{position} lies beyond the end of {name}, {end}"
+        reason = f"{position} is beyond the end of {name}, {end}"
         message = f"{operation}: {reason}; nothing was changed"
         raise AdminNotFound(message, status=None, reason=reason, method=None, path=path)
 
 
-async def explain_parent(
+async def send_unless_partitioned(
     session: Session, name: TopicName, request: Request[T], operation: str, instead: str = ONE_OF_THEM
 ) -> T:
-    """Send a reading request; if it fails because the topic is a partitioned parent, say so.
+    """Send a read request; if it fails because the topic is partitioned, raise an error that says so.
 
-    The broker reports a parent as a missing topic to some requests, and refuses it to others.
+    The broker reports a partitioned topic as missing to some requests, and rejects it in others.
 
     Raises:
-        AdminNotAllowed: it is a partitioned parent; the message names the partitions.
+        AdminNotAllowed: the topic is partitioned; the message names its partitions.
     """
     try:
         return await session.send(request)
@@ -268,7 +268,7 @@ async def explain_parent(
 def _parent(name: TopicName, operation: str, count: int, instead: str) -> AdminNotAllowed:
     first, last = name.partition(0), name.partition(count - 1)
     return _not_allowed(
-        f"{operation} does not apply to {name}, which is partitioned: its {count} partitions are {first} to {last}; "
+        f"{operation} does not apply to {name}, which is partitioned ({count} partitions, {first} to {last}); "
         f"{instead}",
         name,
     )

@@ -1,9 +1,9 @@
-"""What the admin API answers, as values: frozen, typed, read from the broker's JSON or an entry's headers (pure).
+"""Results of the admin API: frozen, typed values of the broker's JSON or an entry's headers (pure).
 
-Each class names what this project and operators use; where the broker gives more, `raw` has its whole answer.
+Each class has the fields that this project and operators use; `raw` has the broker's whole response.
 Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pulsar.common.policies.data`, and for
-entries what `PersistentTopicsBase.generateResponseWithEntry` writes. An HTTP header is Latin-1: the broker replaces
-every other character of a key, a property or a producer's name by `?`.
+entries `PersistentTopicsBase.generateResponseWithEntry`. HTTP headers are Latin-1: the broker replaces any other
+character of a key, a property or a producer name with `?`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _EPOCH, _CYCLE_YEARS, _CYCLE_MILLIS = 1970, 400, 146_097 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class EntryMetadata:
-    """What the broker knows of one entry: a message, a batch of messages, or one chunk of a message.
+    """Metadata of one entry: a message, a batch of messages, or one chunk of a message.
 
-    A number that the entry does not carry is None; `num_messages_in_batch` is None for an entry that is not a batch.
-    Of a batch, `sequence_id` is its first message's, and `partition_key` and `properties` are those of the batch.
+    A field that the entry lacks is None; `num_messages_in_batch` is None for an entry that is not a batch.
+    Of a batch, `sequence_id` is its first message's, and `partition_key` and `properties` are the batch's.
 
-    `index` is the index of the entry's *last* message; it and `broker_timestamp` exist only where the broker has the
-    interceptors. Times are milliseconds since the epoch. `payload` is None unless it was asked for; of a batch it is
-    the raw batch, of a chunk that chunk's part; the broker has decompressed it.
+    `index` is the index of the entry's *last* message; it and `broker_timestamp` need the broker's interceptors.
+    Times are milliseconds since the epoch. `payload` is None unless it was requested; of a batch it is the raw batch,
+    of a chunk the chunk's part, decompressed by the broker.
 
     Note:
-        In `partition_key`, `properties`, `producer_name` and `uuid` a `?` may stand for any character beyond Latin-1,
-        for the broker writes them into HTTP headers. A key that was sent as bytes is exact, and in base64 (see
+        In `partition_key`, `properties`, `producer_name` and `uuid` a `?` may replace any character outside Latin-1,
+        because the broker writes them into HTTP headers. A key that was sent as bytes is exact, and in base64 (see
         `partition_key_b64_encoded`).
     """
 
@@ -72,24 +72,24 @@ class EntryMetadata:
 
     @property
     def is_chunk(self) -> bool:
-        """Whether this entry is one of several chunks of a message."""
+        """True if this entry is one of several chunks of a message."""
         return self.num_chunks is not None and self.num_chunks > 1
 
     @property
     def message_count(self) -> int:
-        """How many messages the entry holds: the size of its batch, else 1 (also for each single chunk)."""
+        """Number of messages in the entry: the size of its batch, otherwise 1 (also for a chunk)."""
         return 1 if self.num_messages_in_batch is None else self.num_messages_in_batch
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], payload: bytes | None = None) -> EntryMetadata:
-        """Read the `X-Pulsar-…` headers of one answer.
+        """Parse the `X-Pulsar-…` headers of a response.
 
         Args:
-            headers: names in lower case; values decoded as Latin-1.
-            payload: the answer's body, if it was read.
+            headers: lower-case names; values decoded as Latin-1.
+            payload: the response's body, if it was read.
 
         Raises:
-            ValueError: a header is missing or is not what the broker of the tested versions writes.
+            ValueError: a header is missing, or is not in the format of the tested broker versions.
         """
         found = _Headers(headers)
         return cls(
@@ -126,7 +126,7 @@ class EntryMetadata:
 
 
 class _Headers:
-    """The `X-Pulsar-…` headers of one answer, read by their names without the prefix."""
+    """The `X-Pulsar-…` headers of one response, by their names without the prefix."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
@@ -142,16 +142,16 @@ class _Headers:
         return int(self._texts[name]) if name in self._texts else None
 
     def moment(self, name: str) -> int | None:
-        """Read a time, in milliseconds since the epoch."""
+        """Parse a time to milliseconds since the epoch."""
         if name not in self._texts:
             return None
-        # DateFormatter writes ISO 8601 with a zone, and with any year: what a producer took for milliseconds may have
-        # been smaller units. Years are alike every 400, and datetime knows those up to 9999.
+        # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as
+        # milliseconds. The calendar repeats every 400 years, and datetime supports years up to 9999.
         text = self._texts[name]
         year, _, rest = text[1:].partition("-")
         cycles, of_cycle = divmod(int(text[:1] + year) - _EPOCH, _CYCLE_YEARS)
         near = datetime.fromisoformat(f"{_EPOCH + of_cycle}-{rest}")
-        # Rounded, for a float may lie just below its millisecond.
+        # Rounded, because a float may be just below its millisecond.
         return round(near.timestamp() * 1000) + cycles * _CYCLE_MILLIS
 
     def flag(self, name: str) -> bool:
@@ -163,14 +163,14 @@ class _Headers:
 
 _Json = Mapping[str, Any]
 _UNCOUNTED = frozenset({"Exclusive", "Failover"})
-"""On subscriptions of these types the broker does not count what a consumer has and did not acknowledge."""
+"""Subscription types for which the broker does not count unacknowledged messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
-    """One subscription of a topic's statistics.
+    """Statistics of one subscription.
 
-    `backlog_entries` counts entries, not messages, whatever the broker's own name `msgBacklog` says.
+    `backlog_entries` counts entries, not messages, although the broker calls it `msgBacklog`.
     """
 
     type: str
@@ -183,42 +183,45 @@ class SubscriptionStats:
 
     @property
     def sessions(self) -> frozenset[tuple[str, str]]:
-        """Of each consumer the address that the broker has it at, and since when."""
+        """Each consumer's address and its connection time, as the broker has them."""
         consumers = self.raw.get("consumers") or ()
         return frozenset((one.get("address", ""), one.get("connectedSince", "")) for one in consumers)
 
     @property
     def held_messages(self) -> int:
-        """How many messages its consumers have and did not acknowledge, without those of consumers that are gone."""
+        """Number of unacknowledged messages of the connected consumers."""
         return sum(one.get("unackedMessages", 0) for one in self.raw.get("consumers") or ())
 
     @property
     def most_held(self) -> int:
-        """How many messages its consumers can have at most: on Exclusive and Failover subscriptions nobody counts."""
+        """Upper limit of the unacknowledged messages of the connected consumers.
+
+        The broker does not count them on Exclusive and Failover subscriptions.
+        """
         if self.type in _UNCOUNTED:
             return sum(one.get("msgOutCounter", 0) for one in self.raw.get("consumers") or ())
         return self.held_messages
 
     @property
     def delivered_messages(self) -> int:
-        """How many messages were delivered on it so far."""
+        """Number of messages delivered on the subscription so far."""
         count: int = self.raw.get("msgOutCounter", 0)
         return count
 
     @property
     def delayed_messages(self) -> int:
-        """How many messages wait for their time."""
+        """Number of messages with delayed delivery that are not due yet."""
         count: int = self.raw.get("msgDelayed", 0)
         return count
 
     @property
     def active_consumer(self) -> str | None:
-        """The name of the consumer of a Failover subscription, or of an Exclusive one, that messages go to."""
+        """Name of the active consumer of a Failover or Exclusive subscription."""
         return self.raw.get("activeConsumerName")
 
     @property
     def takes_more(self) -> bool:
-        """Whether each of its consumers that messages go to takes more."""
+        """True if each consumer that receives messages has permits and is not blocked."""
         active = self.active_consumer if self.type in _UNCOUNTED else None
         return all(
             one.get("availablePermits", 0) > 0 and not one.get("blockedConsumerOnUnackedMsgs")
@@ -228,7 +231,7 @@ class SubscriptionStats:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read one value of `subscriptions` in the statistics."""
+        """Parse one value of `subscriptions` in the statistics."""
         return cls(
             type=data.get("type", ""),
             backlog_entries=data.get("msgBacklog", 0),
@@ -242,12 +245,12 @@ class SubscriptionStats:
 
 COMPACTION_CURSOR: Final = "__compaction"
 _WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
-"""What brokers write behind some positions that a whole entry was acknowledged at, as a compaction does."""
+"""Suffix that brokers add to the position of a wholly acknowledged entry, as compaction acknowledges."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """Statistics of one topic or partition, or the sum over the partitions."""
+    """Statistics of one topic or partition, or their sum over all partitions."""
 
     messages_in: int
     bytes_in: int
@@ -260,7 +263,7 @@ class TopicStats:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read the answer of `GET …/stats`."""
+        """Parse the response of `GET …/stats`."""
         return cls(
             messages_in=data.get("msgInCounter", 0),
             bytes_in=data.get("bytesInCounter", 0),
@@ -277,21 +280,21 @@ class TopicStats:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedStats:
-    """Statistics of a partitioned topic: the sum, and each partition by its full name."""
+    """Statistics of a partitioned topic: the sum, and each partition's by its full name."""
 
     total: TopicStats
     partitions: Mapping[str, TopicStats]
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read the answer of `GET …/partitioned-stats`."""
+        """Parse the response of `GET …/partitioned-stats`."""
         partitions = {name: TopicStats.from_json(value) for name, value in data["partitions"].items()}
         return cls(total=TopicStats.from_json(data), partitions=partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """One ledger of a topic, as the broker lists it: the open ledger, the last of the list, shows 0 entries."""
+    """Ledger of a topic; the broker lists the last, open one with 0 entries."""
 
     ledger_id: int
     entries: int
@@ -300,15 +303,15 @@ class LedgerInfo:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read one item of `ledgers` in the internal statistics."""
+        """Parse one item of `ledgers` in the internal statistics."""
         return cls(data["ledgerId"], data["entries"], data["size"], data.get("offloaded", False))
 
 
 @dataclass(frozen=True, slots=True)
 class CursorInfo:
-    """The cursor of one subscription.
+    """Cursor of one subscription.
 
-    Everything up to `mark_delete_position` is acknowledged, and `individually_deleted` beyond it, which is in order.
+    Acknowledged are all entries up to `mark_delete_position`, and `individually_deleted` after it, in order.
     """
 
     mark_delete_position: Position
@@ -319,18 +322,18 @@ class CursorInfo:
     raw: _Json = field(repr=False, compare=False)
 
     def acknowledges(self, position: Position) -> bool:
-        """Whether an entry is acknowledged, all of it."""
+        """Return whether an entry is wholly acknowledged."""
         return position <= self.mark_delete_position or position in self.individually_deleted
 
     def acknowledges_each(self, positions: Sequence[tuple[int, int]]) -> list[bool]:
-        """Tell of each of many entries whether it is acknowledged, all of it."""
+        """Return for each entry whether it is wholly acknowledged."""
         mark = self.mark_delete_position
         alone = self.individually_deleted.covering(positions)
         return [position <= mark or is_alone for position, is_alone in zip(positions, alone, strict=True)]
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read one value of `cursors` in the internal statistics."""
+        """Parse one value of `cursors` in the internal statistics."""
         return cls(
             mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
             read_position=Position.parse(_WHOLE.sub("", data["readPosition"])),
@@ -343,9 +346,9 @@ class CursorInfo:
 
 @dataclass(frozen=True, slots=True)
 class InternalStats:
-    """The ledgers and cursors of one topic or partition.
+    """Ledgers and cursors of one topic or partition.
 
-    The last of `ledgers` is the open one and shows 0 entries: `current_ledger_entries` has its count.
+    The last of `ledgers` is open and shows 0 entries; `current_ledger_entries` has its number of entries.
     """
 
     ledgers: tuple[LedgerInfo, ...]
@@ -360,7 +363,7 @@ class InternalStats:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read the answer of `GET …/internalStats`."""
+        """Parse the response of `GET …/internalStats`."""
         return cls(
             ledgers=tuple(map(LedgerInfo.from_json, data["ledgers"])),
             last_confirmed_entry=Position.parse(data["lastConfirmedEntry"]),
@@ -374,7 +377,7 @@ class InternalStats:
         )
 
     def ledger_sizes(self) -> list[tuple[int, int]]:
-        """Give `(ledger_id, entries)` of each ledger; the broker lists the open one with 0 entries."""
+        """Return `(ledger_id, entries)` of each ledger, with the actual number for the open one."""
         sizes = {ledger.ledger_id: ledger.entries for ledger in self.ledgers}
         if self.ledgers:
             sizes[self.ledgers[-1].ledger_id] = max(self.current_ledger_entries, self.ledgers[-1].entries)
@@ -382,26 +385,26 @@ class InternalStats:
 
     @property
     def compacted(self) -> LedgerInfo | None:
-        """The ledger of the compacted view; None without one."""
+        """Ledger of the compacted view; None without one."""
         found = self.raw.get("compactedLedger")
         return None if found is None or found["ledgerId"] < 0 else LedgerInfo.from_json(found)
 
     @property
     def compaction_horizon(self) -> Position:
-        """The last position that compaction has gone over; -1:-1 if the topic was never compacted."""
+        """Last position that was compacted; -1:-1 if the topic was never compacted."""
         cursor = self.cursors.get(COMPACTION_CURSOR)
         return Position(-1, -1) if cursor is None else cursor.mark_delete_position
 
     def entry_bytes(self) -> float:
-        """Give the average size of an entry, in bytes."""
+        """Return the average size of an entry in bytes."""
         return self.total_size / max(self.number_of_entries, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogAnalysis:
-    """The backlog of a subscription, counted by reading it: entries, and the messages in their batches.
+    """Backlog of a subscription, counted by reading it: entries, and the messages in their batches.
 
-    `aborted` says that the broker stopped at its limit of entries or time, so the counts are only a lower bound.
+    `aborted` is true if the broker stopped at its limit of entries or time; the counts are lower bounds then.
     """
 
     entries: int
@@ -413,7 +416,7 @@ class BacklogAnalysis:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read the answer of `POST …/analyzeBacklog`."""
+        """Parse the response of `POST …/analyzeBacklog`."""
         first, last = data.get("firstMessageId"), data.get("lastMessageId")
         return cls(
             entries=data["entries"],
@@ -427,24 +430,24 @@ class BacklogAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long acknowledged messages are kept: minutes and MiB; 0 keeps none, -1 sets no limit."""
+    """Retention of acknowledged messages in minutes and MiB; 0 keeps none, -1 means no limit."""
 
     minutes: int
     size_mib: int
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read `retention_policies`."""
+        """Parse `retention_policies`."""
         return cls(data["retentionTimeInMinutes"], data["retentionSizeInMB"])
 
     def to_json(self) -> dict[str, int]:
-        """Write what `POST …/retention` takes."""
+        """Return the body of `POST …/retention`."""
         return {"retentionTimeInMinutes": self.minutes, "retentionSizeInMB": self.size_mib}
 
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """How many bookies store an entry, and how often a cursor's position is stored (per second; 0: always)."""
+    """Replication of entries, and the rate per second at which cursors are persisted (0: no limit)."""
 
     ensemble: int
     write_quorum: int
@@ -453,7 +456,7 @@ class Persistence:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read `persistence`."""
+        """Parse `persistence`."""
         return cls(
             data["bookkeeperEnsemble"],
             data["bookkeeperWriteQuorum"],
@@ -462,7 +465,7 @@ class Persistence:
         )
 
     def to_json(self) -> dict[str, float]:
-        """Write what `POST …/persistence` takes."""
+        """Return the body of `POST …/persistence`."""
         return {
             "bookkeeperEnsemble": self.ensemble,
             "bookkeeperWriteQuorum": self.write_quorum,
@@ -473,7 +476,7 @@ class Persistence:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicies:
-    """The policies of a namespace; None where it sets none and the broker's own configuration applies."""
+    """Policies of a namespace; None if not set, so that the broker's configuration applies."""
 
     retention: Retention | None
     deduplication: bool | None
@@ -484,7 +487,7 @@ class NamespacePolicies:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read the answer of `GET /namespaces/{tenant}/{namespace}`."""
+        """Parse the response of `GET /namespaces/{tenant}/{namespace}`."""
         retention, persistence = data.get("retention_policies"), data.get("persistence")
         return cls(
             retention=Retention.from_json(retention) if retention else None,
@@ -498,7 +501,7 @@ class NamespacePolicies:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Where a cluster answers; empty where it is not configured."""
+    """Service URLs of a cluster; empty if not configured."""
 
     service_url: str
     service_url_tls: str
@@ -507,6 +510,6 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
-        """Read the answer of `GET /clusters/{cluster}`."""
+        """Parse the response of `GET /clusters/{cluster}`."""
         keys = ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")
         return cls(*(data.get(key) or "" for key in keys))

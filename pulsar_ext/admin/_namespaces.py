@@ -1,11 +1,11 @@
 """Operations on tenants, namespaces, clusters, brokers and schemas.
 
-Mirrors `org.apache.pulsar.client.admin.Tenants`, `Namespaces`, `Clusters`, `Brokers` and `Schemas`; each docstring
-names the REST path below `/admin/v2/`, where `N` stands for `namespaces/{tenant}/{namespace}`. A namespace is given as
+Mirrors `org.apache.pulsar.client.admin.Tenants`, `Namespaces`, `Clusters`, `Brokers` and `Schemas`. Each docstring has
+the REST path below `/admin/v2/`, in which `N` is `namespaces/{tenant}/{namespace}`. Namespaces are passed as
 `tenant/namespace`.
 """
 
-# ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
+# ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def namespace_path(namespace: str) -> str:
-    """Give the path of a namespace; its name is validated."""
-    # The name is validated as that of any topic in it.
+    """Validate a namespace and return its path."""
+    # Validated as part of a topic name.
     return TopicName.parse(f"persistent://{namespace}/-").rest_path.replace("persistent/", "namespaces/", 1)[:-2]
 
 
@@ -46,12 +46,12 @@ async def create_tenant(
     """Create a tenant: `PUT tenants/{tenant}`.
 
     Args:
-        tenant: its name.
-        allowed_clusters: where its namespaces may live; by default all clusters that there are now.
-        admin_roles: who may administer it, besides the superusers.
+        tenant: the tenant's name.
+        allowed_clusters: the clusters allowed for its namespaces; by default all current clusters.
+        admin_roles: the roles that may administer it, in addition to superusers.
 
     Raises:
-        AdminConflict: it exists.
+        AdminConflict: the tenant exists.
     """
     path = _tenant_path(tenant)
     allowed = await clusters(session) if allowed_clusters is None else allowed_clusters
@@ -74,10 +74,10 @@ async def create_namespace(session: Session, namespace: str, *, bundles: int | N
 
     Args:
         namespace: `tenant/namespace`.
-        bundles: how many parts brokers share it in; by default what the broker is configured to.
+        bundles: the number of bundles; by default the broker's setting.
 
     Raises:
-        AdminConflict: it exists.
+        AdminConflict: the namespace exists.
     """
     body = None if bundles is None else {"bundles": {"numBundles": whole_number("bundles", bundles, least=1)}}
     await session.send(Request("PUT", namespace_path(namespace), nothing, body=body))
@@ -87,7 +87,7 @@ async def delete_namespace(session: Session, namespace: str, *, force: bool = Fa
     """Delete a namespace: `DELETE N`; `force` deletes its topics too and needs `forceDeleteNamespaceAllowed`.
 
     Raises:
-        AdminConflict: it has topics.
+        AdminConflict: the namespace has topics.
     """
     await session.send(Request("DELETE", namespace_path(namespace), nothing, params={"force": force}))
 
@@ -100,43 +100,43 @@ async def policies(session: Session, namespace: str) -> NamespacePolicies:
 
 
 async def retention(session: Session, namespace: str) -> Retention | None:
-    """Get how long acknowledged messages are kept, None if not set: `GET N/retention`."""
+    """Get the retention of acknowledged messages, None if not set: `GET N/retention`."""
     return await session.send(Request("GET", f"{namespace_path(namespace)}/retention", optional(Retention.from_json)))
 
 
 async def set_retention(session: Session, namespace: str, value: Retention | None) -> None:
-    """Set how long acknowledged messages are kept; None removes the policy: `POST` or `DELETE N/retention`."""
+    """Set the retention of acknowledged messages; None removes the policy: `POST` or `DELETE N/retention`."""
     await set_policy(session, f"{namespace_path(namespace)}/retention", value and value.to_json())
 
 
 async def deduplication(session: Session, namespace: str) -> bool | None:
-    """Get whether the broker drops duplicates, None if not set: `GET N/deduplication`."""
+    """Get if the broker deduplicates messages, None if not set: `GET N/deduplication`."""
     return await session.send(Request("GET", f"{namespace_path(namespace)}/deduplication", optional(bool)))
 
 
 async def set_deduplication(session: Session, namespace: str, value: bool | None) -> None:
-    """Set whether the broker drops duplicates; None removes the policy: `POST` or `DELETE N/deduplication`."""
+    """Enable or disable deduplication; None removes the policy: `POST` or `DELETE N/deduplication`."""
     await set_policy(session, f"{namespace_path(namespace)}/deduplication", value)
 
 
 async def persistence(session: Session, namespace: str) -> Persistence | None:
-    """Get how entries are replicated, None if not set: `GET N/persistence`."""
+    """Get the replication of entries, None if not set: `GET N/persistence`."""
     path = f"{namespace_path(namespace)}/persistence"
     return await session.send(Request("GET", path, optional(Persistence.from_json)))
 
 
 async def set_persistence(session: Session, namespace: str, value: Persistence | None) -> None:
-    """Set how entries are replicated; None removes the policy: `POST` or `DELETE N/persistence`."""
+    """Set the replication of entries; None removes the policy: `POST` or `DELETE N/persistence`."""
     await set_policy(session, f"{namespace_path(namespace)}/persistence", value and value.to_json())
 
 
 async def message_ttl(session: Session, namespace: str) -> int | None:
-    """Get after how many seconds messages expire unacknowledged, None if not set: `GET N/messageTTL`."""
+    """Get the time to live of unacknowledged messages in seconds, None if not set: `GET N/messageTTL`."""
     return await session.send(Request("GET", f"{namespace_path(namespace)}/messageTTL", optional(int)))
 
 
 async def set_message_ttl(session: Session, namespace: str, seconds: int | None) -> None:
-    """Set after how many seconds messages expire unacknowledged; None removes it: `POST` or `DELETE N/messageTTL`."""
+    """Set the time to live of unacknowledged messages; None removes the policy: `POST` or `DELETE N/messageTTL`."""
     value = None if seconds is None else whole_number("seconds", seconds, most=MAX_INT)
     await set_policy(session, f"{namespace_path(namespace)}/messageTTL", value)
 
@@ -150,7 +150,7 @@ async def set_backlog_quota(
     policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
     kind: Literal["destination_storage", "message_age"] = "destination_storage",
 ) -> None:
-    """Set what happens when a backlog passes a size in bytes or an age in seconds: `POST N/backlogQuota`."""
+    """Set the policy for a backlog above a size in bytes or an age in seconds: `POST N/backlogQuota`."""
     await session.send(
         Request(
             "POST",
@@ -180,13 +180,13 @@ async def clusters(session: Session) -> tuple[str, ...]:
 
 
 async def cluster(session: Session, name: str) -> ClusterInfo:
-    """Get where a cluster answers: `GET clusters/{name}`."""
+    """Get the service URLs of a cluster: `GET clusters/{name}`."""
     path = _tenant_path(name).replace("tenants/", "clusters/", 1)
     return await session.send(Request("GET", path, lambda answer: ClusterInfo.from_json(answer.json())))
 
 
 async def broker_configuration(session: Session) -> Mapping[str, str]:
-    """Get every setting of the broker that answers, as texts: `GET brokers/configuration/runtime`."""
+    """Get all settings of the broker that answers, as strings: `GET brokers/configuration/runtime`."""
 
     def parse(answer: Answer) -> Mapping[str, str]:
         settings: dict[str, str] = answer.json()
@@ -201,13 +201,13 @@ async def broker_version(session: Session) -> str:
 
 
 async def health(session: Session) -> bool:
-    """Have the broker produce and consume a message of its own: `GET brokers/health`.
+    """Check if the broker can produce and consume a message: `GET brokers/health`.
 
     Returns:
-        Whether it could; False also if no broker answers in time.
+        True if it can; False also if no broker answers in time.
 
     Raises:
-        AdminUnauthorized: the token's role may not ask.
+        AdminUnauthorized: the role lacks the permission.
     """
     try:
         return await session.send(Request("GET", "brokers/health", lambda answer: answer.text() == "ok"))
@@ -217,7 +217,7 @@ async def health(session: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """A topic's schema: its version, its type (`JSON`, `AVRO`, `STRING`, …), and its definition as text."""
+    """Schema of a topic: its version, type (`JSON`, `AVRO`, `STRING`, …) and definition as text."""
 
     version: int
     type: str
@@ -226,7 +226,7 @@ class SchemaInfo:
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> Self:
-        """Read the answer of `GET …/schema`."""
+        """Parse the response of `GET …/schema`."""
         return cls(answer["version"], answer["type"], answer.get("data") or "", dict(answer.get("properties") or {}))
 
 
@@ -235,10 +235,10 @@ def _path(topic: str | TopicName) -> str:
 
 
 async def schema(session: Session, topic: str | TopicName, version: int | None = None) -> SchemaInfo:
-    """Get a topic's schema, its last version by default: `GET schemas/{tenant}/{namespace}/{topic}/schema`.
+    """Get a schema version of a topic, by default the latest: `GET schemas/{tenant}/{namespace}/{topic}/schema`.
 
     Raises:
-        AdminNotFound: the topic has no schema, or no such version.
+        AdminNotFound: the topic has no schema, or not this version.
     """
     path = f"{_path(topic)}/schema"
     if version is not None:
@@ -247,9 +247,9 @@ async def schema(session: Session, topic: str | TopicName, version: int | None =
 
 
 async def schemas(session: Session, topic: str | TopicName) -> Mapping[int, SchemaInfo]:
-    """Get every version of a topic's schema that there is, by its number: `GET schemas/{…}/schemas`.
+    """Get all schema versions of a topic by their numbers: `GET schemas/{…}/schemas`.
 
-    It is empty without a schema, and where it was deleted; versions that follow have higher numbers.
+    The result is empty without a schema and after its deletion; later versions have higher numbers.
     """
 
     def parse(answer: Answer) -> dict[int, SchemaInfo]:
@@ -262,19 +262,19 @@ async def schemas(session: Session, topic: str | TopicName) -> Mapping[int, Sche
 async def upload_schema(
     session: Session, topic: str | TopicName, kind: str, data: str, properties: Mapping[str, str] | None = None
 ) -> int:
-    """Give a topic a schema, if it has not this one already: `POST schemas/{tenant}/{namespace}/{topic}/schema`.
+    """Upload a schema of a topic, unless it exists: `POST schemas/{tenant}/{namespace}/{topic}/schema`.
 
     Args:
-        topic: with or without partitions.
+        topic: the topic, partitioned or not.
         kind: `AVRO`, `JSON`, `KEY_VALUE`, …
         data: the definition as text.
-        properties: of the schema, which for `KEY_VALUE` say what it is made of.
+        properties: the schema's properties; those of `KEY_VALUE` describe its parts.
 
     Returns:
-        Its version.
+        The schema's version.
 
     Raises:
-        AdminConflict: it does not go with the topic's schema; the error has the broker's words.
+        AdminConflict: it is incompatible with the topic's schema; the error has the broker's reason.
     """
     body = {"type": kind, "schema": data, "properties": dict(properties or {})}
     request = Request(
@@ -284,18 +284,18 @@ async def upload_schema(
 
 
 async def schema_compatibility_strategy(session: Session, namespace: str) -> str:
-    """Get what a new schema has to be compatible with: `GET N/schemaCompatibilityStrategy`."""
+    """Get the compatibility check for new schemas: `GET N/schemaCompatibilityStrategy`."""
     path = f"{namespace_path(namespace)}/schemaCompatibilityStrategy"
     return await session.send(Request("GET", path, lambda answer: str(answer.json())))
 
 
 async def set_schema_compatibility_strategy(session: Session, namespace: str, value: str) -> None:
-    """Set it, as `BACKWARD` or `FULL_TRANSITIVE`: `PUT N/schemaCompatibilityStrategy`."""
+    """Set the compatibility check for new schemas, as `FULL_TRANSITIVE`: `PUT N/schemaCompatibilityStrategy`."""
     path = f"{namespace_path(namespace)}/schemaCompatibilityStrategy"
     await session.send(Request("PUT", path, nothing, body=value, idempotent=True))
 
 
 async def set_schema_validation_enforced(session: Session, namespace: str, value: bool) -> None:
-    """Set whether topics that have a schema refuse producers without one: `POST N/schemaValidationEnforced`."""
+    """Set if topics with a schema reject producers without one: `POST N/schemaValidationEnforced`."""
     path = f"{namespace_path(namespace)}/schemaValidationEnforced"
     await session.send(Request("POST", path, nothing, body=value, idempotent=True))

@@ -1,8 +1,8 @@
-"""Access tokens for the admin API by OAuth 2.0's client credentials, as the official client asks for its own.
+"""OAuth 2.0 client credentials for the admin API, like those of the official client.
 
 Mirrors `ClientCredentialFlow` of the C++ client: the issuer's `.well-known/openid-configuration` names the token
-endpoint, which is sent the client's id and secret. The secret goes to no other place: redirects are not followed, and
-an issuer with TLS may not name an endpoint without. It shows in no repr and in no error.
+endpoint, to which the client's id and secret are sent. The secret goes nowhere else: redirects are not followed, and
+an issuer with TLS must not name an endpoint without TLS. The secret appears in no repr and in no error.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _DATA_PREFIX = "data:application/json;base64,"
 
 @dataclass(frozen=True, slots=True)
 class Oauth2Parameters:
-    """What `AuthenticationOauth2` is given, without the file it may name.
+    """Parameters of `AuthenticationOauth2`, without the content of the credentials file.
 
     Args:
-        issuer_url: whom to ask where the token endpoint is.
-        private_key: where id and secret are: a path, `file://…`, `file:…` or `data:application/json;base64,…`.
-        client_id: the id, if it is given directly.
-        client_secret: the secret, likewise.
-        audience: for whom the token is.
-        scope: what it is for.
+        issuer_url: the issuer, which names the token endpoint.
+        private_key: the credentials: a path, `file://…`, `file:…` or `data:application/json;base64,…`.
+        client_id: the id, if it is passed directly.
+        client_secret: the secret, if it is passed directly.
+        audience: the audience of the token.
+        scope: the scope of the token.
     """
 
     issuer_url: str
@@ -49,10 +49,10 @@ class Oauth2Parameters:
 
     @classmethod
     def parse(cls, text: str) -> Oauth2Parameters:
-        """Read the official JSON.
+        """Parse the official JSON.
 
         Raises:
-            InvalidUse: it is not JSON, or has no issuer or no secret. Nothing of it is repeated.
+            InvalidUse: it is not JSON, or lacks the issuer or the secret. The error repeats nothing of it.
         """
         values = _object(text, "The parameters of AuthenticationOauth2 are")
         issuer = values.get("issuer_url")
@@ -63,17 +63,17 @@ class Oauth2Parameters:
         if found.private_key is None and (found.client_id is None or found.client_secret is None):
             raise InvalidUse(
                 "The parameters of AuthenticationOauth2 have neither private_key nor client_id and client_secret; for "
-                "another way to authenticate, give admin=PulsarAdmin(url, token=a function that gives the token)"
+                "another authentication, pass admin=PulsarAdmin(url, token=a function that returns the token)"
             )
         return found
 
     @property
     def configuration_url(self) -> str:
-        """Where the issuer says where its token endpoint is."""
+        """The URL of the issuer's configuration."""
         return self.issuer_url.rstrip("/") + "/.well-known/openid-configuration"
 
     def form(self) -> dict[str, str]:
-        """Write the request for a token; the file is read each time, for it may be renewed.
+        """Return the token request; the credentials file is read each time, because it may be renewed.
 
         Raises:
             InvalidUse: the file cannot be read, or lacks the id or the secret.
@@ -90,16 +90,16 @@ class Oauth2Parameters:
 
 
 class Oauth2Tokens:
-    """Supplies access tokens: `PulsarAdmin(url, token=Oauth2Tokens('{"issuer_url": …, "private_key": …}'))`.
+    """Supplier of access tokens: `PulsarAdmin(url, token=Oauth2Tokens('{"issuer_url": …, "private_key": …}'))`.
 
-    A token is kept until it expires. Two threads may ask for one at the same time; both are good.
+    A token is kept until it expires. Two threads may request one at the same time; both tokens are valid.
 
     Args:
         parameters: the JSON that `AuthenticationOauth2` takes.
-        tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's, if the issuer has TLS.
+        tls_trust_certs_file_path: the CAs to trust (PEM) instead of the system's, for an issuer with TLS.
 
     Raises:
-        InvalidUse: the parameters lack something, or the file cannot be loaded.
+        InvalidUse: a parameter is missing, or the file cannot be loaded.
     """
 
     def __init__(self, parameters: str, tls_trust_certs_file_path: str | None = None) -> None:
@@ -111,11 +111,11 @@ class Oauth2Tokens:
         return f"Oauth2Tokens({self._parameters.issuer_url!r})"
 
     def __call__(self) -> str:
-        """Give an access token that has not expired.
+        """Return an access token that has not expired.
 
         Raises:
             AdminUnavailable: the issuer or its token endpoint does not answer.
-            AdminUnauthorized: it gives no token.
+            AdminUnauthorized: it issues no token.
             InvalidUse: the credentials cannot be read.
         """
         kept = self._kept
@@ -131,13 +131,13 @@ class Oauth2Tokens:
             endpoint = str(configuration.get("token_endpoint", ""))
             if is_less_safe(self._parameters.issuer_url, endpoint):
                 raise InvalidUse(
-                    f"The issuer {self._parameters.issuer_url} names no token endpoint, or one without TLS. The "
+                    f"The issuer {self._parameters.issuer_url} names a missing or insecure token endpoint. The "
                     "client's secret was not sent"
                 )
             answer = self._answer(http, "POST", endpoint, form)
         token, seconds = answer.get("access_token"), answer.get("expires_in")
         if not isinstance(token, str) or not token:
-            raise _refused("POST", endpoint, _OK, "the answer has no access_token")
+            raise _unauthorized("POST", endpoint, _OK, "the answer has no access_token")
         lasts = float(seconds) if isinstance(seconds, int | float) else 0.0
         return token, asked + lasts
 
@@ -147,26 +147,26 @@ class Oauth2Tokens:
             answer = http.request(method, url, data=form, headers={"Accept": "application/json"})
         except httpx2.RequestError as error:
             raise AdminUnavailable(
-                f"{method} {url}: no answer ({error or type(error).__name__}), so there is no OAuth 2.0 access token "
-                "for the admin API; check issuer_url, and tls_trust_certs_file_path if it has TLS",
+                f"{method} {url}: no answer ({error or type(error).__name__}), so no OAuth 2.0 access token for the "
+                "admin API; check issuer_url, and tls_trust_certs_file_path if it uses TLS",
                 status=None,
                 reason=str(error),
                 method=method,
                 path=url,
             ) from None
         if answer.status_code != _OK:
-            raise _refused(method, url, answer.status_code, answer.reason_phrase)
+            raise _unauthorized(method, url, answer.status_code, answer.reason_phrase)
         try:
-            return _object(answer.text, "The answer is")
+            return _object(answer.text, "The response is")
         except InvalidUse as error:
-            raise _refused(method, url, _OK, str(error)) from None
+            raise _unauthorized(method, url, _OK, str(error)) from None
 
 
-def _refused(method: str, url: str, status: int, reason: str) -> AdminUnauthorized:
-    # The body is left out: an endpoint may repeat in it what it was sent.
+def _unauthorized(method: str, url: str, status: int, reason: str) -> AdminUnauthorized:
+    # Without the body: an endpoint may repeat the request in it.
     return AdminUnauthorized(
-        f"{method} {url}: HTTP {status}: {reason}; there is no OAuth 2.0 access token for the admin API. Check the "
-        "client's id and secret, audience and scope",
+        f"{method} {url}: HTTP {status}: {reason}; no OAuth 2.0 access token for the admin API. Check the client's id "
+        "and secret, audience and scope",
         status=status,
         reason=reason,
         method=method,
@@ -185,12 +185,12 @@ def _object(text: str, what: str) -> dict[str, Any]:
 
 
 def _read_key(place: str) -> str:
-    """Read what `private_key` names."""
+    """Return the content that `private_key` refers to."""
     if place.startswith("data:"):
         try:
             return base64.b64decode(place.removeprefix(_DATA_PREFIX), validate=True).decode()
         except (binascii.Error, ValueError):
-            raise InvalidUse(f"private_key begins with data: and is not {_DATA_PREFIX}…") from None
+            raise InvalidUse(f"private_key begins with data: but not with {_DATA_PREFIX}…") from None
     path = place.removeprefix("file:")
     path = path[2:] if path.startswith("//") and path != place else path
     try:

@@ -1,11 +1,11 @@
 """Operations on subscriptions: skip, reset, expire, peek, backlog, life cycle.
 
-Mirrors `org.apache.pulsar.client.admin.Topics`; each docstring names the REST path below `/admin/v2/`, where `S` stands
-for `persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}`. What moves a cursor is sent once, never
-again.
+Mirrors `org.apache.pulsar.client.admin.Topics`. Each docstring has the REST path below `/admin/v2/`, in which `S` is
+`persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}`. Calls that move a cursor are sent once and never
+repeated.
 """
 
-# ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
+# ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._core import MAX_INT, Request, Session, nothing, persistent, refuse_beyond_end, refuse_parent, whole_number
+from ._core import (
+    MAX_INT,
+    Request,
+    Session,
+    nothing,
+    persistent,
+    raise_if_beyond_end,
+    raise_if_partitioned,
+    whole_number,
+)
 from ._models import BacklogAnalysis, EntryMetadata
 from ._topics import send_entry
 
@@ -25,37 +34,37 @@ End = Literal["earliest", "latest"]
 
 
 def subscription_path(name: TopicName, subscription: str) -> str:
-    """Write `S`.
+    """Return the path `S`.
 
-    The broker decodes a subscription's name twice (once as any path parameter, once by `Codec.decode`), so it is
-    encoded twice; a name with `%` or `+` would arrive as another name otherwise.
+    The broker decodes a subscription name twice (as a path parameter, and by `Codec.decode`), so it is encoded twice;
+    otherwise a name with `%` or `+` would arrive as another name.
 
     Raises:
-        InvalidUse: the name is empty or no text.
+        InvalidUse: the name is empty or not a str.
     """
     if not isinstance(subscription, str) or not subscription:
-        raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
+        raise InvalidUse(f"A subscription name must be a non-empty str, got {subscription!r}")
     try:
         once = quote(subscription, safe="")
     except UnicodeEncodeError as error:
-        raise InvalidUse(f"The subscription's name {subscription!r} cannot be written as UTF-8") from error
-    # A name of dots only would be taken for a step in the path.
+        raise InvalidUse(f"The subscription name {subscription!r} cannot be encoded as UTF-8") from error
+    # A name of dots only would be a relative path step.
     once = once if once.strip(".") else once.replace(".", "%2E")
     return f"{name.rest_path}/subscription/{quote(once, safe='')}"
 
 
 def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = -1) -> str | dict[str, Any]:
-    """Write `ResetCursorData`, whose fields must be exact: the broker ignores a wrong one and reads a missing one as 0.
+    """Return `ResetCursorData` with all its fields: the broker ignores misspelt fields and reads missing ones as 0.
 
     Raises:
         InvalidUse: the position is neither an entry's nor `earliest` or `latest`.
     """
     if position in ("earliest", "latest"):
         if excluded or batch_index != -1:
-            raise InvalidUse(f"excluded and batch_index go with a position, not with {position!r}")
+            raise InvalidUse(f"excluded and batch_index apply to a position, not to {position!r}")
         return str(position)
     if not isinstance(position, Position):
-        raise InvalidUse(f"Expected a Position, 'earliest' or 'latest', not {position!r}")
+        raise InvalidUse(f"Expected a Position, 'earliest' or 'latest', got {position!r}")
     return {
         "ledgerId": whole_number("ledger_id", position.ledger_id),
         "entryId": whole_number("entry_id", position.entry_id),
@@ -66,7 +75,7 @@ def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = 
 
 
 async def subscriptions(session: Session, topic: Topic) -> tuple[str, ...]:
-    """List the subscriptions, of a parent those of its partitions: `GET T/subscriptions`."""
+    """List the subscriptions, of a partitioned topic those of its partitions: `GET T/subscriptions`."""
     path = f"{TopicName.parse(topic).rest_path}/subscriptions"
     return await session.send(Request("GET", path, lambda answer: tuple(sorted(answer.json()))))
 
@@ -74,23 +83,23 @@ async def subscriptions(session: Session, topic: Topic) -> tuple[str, ...]:
 async def create_subscription(
     session: Session, topic: Topic, subscription: str, position: Position | End = "latest"
 ) -> None:
-    """Create a durable subscription, of a parent on every partition: `PUT S`.
+    """Create a durable subscription, of a partitioned topic on every partition: `PUT S`.
 
-    With `earliest` or `latest`, a broker that creates topics by itself creates a missing topic too.
+    With `earliest` or `latest`, a broker with automatic topic creation also creates a missing topic.
 
     Raises:
-        AdminConflict: it exists.
+        AdminConflict: the subscription exists.
     """
     name = persistent(topic, "create_subscription")
     body = cursor_body(position, excluded=False)
     if isinstance(position, Position):
-        await refuse_parent(session, name, "create_subscription at a position")
-        await refuse_beyond_end(session, name, position, "create_subscription")
+        await raise_if_partitioned(session, name, "create_subscription at a position")
+        await raise_if_beyond_end(session, name, position, "create_subscription")
     await session.send(Request("PUT", subscription_path(name, subscription), nothing, body=body))
 
 
 async def delete_subscription(session: Session, topic: Topic, subscription: str, *, force: bool = False) -> None:
-    """Delete a subscription, of a parent on every partition: `DELETE S`.
+    """Delete a subscription, of a partitioned topic on every partition: `DELETE S`.
 
     Raises:
         AdminPrecondition: it has consumers; `force=True` disconnects them.
@@ -100,23 +109,23 @@ async def delete_subscription(session: Session, topic: Topic, subscription: str,
 
 
 async def skip_entries(session: Session, topic: Topic, subscription: str, count: int) -> None:
-    """Move the cursor over so many entries (not messages) that are not acknowledged: `POST S/skip/{count}`.
+    """Move the cursor over `count` unacknowledged entries (not messages): `POST S/skip/{count}`.
 
-    A batch is one entry, and so is each chunk of a chunked message. 0 does nothing; more than there are goes to the
-    end. Consumers stay connected, and what they have prefetched still arrives.
+    A batch is one entry, and so is each chunk of a chunked message. 0 does nothing; a count above the backlog moves to
+    the end. Consumers stay connected, and messages that they have prefetched are still delivered.
 
     Raises:
-        AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-        InvalidUse: the count is negative, or more than a Java int holds.
+        AdminNotAllowed: the topic is partitioned or non-persistent.
+        InvalidUse: the count is negative, or too large for a Java int.
     """
     name = persistent(topic, "skip_entries")
     path = f"{subscription_path(name, subscription)}/skip/{whole_number('count', count, most=MAX_INT)}"
-    await refuse_parent(session, name, "skip_entries")
+    await raise_if_partitioned(session, name, "skip_entries")
     await session.send(Request("POST", path, nothing))
 
 
 async def skip_all(session: Session, topic: Topic, subscription: str) -> None:
-    """Move the cursor to the end, of a parent on every partition: `POST S/skip_all`."""
+    """Move the cursor to the end, of a partitioned topic on every partition: `POST S/skip_all`."""
     name = persistent(topic, "skip_all")
     await session.send(Request("POST", f"{subscription_path(name, subscription)}/skip_all", nothing))
 
@@ -130,39 +139,39 @@ async def reset_cursor(
     excluded: bool = False,
     batch_index: int = -1,
 ) -> None:
-    """Move the cursor so that it reads on at a position: `POST S/resetcursor`.
+    """Move the cursor so that the next message is at a position: `POST S/resetcursor`.
 
-    Consumers are disconnected and come back; acknowledgements behind the position are forgotten.
+    Consumers are disconnected and reconnect; acknowledgements after the position are discarded.
 
     Args:
-        topic: not a partitioned parent.
-        subscription: must exist.
+        topic: a topic or partition, not a partitioned topic.
+        subscription: an existing subscription.
         position: the entry to deliver next, or `earliest` or `latest`.
-        excluded: whether to begin behind that entry.
-        batch_index: the message of the entry's batch to begin at; only where the broker has
-            `acknowledgmentAtBatchIndexLevelEnabled`, it delivers the whole batch otherwise.
+        excluded: if the first entry is the one after the position.
+        batch_index: the first message in the entry's batch; it needs `acknowledgmentAtBatchIndexLevelEnabled` on the
+            broker, which delivers the whole batch otherwise.
 
     Raises:
-        AdminNotFound: no such subscription, or the position lies beyond the end.
-        AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+        AdminNotFound: the subscription does not exist, or the position is beyond the end.
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "reset_cursor")
     path = f"{subscription_path(name, subscription)}/resetcursor"
     body = cursor_body(position, excluded=excluded, batch_index=batch_index)
-    await refuse_parent(session, name, "reset_cursor", "name one of them, or use reset_cursor_to_time")
+    await raise_if_partitioned(session, name, "reset_cursor", "name one of them, or use reset_cursor_to_time")
     if isinstance(position, Position):
-        await refuse_beyond_end(session, name, position, "reset_cursor")
+        await raise_if_beyond_end(session, name, position, "reset_cursor")
     await session.send(Request("POST", path, nothing, body=body))
 
 
 async def reset_cursor_to_time(session: Session, topic: Topic, subscription: str, timestamp_ms: int) -> None:
     """Move the cursor to the first entry published at a time or later: `POST S/resetcursor/{timestamp}`.
 
-    The broker does it on every partition of a parent.
+    Of a partitioned topic, the broker moves the cursor of every partition.
 
     Args:
-        topic: a topic, a partition or a partitioned parent.
-        subscription: must exist.
+        topic: a topic, a partition or a partitioned topic.
+        subscription: an existing subscription.
         timestamp_ms: milliseconds since the epoch.
     """
     name = persistent(topic, "reset_cursor_to_time")
@@ -181,47 +190,47 @@ async def expire_messages(
 ) -> None:
     """Acknowledge everything up to a position: `POST S/expireMessages`.
 
-    The broker does it in the background, so it may not be done when this returns.
+    The broker does it in the background and may not have finished when this returns.
 
     Args:
-        topic: not a partitioned parent.
-        subscription: must exist.
+        topic: a topic or partition, not a partitioned topic.
+        subscription: an existing subscription.
         position: the last entry to expire.
-        excluded: whether to keep that entry itself.
-        look_first: whether to check first that the topic is not a partitioned parent and has such an entry, which takes
-            two requests more; False for those who have just seen the entry.
+        excluded: if that entry itself is kept.
+        look_first: if two more requests first check that the topic is not partitioned and has the entry; pass False if
+            the entry is known to exist.
 
     Raises:
-        AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+        AdminNotAllowed: the topic is partitioned or non-persistent.
         AdminConflict: another expiry is running, or there is nothing to expire.
     """
     name = persistent(topic, "expire_messages")
     if not isinstance(position, Position):
-        raise InvalidUse(f"Expected a Position, not {position!r}")
+        raise InvalidUse(f"Expected a Position, got {position!r}")
     path = f"{subscription_path(name, subscription)}/expireMessages"
     body = cursor_body(position, excluded=excluded)
     if look_first:
-        await refuse_parent(session, name, "expire_messages")
-        await refuse_beyond_end(session, name, position, "expire_messages")
+        await raise_if_partitioned(session, name, "expire_messages")
+        await raise_if_beyond_end(session, name, position, "expire_messages")
     await session.send(Request("POST", path, nothing, body=body))
 
 
 async def peek(
     session: Session, topic: Topic, subscription: str, position: int = 1, *, payload: bool = False
 ) -> EntryMetadata:
-    """Read the n-th entry, 1-based, behind the cursor's mark-delete position: `HEAD S/position/{n}`.
+    """Read the n-th entry, 1-based, after the cursor's mark-delete position: `HEAD S/position/{n}`.
 
-    The broker would create a subscription that does not exist, so that is looked up first.
+    The broker would create a missing subscription, so its existence is checked first.
 
     Raises:
-        AdminNotFound: no such subscription, or no such entry.
-        AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+        AdminNotFound: the subscription or the entry does not exist.
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "peek")
     path = (
         f"{subscription_path(name, subscription)}/position/{whole_number('position', position, least=1, most=MAX_INT)}"
     )
-    await refuse_parent(session, name, "peek")
+    await raise_if_partitioned(session, name, "peek")
     if subscription not in await subscriptions(session, name):
         raise AdminNotFound(
             f"Subscription {subscription!r} not found on {name}",
@@ -236,20 +245,21 @@ async def peek(
 async def analyze_backlog(
     session: Session, topic: Topic, subscription: str, start: Position | None = None
 ) -> BacklogAnalysis:
-    """Have the broker read the backlog and count entries and messages: `POST S/analyzeBacklog`.
+    """Count the entries and messages of the backlog on the broker: `POST S/analyzeBacklog`.
 
-    It reads everything, so allow it time; it stops at `subscriptionBacklogScanMaxEntries` or `…MaxTimeMs`.
+    The broker reads the whole backlog, which takes time; it stops at `subscriptionBacklogScanMaxEntries` or
+    `…MaxTimeMs`.
 
     Args:
-        topic: not a partitioned parent.
-        subscription: must exist.
-        start: the entry to begin at; by default the first that is not acknowledged.
+        topic: a topic or partition, not a partitioned topic.
+        subscription: an existing subscription.
+        start: the first entry; by default the first unacknowledged one.
 
     Raises:
-        AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "analyze_backlog")
-    await refuse_parent(session, name, "analyze_backlog")
+    await raise_if_partitioned(session, name, "analyze_backlog")
     return await session.send(
         Request(
             "POST",

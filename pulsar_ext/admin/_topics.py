@@ -1,12 +1,12 @@
 """Operations on topics: statistics, entries, positions, life cycle, policies.
 
-Mirrors `org.apache.pulsar.client.admin.Topics` and `TopicPolicies`; each docstring names the REST path below
-`/admin/v2/`, where `T` stands for `persistent/{tenant}/{namespace}/{topic}`. Every operation takes a topic as text or
-as `TopicName` and raises an `AdminError` of the kind that the status asks for. A policy is in effect a moment after the
-broker has answered.
+Mirrors `org.apache.pulsar.client.admin.Topics` and `TopicPolicies`. Each docstring has the REST path below
+`/admin/v2/`, in which `T` is `persistent/{tenant}/{namespace}/{topic}`. Every operation takes a topic as text or as
+`TopicName`, and raises the `AdminError` of the response's status. A policy takes effect shortly after the broker's
+response.
 """
 
-# ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
+# ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -21,11 +21,11 @@ from ._core import (
     Answer,
     Request,
     Session,
-    explain_parent,
     nothing,
     optional,
     persistent,
-    refuse_parent,
+    raise_if_partitioned,
+    send_unless_partitioned,
     set_policy,
     whole_number,
 )
@@ -43,7 +43,7 @@ _NO_ENTRY = ("LastConfirmedEntry is", "No such entry", "Incorrect parameter inpu
 
 
 def read_position(answer: Answer) -> Position:
-    """Read the JSON of a message id; Java's `MessageId.earliest` is -1:-1."""
+    """Parse the JSON of a message id; Java's `MessageId.earliest` is -1:-1."""
     data = answer.json()
     return Position(data["ledgerId"], data["entryId"])
 
@@ -53,14 +53,14 @@ def _by_name(answer: Answer) -> tuple[str, ...]:
 
 
 async def stats(session: Session, topic: Topic, *, precise_backlog: bool = False) -> TopicStats:
-    """Get a topic's or one partition's statistics: `GET T/stats`.
+    """Get the statistics of a topic or partition: `GET T/stats`.
 
     Args:
-        topic: not a partitioned parent, for which there is `partitioned_stats`.
-        precise_backlog: whether the broker counts the backlog exactly, holes included, instead of from counters.
+        topic: a topic or partition; use `partitioned_stats` for a partitioned topic.
+        precise_backlog: if the broker counts the backlog exactly, holes included, instead of using its counters.
 
     Raises:
-        AdminNotAllowed: the topic is a partitioned parent.
+        AdminNotAllowed: the topic is partitioned.
     """
     name = TopicName.parse(topic)
     request = Request(
@@ -69,11 +69,11 @@ async def stats(session: Session, topic: Topic, *, precise_backlog: bool = False
         lambda answer: TopicStats.from_json(answer.json()),
         params={"getPreciseBacklog": precise_backlog},
     )
-    return await explain_parent(session, name, request, "stats", "use partitioned_stats")
+    return await send_unless_partitioned(session, name, request, "stats", "use partitioned_stats")
 
 
 async def partitioned_stats(session: Session, topic: Topic) -> PartitionedStats:
-    """Get a partitioned topic's statistics, summed and by partition: `GET T/partitioned-stats`."""
+    """Get the statistics of a partitioned topic, summed and by partition: `GET T/partitioned-stats`."""
     name = TopicName.parse(topic)
     return await session.send(
         Request(
@@ -86,14 +86,14 @@ async def partitioned_stats(session: Session, topic: Topic) -> PartitionedStats:
 
 
 async def internal_stats(session: Session, topic: Topic) -> InternalStats:
-    """Get the ledgers and cursors of a topic or one partition: `GET T/internalStats`.
+    """Get the ledgers and cursors of a topic or partition: `GET T/internalStats`.
 
     Raises:
-        AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "internal_stats")
     request = Request("GET", f"{name.rest_path}/internalStats", lambda answer: InternalStats.from_json(answer.json()))
-    return await explain_parent(session, name, request, "internal_stats", "use partitioned_internal_stats")
+    return await send_unless_partitioned(session, name, request, "internal_stats", "use partitioned_internal_stats")
 
 
 async def partitioned_internal_stats(session: Session, topic: Topic) -> Mapping[str, InternalStats]:
@@ -109,7 +109,7 @@ async def partitioned_internal_stats(session: Session, topic: Topic) -> Mapping[
 async def send_entry(
     session: Session, name: TopicName, path: str, params: Mapping[str, Any], *, payload: bool
 ) -> EntryMetadata:
-    """Read an entry's headers, by HEAD unless the payload is wanted: the body may be megabytes."""
+    """Read an entry's headers, by HEAD unless the payload is wanted, which may be megabytes."""
 
     def parse(answer: Answer) -> EntryMetadata:
         return EntryMetadata.from_headers(answer.headers, answer.body if payload else None)
@@ -121,10 +121,12 @@ async def send_entry(
             except AdminError as error:
                 if error.status is None or error.retriable:
                     raise
-        # The answer to a failed HEAD has no reason, so ask again in a way that has.
-        return await explain_parent(session, name, Request("GET", path, parse, params=params), "reading an entry")
+        # The response to a failed HEAD has no reason, so GET repeats the request.
+        return await send_unless_partitioned(
+            session, name, Request("GET", path, parse, params=params), "reading an entry"
+        )
     except AdminError as error:
-        # Beyond the last entry of the topic or of a closed ledger, the broker answers 500 instead of 404.
+        # After the last entry of the topic or of a closed ledger, the broker answers 500 instead of 404.
         if error.status == _SERVER_ERROR and any(words in error.reason for words in _NO_ENTRY):
             raise AdminNotFound(error.message, **error.details) from error
         raise
@@ -136,13 +138,13 @@ async def entry(
     """Read one entry's metadata: `HEAD T/ledger/{ledger_id}/entry/{entry_id}`, `GET` with `payload=True`.
 
     Args:
-        topic: not a partitioned parent.
+        topic: a topic or partition, not a partitioned topic.
         ledger_id: 0 or more.
         entry_id: 0 or more.
-        payload: whether to download the body too, up to the broker's largest message.
+        payload: if the payload is downloaded too, up to the broker's maximum message size.
 
     Raises:
-        AdminNotFound: no such ledger belongs to the topic, or it has no such entry (yet, or any more).
+        AdminNotFound: the topic has no such ledger, or the ledger does not have the entry (yet or any more).
     """
     name = persistent(topic, "entry")
     position = f"ledger/{whole_number('ledger_id', ledger_id)}/entry/{whole_number('entry_id', entry_id)}"
@@ -159,10 +161,10 @@ async def examine(
 ) -> EntryMetadata:
     """Read the entry at an offset from either end, 1-based: `HEAD T/examinemessage`, `GET` with `payload=True`.
 
-    From `earliest`, an offset past the end gives the last entry.
+    From `earliest`, an offset past the end returns the last entry.
 
     Raises:
-        AdminNotFound: counted from `latest`, the offset passes the beginning.
+        AdminNotFound: the offset from `latest` is before the first entry.
         AdminPrecondition: the topic is empty.
     """
     name = persistent(topic, "examine")
@@ -171,10 +173,10 @@ async def examine(
 
 
 async def message_id_by_index(session: Session, topic: Topic, index: int) -> Position:
-    """Find the entry that holds the message of an index: `GET T/getMessageIdByIndex`.
+    """Return the position of the entry with a message index: `GET T/getMessageIdByIndex`.
 
     Raises:
-        AdminPrecondition: the broker keeps no index (`AppendIndexMetadataInterceptor`, and
+        AdminPrecondition: the broker has no index (it needs `AppendIndexMetadataInterceptor` and
             `exposingBrokerEntryMetadataToClientEnabled`).
         AdminNotFound: the index is past the end.
     """
@@ -185,31 +187,31 @@ async def message_id_by_index(session: Session, topic: Topic, index: int) -> Pos
         read_position,
         params={"index": whole_number("index", index)},
     )
-    return await explain_parent(session, name, request, "message_id_by_index")
+    return await send_unless_partitioned(session, name, request, "message_id_by_index")
 
 
 async def message_id_by_time(session: Session, topic: Topic, timestamp_ms: int) -> Position:
-    """Find the first entry that was published at a time or later: `GET T/messageid/{timestamp}`.
+    """Return the position of the first entry published at a time or later: `GET T/messageid/{timestamp}`.
 
-    Past the end it is the position that the next message will get, and for time 0 it is -1:-1, Java's `earliest`.
+    Past the end, it is the position of the next message; for time 0 it is -1:-1, Java's `earliest`.
 
     Args:
-        topic: not a partitioned parent.
+        topic: a topic or partition, not a partitioned topic.
         timestamp_ms: milliseconds since the epoch.
     """
     name = persistent(topic, "message_id_by_time")
     path = f"{name.rest_path}/messageid/{whole_number('timestamp_ms', timestamp_ms)}"
-    return await explain_parent(session, name, Request("GET", path, read_position), "message_id_by_time")
+    return await send_unless_partitioned(session, name, Request("GET", path, read_position), "message_id_by_time")
 
 
 async def last_message_id(session: Session, topic: Topic) -> MessageId:
-    """Give the id of a topic's, or a partition's, last message: `GET T/lastMessageId`.
+    """Return the id of the last message of a topic or partition: `GET T/lastMessageId`.
 
-    Of a batch it is the id of its last message, of a chunked message that of its last chunk, as bare numbers. Where
-    there is no message the entry is -1.
+    Of a batch it is the id of its last message, of a chunked message that of its last chunk, without the first chunk.
+    Its entry id is -1 if there is no message.
 
     Args:
-        topic: not a partitioned parent.
+        topic: a topic or partition, not a partitioned topic.
     """
     name = persistent(topic, "last_message_id")
 
@@ -219,39 +221,39 @@ async def last_message_id(session: Session, topic: Topic) -> MessageId:
         last.topic_name(str(name))
         return last
 
-    return await explain_parent(
+    return await send_unless_partitioned(
         session, name, Request("GET", f"{name.rest_path}/lastMessageId", parse), "last_message_id"
     )
 
 
 async def unload(session: Session, topic: Topic) -> None:
-    """Have the broker close the topic, all partitions of a parent; clients reconnect: `PUT T/unload`."""
+    """Unload a topic or all its partitions from their brokers; clients reconnect: `PUT T/unload`."""
     await session.send(Request("PUT", f"{TopicName.parse(topic).rest_path}/unload", nothing, idempotent=True))
 
 
 async def trim(session: Session, topic: Topic) -> None:
-    """Delete ledgers that every subscription and the retention allow, of all partitions: `POST T/trim`."""
+    """Delete the ledgers, of all partitions, that no subscription or retention policy needs: `POST T/trim`."""
     await session.send(Request("POST", f"{persistent(topic, 'trim').rest_path}/trim", nothing, idempotent=True))
 
 
 async def truncate(session: Session, topic: Topic) -> None:
-    """Move every cursor to the end and delete what lies before it, of all partitions: `DELETE T/truncate`."""
+    """Move every cursor to the end and delete all earlier ledgers, of all partitions: `DELETE T/truncate`."""
     await session.send(Request("DELETE", f"{persistent(topic, 'truncate').rest_path}/truncate", nothing))
 
 
 async def terminate(session: Session, topic: Topic) -> Position:
-    """End the topic, so that nothing can be published any more, and get its last entry: `POST T/terminate`.
+    """Terminate the topic, so that nothing can be published, and return its last position: `POST T/terminate`.
 
     Raises:
-        AdminNotAllowed: the topic is a partitioned parent; `terminate_partitions` is for those.
+        AdminNotAllowed: the topic is partitioned; use `terminate_partitions`.
     """
     name = persistent(topic, "terminate")
-    await refuse_parent(session, name, "terminate", "use terminate_partitions")
+    await raise_if_partitioned(session, name, "terminate", "use terminate_partitions")
     return await session.send(Request("POST", f"{name.rest_path}/terminate", read_position))
 
 
 async def terminate_partitions(session: Session, topic: Topic) -> Mapping[str, Position]:
-    """End every partition of a topic, and get their last entries by full name: `POST T/terminate/partitions`."""
+    """Terminate every partition, and return their last positions by full name: `POST T/terminate/partitions`."""
     name = persistent(topic, "terminate_partitions")
 
     def parse(answer: Answer) -> dict[str, Position]:
@@ -262,10 +264,10 @@ async def terminate_partitions(session: Session, topic: Topic) -> Mapping[str, P
 
 
 async def compact(session: Session, topic: Topic) -> None:
-    """Start a compaction, of all partitions; `compaction_status` shows when it is done: `PUT T/compaction`.
+    """Start compaction, of all partitions; `compaction_status` shows its progress: `PUT T/compaction`.
 
     Raises:
-        AdminConflict: one is running already.
+        AdminConflict: compaction is already running.
     """
     await session.send(Request("PUT", f"{persistent(topic, 'compact').rest_path}/compaction", nothing))
 
@@ -274,25 +276,25 @@ async def compaction_status(session: Session, topic: Topic) -> str:
     """Get `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`: `GET T/compaction`."""
     name = persistent(topic, "compaction_status")
     request: Request[str] = Request("GET", f"{name.rest_path}/compaction", lambda answer: answer.json()["status"])
-    return await explain_parent(session, name, request, "compaction_status")
+    return await send_unless_partitioned(session, name, request, "compaction_status")
 
 
 async def topics(
     session: Session, namespace: str, *, is_persistent: bool = True, include_system: bool = False
 ) -> tuple[str, ...]:
-    """List a namespace's topics, partitions each by itself, by full name: `GET {domain}/{namespace}`."""
+    """List the full names of a namespace's topics, with each partition: `GET {domain}/{namespace}`."""
     path = _namespace_path(namespace, is_persistent=is_persistent)
     return await session.send(Request("GET", path, _by_name, params={"includeSystemTopic": include_system}))
 
 
 async def partitioned_topics(session: Session, namespace: str, *, is_persistent: bool = True) -> tuple[str, ...]:
-    """List a namespace's partitioned parents by full name: `GET {domain}/{namespace}/partitioned`."""
+    """List the full names of a namespace's partitioned topics: `GET {domain}/{namespace}/partitioned`."""
     path = _namespace_path(namespace, is_persistent=is_persistent)
     return await session.send(Request("GET", f"{path}/partitioned", _by_name))
 
 
 def _namespace_path(namespace: str, *, is_persistent: bool) -> str:
-    # The name is validated as that of any topic in it.
+    # Validated as part of a topic name.
     path = TopicName.parse(f"{'persistent' if is_persistent else 'non-persistent'}://{namespace}/-").rest_path
     return path.removesuffix("/-")
 
@@ -301,7 +303,7 @@ async def create_topic(session: Session, topic: Topic) -> None:
     """Create a topic without partitions: `PUT T`.
 
     Raises:
-        AdminConflict: it exists, partitioned or not.
+        AdminConflict: the topic exists, partitioned or not.
     """
     await session.send(Request("PUT", TopicName.parse(topic).rest_path, nothing))
 
@@ -310,20 +312,20 @@ async def delete_topic(session: Session, topic: Topic, *, force: bool = False) -
     """Delete a topic or one partition: `DELETE T`.
 
     Raises:
-        AdminPrecondition: it has subscriptions or producers; `force=True` closes them.
-        AdminConflict: the topic is a partitioned parent.
+        AdminPrecondition: the topic has subscriptions or producers; `force=True` closes them.
+        AdminConflict: the topic is partitioned.
     """
     await session.send(Request("DELETE", TopicName.parse(topic).rest_path, nothing, params={"force": force}))
 
 
 async def create_partitioned_topic(session: Session, topic: Topic, partitions: int) -> None:
-    """Create a topic of so many partitions, at least 1: `PUT T/partitions`."""
+    """Create a topic with a number of partitions, at least 1: `PUT T/partitions`."""
     count = whole_number("partitions", partitions, least=1)
     await session.send(Request("PUT", f"{TopicName.parse(topic).rest_path}/partitions", nothing, body=count))
 
 
 async def update_partitions(session: Session, topic: Topic, partitions: int) -> None:
-    """Raise the number of partitions; it can never be lowered: `POST T/partitions`."""
+    """Increase the number of partitions; it cannot be decreased: `POST T/partitions`."""
     count = whole_number("partitions", partitions, least=1)
     await session.send(Request("POST", f"{TopicName.parse(topic).rest_path}/partitions", nothing, body=count))
 
@@ -335,16 +337,16 @@ async def delete_partitioned_topic(session: Session, topic: Topic, *, force: boo
 
 
 async def max_message_size(session: Session, topic: Topic) -> int | None:
-    """Get above how many bytes the topic takes no message, None if not set: `GET T/maxMessageSize`."""
+    """Get the topic's maximum message size in bytes, None if not set: `GET T/maxMessageSize`."""
     path = f"{persistent(topic, 'max_message_size').rest_path}/maxMessageSize"
     return await session.send(Request("GET", path, optional(int)))
 
 
 async def set_max_message_size(session: Session, topic: Topic, size: int | None) -> None:
-    """Set above how many bytes the topic takes no message; None removes it: `POST` or `DELETE T/maxMessageSize`.
+    """Set the topic's maximum message size in bytes; None removes it: `POST` or `DELETE T/maxMessageSize`.
 
-    A C++ client, and so a Python one, does not hear why such a message is refused: its connection ends, and it sends
-    the message again. `send()` raises `Timeout` after `send_timeout_millis`.
+    A C++ client, and so a Python client, gets no error for a larger message: the broker closes the connection, and the
+    client resends the message until `send()` raises `Timeout` after `send_timeout_millis`.
     """
     value = None if size is None else whole_number("size", size, most=MAX_INT)
     await set_policy(session, f"{persistent(topic, 'set_max_message_size').rest_path}/maxMessageSize", value)

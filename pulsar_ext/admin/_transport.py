@@ -1,6 +1,6 @@
-"""Transports, which carry bytes over httpx2: the one part that exists twice, synchronous and for asyncio.
+"""Synchronous and asyncio transports over httpx2.
 
-Their TLS settings are read from files again when these change, as renewed certificates do.
+TLS files are read again when they change, because certificates are renewed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import httpcore2  # noqa: F401  # else what looks after a consumer would import it amid its messages, for 30 ms
+import httpcore2  # noqa: F401  # otherwise the first request of a consumer's monitor would import it, for 30 ms
 import httpx2
 
 from pulsar_ext.errors import InvalidUse, NotOpen
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pulsar_ext.admin")
 
 _WITHOUT_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For URLs without TLS: a child that is forked while another thread makes a context may wait for OpenSSL for ever."""
+"""For URLs without TLS: a child forked while another thread creates a context may wait for OpenSSL forever."""
 _PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _VERSION_TAG = 0xA0
 _UTC_TIME = 0x17
@@ -44,18 +44,18 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsFiles:
-    """The TLS settings that files say, built when this is made and again when a file has changed.
+    """TLS settings from files, loaded on construction and again when a file has changed.
 
     Args:
         trust_certs_file_path: the CAs to trust; None for the system's.
-        certificate_file_path: the client's own certificate.
+        certificate_file_path: the client's certificate.
         private_key_file_path: its key, unless that is in the same file.
-        is_needed: whether the URL begins with https.
-        allow_insecure_connection: whether any certificate is accepted.
-        validate_hostname: whether the certificate has to name the host.
+        is_needed: if the URL begins with https.
+        allow_insecure_connection: if any certificate is accepted.
+        validate_hostname: if the certificate must name the host.
 
     Raises:
-        InvalidUse: a file is missing or unreadable, or only one of certificate and key is given.
+        InvalidUse: a file is missing or unreadable, or a key is given without a certificate.
     """
 
     def __init__(
@@ -69,39 +69,39 @@ class TlsFiles:
         validate_hostname: bool = True,
     ) -> None:
         if private_key_file_path and not certificate_file_path:
-            raise InvalidUse("tls_private_key_file_path is given without tls_certificate_file_path")
+            raise InvalidUse("tls_private_key_file_path is set without tls_certificate_file_path; pass both")
         self._trust, self._certificate, self._key = trust_certs_file_path, certificate_file_path, private_key_file_path
         self._insecure, self._validates = allow_insecure_connection, validate_hostname
         self._paths = [path for path in (self._trust, self._certificate, self._key) if path]
-        # No lock guards the pair: it may be held at the moment of a fork. At worst two threads read the same files.
+        # Without a lock, which could be held during a fork. At worst two threads load the same files.
         stamp = self._stamp()
         self._built = (stamp, self._build() if is_needed or self._paths else _WITHOUT_TLS)
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings of the files as they are now, the same object as long as no file changes.
+        """Return the current settings, as one object until a file changes.
 
-        While the files do not go together, as in the middle of a renewal, the settings before stay.
+        While certificate and key do not match, as during a renewal, the previous settings stay in use.
         """
         if not self._paths:
             return self._built[1]
-        stamp = self._stamp()  # before they are read: what changes meanwhile is read the next time
+        stamp = self._stamp()  # before the files are read: a change during that is found the next time
         if stamp != self._built[0]:
             try:
                 self._built = (stamp, self._build())
             except InvalidUse as error:
-                logger.warning("The TLS files changed and cannot be used; those read before stay in use. %s", error)
+                logger.warning("The changed TLS files cannot be used; the previous ones stay in use. %s", error)
         return self._built[1]
 
     def advice(self) -> str:
-        """Return what to know of the client's certificate when a TLS connection fails; empty without one."""
+        """Return advice about the client's certificate after a failed TLS connection; empty without one."""
         if not self._certificate:
             return ""
         try:
-            end = certificate_end(Path(self._certificate).read_text(encoding="ascii"))
+            end = certificate_expiry(Path(self._certificate).read_text(encoding="ascii"))
         except (OSError, ValueError):
             return f"the client's certificate {self._certificate} cannot be read"
         if end <= datetime.now(UTC):
-            return f"the client's certificate {self._certificate} ended at {end:%Y-%m-%d %H:%M:%S} UTC: renew it"
+            return f"the client's certificate {self._certificate} expired at {end:%Y-%m-%d %H:%M:%S} UTC: renew it"
         return (
             f"the client's certificate {self._certificate} is valid until {end:%Y-%m-%d %H:%M:%S} UTC: check that the "
             "broker trusts its authority"
@@ -129,17 +129,17 @@ class TlsFiles:
 
 def _stamp_of(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116  # of a link's target, which is what a mounted secret changes
+        found = os.stat(path)  # noqa: PTH116  # follows links: mounted secrets change the link's target
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def certificate_end(pem: str) -> datetime:
-    """Return when the first certificate of a PEM text ends (pure).
+def certificate_expiry(pem: str) -> datetime:
+    """Return the expiry time of the first certificate in a PEM text (pure).
 
     Raises:
-        ValueError: there is no certificate in it.
+        ValueError: the text contains no certificate.
     """
     begin = pem.find(_PEM_BEGIN)
     end = pem.find(_PEM_END, begin)
@@ -147,20 +147,20 @@ def certificate_end(pem: str) -> datetime:
         raise ValueError("no certificate")
     try:
         certificate = ssl.PEM_cert_to_DER_cert(pem[begin : end + len(_PEM_END)])
-        fields = _parts(_parts(_parts(certificate)[0][1])[0][1])  # of the part that is signed
-        # Version (optional), serial number, signature, issuer, validity: its beginning and its end.
+        fields = _parts(_parts(_parts(certificate)[0][1])[0][1])  # of the signed part
+        # Version (optional), serial number, signature, issuer, validity (begin and end).
         validity = fields[4 if fields[0][0] == _VERSION_TAG else 3][1]
         tag, text = _parts(validity)[1]
     except IndexError:
         raise ValueError("no certificate") from None
     digits = text.decode("ascii").rstrip("Z")
-    if tag == _UTC_TIME:  # two digits of a year from 1950 to 2049
+    if tag == _UTC_TIME:  # two-digit year from 1950 to 2049
         digits = ("19" if digits >= "50" else "20") + digits
     return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
 
 
 def _parts(der: bytes) -> list[tuple[int, bytes]]:
-    """Return tag and content of each element of a DER sequence's content."""
+    """Return tag and content of each element in a DER sequence's content."""
     found = []
     at = 0
     while at < len(der):
@@ -175,24 +175,24 @@ def _parts(der: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-_home = threading.get_native_id()
-os.register_at_fork(after_in_child=lambda: globals().update(_home=threading.get_native_id()))
+_main_thread_id = threading.get_native_id()
+os.register_at_fork(after_in_child=lambda: globals().update(_main_thread_id=threading.get_native_id()))
 
 
 def _may_keep() -> bool:
-    """Return if a connection may stay open: gevent's and eventlet's sockets belong to the thread that opens them."""
-    return socket.socket.__module__ == "socket" or threading.get_native_id() == _home
+    """Return if a connection may stay open: sockets of gevent and eventlet belong to the thread that opened them."""
+    return socket.socket.__module__ == "socket" or threading.get_native_id() == _main_thread_id
 
 
 class Transport(Protocol):
-    """Carries one HTTP exchange."""
+    """Sends one HTTP request and receives its response."""
 
     tls: TlsFiles
 
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
-        """Send and read the whole answer; raises `httpx2.RequestError`, also when the time is over."""
+        """Send a request and read the whole response; raise `httpx2.RequestError`, also after the timeout."""
         raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
@@ -201,21 +201,21 @@ class Transport(Protocol):
 
 
 class SyncTransport:
-    """Blocks instead of suspending. Safe between threads; after a fork, the child opens connections of its own.
+    """Blocking transport. Thread-safe; a forked child opens its own connections.
 
-    Each exchange has an HTTP client to itself: one that a Ctrl-C interrupts may leave a lock of its client held, and
-    the handler of a signal may ask while the request that it interrupts holds one.
+    Each exchange uses its own HTTP client: a Ctrl-C may leave a lock of the interrupted client held, and a signal
+    handler may send a request while the interrupted one holds a lock.
     """
 
     def __init__(self, tls: TlsFiles) -> None:
         self.tls = tls
-        # By process: a forked child must not use its parent's sockets, and must not close them either. No lock guards
-        # this, for a lock that is held at the moment of a fork stays held in the child for ever.
+        # By process: a forked child must neither use nor close its parent's sockets. Without a lock, because one that
+        # is held during a fork stays held in the child.
         self._idle: dict[int, deque[tuple[ssl.SSLContext, httpx2.Client]]] = {}
         self._closed = False
 
-    def _take(self) -> tuple[ssl.SSLContext, httpx2.Client]:
-        """Return a client that nobody uses, with the TLS settings of now; the last one that was used if possible."""
+    def _acquire(self) -> tuple[ssl.SSLContext, httpx2.Client]:
+        """Return an idle client with the current TLS settings, preferably the last one used."""
         if self._closed:
             raise NotOpen("This PulsarAdmin is closed")
         context = self.tls.context()
@@ -224,10 +224,10 @@ class SyncTransport:
                 known, client = self._idle[os.getpid()].pop()
                 if known is context:
                     return known, client
-                client.close()  # its connections have the certificate of before
-        return context, httpx2.Client(verify=context, trust_env=False)  # no proxy sees the token
+                client.close()  # its connections use the previous certificate
+        return context, httpx2.Client(verify=context, trust_env=False)  # without a proxy, which could see the token
 
-    def _put_back(self, context: ssl.SSLContext, client: httpx2.Client) -> None:
+    def _release(self, context: ssl.SSLContext, client: httpx2.Client) -> None:
         if self._closed or not _may_keep():
             client.close()
         else:
@@ -236,20 +236,20 @@ class SyncTransport:
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
-        """See `Transport`."""
-        end, (context, client) = time.monotonic() + timeout_seconds, self._take()
+        """Send one request; see `Transport`."""
+        end, (context, client) = time.monotonic() + timeout_seconds, self._acquire()
         try:
             with client.stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response:
                 answer = _answer(response, b"".join(_until(end, response.iter_bytes())))
-        except Exception:  # after anything else, such as a Ctrl-C, nobody uses it any more
-            self._put_back(context, client)
+        except Exception:  # after a Ctrl-C or other BaseException, the client is not reused
+            self._release(context, client)
             raise
-        self._put_back(context, client)
+        self._release(context, client)
         return answer
 
     async def sleep(self, seconds: float) -> None:
-        """See `Transport`."""
-        time.sleep(seconds)  # noqa: ASYNC251  # this transport blocks, that is what it is for
+        """Block for `seconds`; see `Transport`."""
+        time.sleep(seconds)  # noqa: ASYNC251  # this transport blocks on purpose
 
     def close(self) -> None:
         """Close this process's connections. A second call does nothing."""
@@ -260,12 +260,12 @@ class SyncTransport:
 
 @dataclass(slots=True)
 class _LoopClient:
-    """The HTTP client of an event loop.
+    """HTTP client of an event loop.
 
     Args:
         context: the TLS settings of its connections.
-        client: itself.
-        in_flight: number of exchanges that use it.
+        client: the HTTP client.
+        in_flight: the number of exchanges in progress.
     """
 
     context: ssl.SSLContext
@@ -274,7 +274,7 @@ class _LoopClient:
 
 
 class AsyncTransport:
-    """Suspends on asyncio, with one pool of connections for each event loop."""
+    """Asyncio transport with one connection pool per event loop."""
 
     def __init__(self, tls: TlsFiles) -> None:
         self.tls = tls
@@ -283,7 +283,7 @@ class AsyncTransport:
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
-        """Lend the loop's client with the TLS settings of now; one of before is closed when nobody uses it."""
+        """Yield the loop's client with the current TLS settings; close a previous one when it is idle."""
         if self._closed:
             raise NotOpen("This AsyncPulsarAdmin is closed")
         loop, context = asyncio.get_running_loop(), self.tls.context()
@@ -304,17 +304,17 @@ class AsyncTransport:
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
-        """See `Transport`."""
+        """Send one request; see `Transport`."""
         end = time.monotonic() + timeout_seconds
         options: Any = {"headers": headers, "content": content, "timeout": timeout_seconds}
         try:
             async with self._client() as client, client.stream(method, url, **options) as response:
                 return _answer(response, b"".join([chunk async for chunk in _until_async(end, response.aiter_bytes())]))
-        except OSError as error:  # httpx2 passes on what the broker says of the client's certificate
+        except OSError as error:  # httpx2 does not wrap the broker's alert about the client's certificate
             raise httpx2.ReadError(str(error)) from error
 
     async def sleep(self, seconds: float) -> None:
-        """See `Transport`."""
+        """Wait for `seconds`; see `Transport`."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
@@ -329,19 +329,19 @@ def _answer(response: httpx2.Response, body: bytes) -> Answer:
     return Answer(response.status_code, headers, body)
 
 
-# httpx2's own timeout is for each read, so an answer that drips would never end.
+# httpx2's timeout is per read, so a slow response would never end.
 def _until(end: float, chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         yield chunk
-        _check(end)
+        _raise_if_past(end)
 
 
 async def _until_async(end: float, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
         yield chunk
-        _check(end)
+        _raise_if_past(end)
 
 
-def _check(end: float) -> None:
+def _raise_if_past(end: float) -> None:
     if time.monotonic() > end:
-        raise httpx2.ReadTimeout("the answer was not complete in time")
+        raise httpx2.ReadTimeout("the response was not complete before the timeout")

@@ -1,9 +1,9 @@
-"""The whole library for an event loop: `pulsar_ext.asyncio.Client` is a `pulsar.asyncio.Client` with all its features.
+"""The library for asyncio: `pulsar_ext.asyncio.Client` is a `pulsar.asyncio.Client` with all features.
 
-Each class stands over its blocking counterpart, which it holds in `blocking`, so that nothing is decided twice. Sends
-and receives run on the C++ client's own threads. Calls that wait (opening, closing, seeking, the admin API) run on
-threads of the asyncio client's. Where Python looks at messages before the application does, the consumer receives them
-on a thread of its own. Both `except pulsar.PulsarException` and `except pulsar.asyncio.PulsarException` catch errors.
+Each class wraps its blocking counterpart in `blocking`, so that behaviour is implemented once. Sends and receives run
+on the C++ client's threads. Calls that block (opening, closing, seeking, the admin API) run on the asyncio client's own
+threads. If Python screens messages before the application gets them, the consumer receives on a thread of its own.
+Errors are caught by both `except pulsar.PulsarException` and `except pulsar.asyncio.PulsarException`.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Resolve every other name of the official module."""
+    """Return any other name of the official module."""
     return getattr(_official_asyncio, name)

@@ -1,4 +1,4 @@
-"""Runs the blocking calls of this library on threads of the asyncio client's own, and awaits them."""
+"""Execution of this library's blocking calls on threads of the asyncio client."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ _MAX_THREADS = 64
 
 
 class Executor:
-    """The threads of one client, each of which is started when it is needed.
+    """Threads of one client, started when needed.
 
-    Calls run in a copy of their caller's context: what they send is a part of the caller's span.
+    Calls run in a copy of their caller's context, so that their messages belong to the caller's span.
     """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_MAX_THREADS, "pulsar-ext-asyncio")
         self.closed = False
-        """Whether the client was closed."""
+        """True after the client was closed."""
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call. A caller that is cancelled stops waiting for it; the call runs to its end all the same.
+        """Run a blocking call. A cancelled caller stops waiting; the call itself completes.
 
         Raises:
-            PulsarException: `AlreadyClosed`; or what the call raises.
+            PulsarException: `AlreadyClosed`, or the error of the call.
         """
-        self._refuse_if_closed()
+        self._raise_if_closed()
         with translating():
             in_context = partial(contextvars.copy_context().run, call, *args, **kwargs)
             return await asyncio.get_running_loop().run_in_executor(self._pool, in_context)
 
     async def end(self, call: Callable[[], object], ended: Callable[[], None]) -> None:
-        """Run a call that closes something, and then `ended()` in the loop, also if the caller is cancelled meanwhile.
+        """Run a call that closes something, and then `ended()` in the loop, even if the caller is cancelled.
 
         Raises:
-            PulsarException: `AlreadyClosed`; or what the call raises.
+            PulsarException: `AlreadyClosed`, or the error of the call.
         """
         await asyncio.shield(asyncio.ensure_future(self._end(call, ended)))
 
@@ -59,16 +59,16 @@ class Executor:
         ended()
 
     async def open(self, call: Callable[[], T]) -> T:
-        """Run a call that opens something; if the caller is cancelled, the call ends, and what it opened is closed."""
+        """Run a call that opens something; if the caller is cancelled, end the call and close what it opened."""
         return await self._ending(call, self._close_opened)
 
     async def ask(self, call: Callable[[], T]) -> T:
-        """Run a call that changes nothing; if the caller is cancelled, the call ends."""
+        """Run a call without side effects; if the caller is cancelled, end the call."""
         return await self._ending(call, lambda _: None)
 
     async def _ending(self, call: Callable[[], T], cancelled: Callable[[Future[T]], None]) -> T:
-        """Run a call that ends if the caller is cancelled; `cancelled` gets what became of it then."""
-        self._refuse_if_closed()
+        """Run a call that ends if the caller is cancelled; `cancelled` gets its future then."""
+        self._raise_if_closed()
         cancellable = CancellableCall(call)
         running = self._pool.submit(contextvars.copy_context().run, cancellable)
         try:
@@ -80,30 +80,30 @@ class Executor:
             raise
 
     def close(self) -> None:
-        """Refuse new calls; those that run go on."""
+        """Reject new calls; running calls complete."""
         self.closed = True
         self._pool.shutdown(wait=False)
 
-    def _refuse_if_closed(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self.closed:
             raise_for(pulsar.Result.AlreadyClosed)
 
     def _close_opened(self, opening: Future[Any]) -> None:
         if not opening.cancelled() and opening.exception() is None:
-            with contextlib.suppress(RuntimeError):  # the client was closed meanwhile, and with it what was opened
+            with contextlib.suppress(RuntimeError):  # the client was closed, which closed the opened object too
                 self._pool.submit(opening.result().close)
 
 
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the awaited method that does what a method of the blocking class does: it runs that on a thread.
+    """Return the coroutine method that runs the blocking method on a thread.
 
-    Arguments, types and documentation are the blocking method's.
+    It has the blocking method's signature and docstring.
     """
     name = method.__name__
 
     @wraps(method)
-    async def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def coroutine_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         outcome: T = await self._executor.run(getattr(self.blocking, name), *args, **kwargs)
         return outcome
 
-    return twin
+    return coroutine_method

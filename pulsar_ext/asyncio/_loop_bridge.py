@@ -1,4 +1,4 @@
-"""From other threads into an event loop, with one wake-up for all the calls that have gathered by then."""
+"""Calls from other threads into an event loop, with one wake-up for all pending calls."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 def is_own_cancellation(error: BaseException) -> bool:
-    """Whether this error ends the running task; any other one is an error of what it called, as others are."""
+    """Return whether the error cancels the running task, and not something that the task awaited."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
 class LoopBridge:
-    """Runs calls in an event loop, in the order in which threads hand them over.
+    """Runs calls of other threads in an event loop, in the order in which they were added.
 
     Args:
         loop: the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Weakly: the loop is the key under which this is kept.
+        # A weak reference: the loop is the dictionary key of this object.
         self._loop = weakref.ref(loop)
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._woken = False
 
     def call_soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Have `call(*args)` run in the loop soon; from any thread. If the loop is closed it never runs."""
+        """Run `call(*args)` in the loop soon; callable from any thread. A closed loop never runs it."""
         self._calls.append((call, args))
         if not self._woken:
             self._woken = True
@@ -39,12 +39,12 @@ class LoopBridge:
             try:
                 if loop is not None:
                     loop.call_soon_threadsafe(self._run_calls)
-            except RuntimeError:  # it is closed: what is kept for it would keep it, too
+            except RuntimeError:  # the loop is closed; pending calls would keep it alive
                 self._woken = False
                 self._calls.clear()
 
     def _run_calls(self) -> None:
-        self._woken = False  # before the calls are taken: one that is added now wakes the loop again
+        self._woken = False  # before the calls are removed: a call added now wakes the loop again
         calls = self._calls
         while calls:
             call, args = calls.popleft()
@@ -55,7 +55,7 @@ _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = wea
 
 
 def running_loop_bridge() -> LoopBridge:
-    """Give the bridge into the running loop."""
+    """Return the bridge of the running loop."""
     loop = asyncio.get_running_loop()
     bridge = _bridges.get(loop)
     if bridge is None:

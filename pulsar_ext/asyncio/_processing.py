@@ -1,4 +1,4 @@
-"""`process()` of the awaited client: handlers as tasks; each step is awaited if it can be: see `process.driving`."""
+"""`Consumer.process()` of the asyncio client: handlers run as tasks, and awaitable steps are awaited."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 async def drive(steps: Steps) -> None:
-    """Make each call; what the steps do not catch is raised.
+    """ProcessRun each step; raise an exception that the steps do not catch.
 
-    What cancels something that a call awaits, and not this task, is an error of that call like others: the steps get
-    it as the `CancelledError` of `concurrent.futures`, which is an `Exception`.
+    If something that a step awaits is cancelled, and not this task, the steps get a `CancelledError` of
+    `concurrent.futures`, which is an `Exception`.
     """
     result: object = None
     error: BaseException | None = None
@@ -41,33 +41,33 @@ async def drive(steps: Steps) -> None:
             result = step()
             if isawaitable(result):
                 result = await result
-        except BaseException as raised:  # noqa: BLE001  # the steps decide
+        except BaseException as raised:  # noqa: BLE001  # passed to the steps
             error = raised
             if isinstance(raised, asyncio.CancelledError) and not is_own_cancellation(raised):
-                error = CancelledError("Something that was awaited was cancelled.")
+                error = CancelledError("An awaited operation was cancelled.")
                 error.__cause__ = raised
 
 
 async def finish_batches(batches: BegunBatches, begin_one: Callable[[], Awaitable[object]]) -> None:
-    """Handle the rest of each batch that was begun, see `BegunBatches`.
+    """Handle the rest of each batch that was begun; see `BegunBatches`.
 
     Args:
-        batches: what was received.
-        begin_one: receives a message, and begins a handler for it; it raises `Timeout` if none is there.
+        batches: the batches of which a message was received.
+        begin_one: receives a message and starts its handler; raises `Timeout` without a message.
     """
-    # Without a message the rest is not in the queue: it comes from a new connection, or from nowhere.
+    # The rest of a batch may not be in the queue: it arrives with a new connection, or never.
     with contextlib.suppress(TimeoutError, pulsar.Timeout, pulsar.AlreadyClosed):
         while seconds := batches.seconds_left(time.monotonic()):
             async with asyncio.timeout(seconds):
                 await begin_one()
 
 
-class Run:
-    """One call of `process()`, in the running loop.
+class ProcessRun:
+    """A call of `process()` in the running loop.
 
     Args:
-        consumer: the awaited consumer.
-        handling: what is to be done with each message.
+        consumer: the asyncio consumer.
+        handling: the handler and its options.
     """
 
     def __init__(self, consumer: Any, handling: Handling) -> None:
@@ -76,15 +76,15 @@ class Run:
         self._bridge = running_loop_bridge()
         self._batches = BegunBatches(handling.batch_timeout_ms, consumer.blocking._ask_about_batches_)
         self._receiving: asyncio.Task[None] | None = None
-        self._unbegun: set[Message] = set()
+        self._not_started: set[Message] = set()
         self._error: Exception | None = None
 
     def end(self) -> None:
-        """Receive no more; on any thread, and in the handler of a signal."""
+        """Stop receiving; callable from any thread and from a signal handler."""
         self._bridge.call_soon(self._end)
 
     async def work(self) -> None:
-        """Receive, and begin handlers, until something ends it; then wait for them, and send acknowledgements."""
+        """Receive messages and start handlers until the end; then wait for them and flush acknowledgements."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._receiving = tasks.create_task(self._receive(tasks))
@@ -92,8 +92,8 @@ class Run:
                 if self._receiving.cancelled():
                     await finish_batches(self._batches, lambda: self._begin_one(tasks, POLL_MILLIS))
         finally:
-            for message in self._unbegun:  # a task that is cancelled before it begins runs no line
-                await drive(self._handling.refused(self._consumer, message))
+            for message in self._not_started:  # a task that is cancelled before it starts runs no code
+                await drive(self._handling.redelivery_steps(self._consumer, message))
         with contextlib.suppress(pulsar.AlreadyClosed):
             await self._consumer.flush_acks()
         if self._error is not None:
@@ -101,7 +101,7 @@ class Run:
 
     def _end(self) -> None:
         if self._receiving is not None:
-            self._receiving.cancel()  # which loses no message
+            self._receiving.cancel()  # loses no message
 
     async def _receive(self, tasks: asyncio.TaskGroup) -> None:
         try:
@@ -109,7 +109,7 @@ class Run:
                 await self._begin_one(tasks)
         except pulsar.AlreadyClosed:
             return
-        except Exception as error:  # noqa: BLE001  # raised when the handlers have ended
+        except Exception as error:  # noqa: BLE001  # raised after the handlers have ended
             self._error = error
 
     async def _begin_one(self, tasks: asyncio.TaskGroup, timeout_millis: int | None = None) -> None:
@@ -119,7 +119,7 @@ class Run:
         except BaseException:
             self._slots.release()
             raise
-        self._unbegun.add(message)
+        self._not_started.add(message)
         if not self._batches.note(message):
             self._slots.release()
             return
@@ -127,5 +127,5 @@ class Run:
         handled.add_done_callback(lambda _: self._slots.release())
 
     async def _handle(self, message: Message) -> None:
-        self._unbegun.discard(message)
+        self._not_started.discard(message)
         await drive(self._handling.steps(self._consumer, message))

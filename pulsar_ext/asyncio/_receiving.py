@@ -1,15 +1,13 @@
-"""What the awaited consumer and the awaited reader share: receives that lose nothing to a cancellation.
+"""Receives of the asyncio consumer and reader, which lose no message to a cancellation.
 
-The official `receive()` asks the C++ client for one message with a future of its own; when that is cancelled, the
-message that answers it vanishes. Here an answer goes into a queue, and belongs to nobody until a caller takes it: what
-a cancelled caller had asked for, the next one gets. A message that the C++ client already has is delivered within the
-call, without waking any thread.
+The official `receive()` asks the C++ client for one message with a future of its own; if that is cancelled, the message
+is lost. Here each message goes into a queue until a caller takes it: the next caller gets the message of a cancelled
+one. A message that the C++ client already has is delivered within the call, without waking a thread.
 
-Where Python sees a message before the application does (dead letters, timeouts, key ranges, groups), and for whole
-batches, the blocking receive does the work in the shape of the C++ client's `receive_async`. It waits on a thread of
-its own, so that no other thread of the client is blocked, however many consumers wait, nor the end of the process. For
-the native object that replaces another one, perhaps while the broker cannot be reached, one thread tries, however many
-receives wait for it, also such as are cancelled soon.
+If Python screens messages before the application gets them (dead letters, timeouts, key ranges, groups), and for
+batches, the blocking receive runs with an interface like the C++ client's `receive_async`. It waits on a thread of
+its own, so that waiting consumers block neither the client's other threads nor the end of the process. One thread
+reopens a native object that has to be replaced, for all waiting receives together, also if they are cancelled.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message import Message, Received, handled_in
-from pulsar_ext.receive.many import check_max_messages
-from pulsar_ext.receive.order import Part, Transition
+from pulsar_ext.receive.many import require_max_messages
+from pulsar_ext.receive.order import Transition, TransitionSubscriber
 from pulsar_ext.receive.receiver import Receiving
 from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
@@ -48,14 +46,14 @@ if TYPE_CHECKING:
 
 
 _LINGER_SECONDS = 1.0
-"""How long a thread without requests waits for another one before it ends."""
+"""Time in seconds that an idle thread waits for another request before it ends."""
 
 
 class BlockingReceiver:
-    """Serves one request after the other, so that what is received keeps its order.
+    """Serves requests one after the other, so that messages keep their order.
 
     Args:
-        receive: waits, and returns what was received, or raises.
+        receive: blocks, and returns the received object or raises.
     """
 
     def __init__(self, receive: Callable[[], Any]) -> None:
@@ -65,19 +63,19 @@ class BlockingReceiver:
         self._runs = False
 
     def receive_async(self, callback: Callable[[Any, Any], None]) -> None:
-        """Have `callback(pulsar.Result.Ok, what was received)` called, or `callback(the error, None)`, on a thread."""
+        """Call `callback(pulsar.Result.Ok, received)` or `callback(error, None)` on a thread."""
         with self._changed:
             self._requests.append(callback)
             self._changed.notify()
             if self._runs:
                 return
-        # A daemon: a message that never comes must not hold up the end of the process.
+        # A daemon thread: a pending receive must not block the end of the process.
         threads.start(self._serve, name="pulsar-ext-receive")
 
     def _serve(self) -> None:
         with self._changed:
             if self._runs:
-                return  # only one serves; it says so itself, for a signal's handler may keep a thread from starting
+                return  # only one thread serves; it sets the flag itself, as a signal may prevent its start
             self._runs = True
         while True:
             with self._changed:
@@ -91,7 +89,7 @@ class BlockingReceiver:
                 received = self._receive()
             except pulsar.AlreadyClosed:
                 callback(pulsar.Result.AlreadyClosed, None)
-            except BaseException as error:  # noqa: BLE001  # it is raised where the message is awaited
+            except BaseException as error:  # noqa: BLE001  # raised where the message is awaited
                 callback(translated(error), None)
             else:
                 callback(pulsar.Result.Ok, received)
@@ -99,16 +97,17 @@ class BlockingReceiver:
 
 _OK = pulsar.Result.Ok
 _YIELD_EVERY = 64
-"""How many messages may be taken in a row before the loop gets to run something else."""
+"""Number of messages taken in a row before the loop runs other tasks."""
 
 
-class ReceiveQueue(Part):
-    """Gives the messages of one consumer or reader to any number of callers, first come first served.
+class ReceiveQueue(TransitionSubscriber):
+    """Delivers the messages of one consumer or reader to any number of callers, in the order of their calls.
 
     Args:
-        inner: the C++ consumer or reader; None where a `BlockingReceiver` is asked, which asks whichever there is.
-        receive_async_of: gives what asks it for one message and has a callback called with a `pulsar.Result`, or an
-            error, and the C++ message: its `receive_async` or `read_next_async`, or that of a `BlockingReceiver`.
+        inner: the C++ consumer or reader; None with a `BlockingReceiver`, which finds the current one.
+        receive_async_of: returns the function that requests one message: the object's `receive_async` or
+            `read_next_async`, or a `BlockingReceiver`'s. Its callback gets a `pulsar.Result` or an error, and the C++
+            message.
     """
 
     def __init__(self, inner: Any, receive_async_of: Callable[[Any], Callable[[Any], object]]) -> None:
@@ -119,41 +118,41 @@ class ReceiveQueue(Part):
         self._bridge: LoopBridge | None = None
         self._closed = False
         self.is_replaced = False
-        """Whether another C++ object is about to take the place of the one that is asked."""
+        """True while the C++ object is being replaced."""
         self.is_paused = False
-        """Whether nothing is handed out, because the application wants that."""
+        """True while the application has paused the consumer."""
         self.is_silent = False
-        """The same, because its listener is paused."""
+        """True while the application has paused the listener."""
         self._lock = Lock()
         self._requested = 0
-        """How many requests have no answer yet."""
+        """Number of unanswered requests."""
         self._woken: set[asyncio.Future[None]] = set()
-        """What callers wait for that were woken and have not run yet: one of the arrived messages is for each."""
+        """Futures of callers that were woken and have not run yet; one arrived message is reserved for each."""
         self._taken = 0
         self.drops: Callable[[Any], bool] | None = None
-        """Tells whether a C++ message is not for the application: it was acknowledged, and is delivered again."""
-        self._passed: Any = None
-        """The message that it was asked about last and that is for the application."""
+        """Returns true for a C++ message that was acknowledged and redelivered, and must be dropped."""
+        self._checked: Any = None
+        """The last C++ message that was checked and must be delivered."""
         self.records = Records()
-        """What notes the messages as they are taken."""
+        """Records messages as they are taken."""
 
     async def get(self) -> Any:
-        """Take the next C++ message, waiting for it.
+        """Wait for the next C++ message and take it.
 
         Raises:
-            PulsarException: it is closed; or an error that arrived in place of a message, which is raised once.
+            PulsarException: the queue is closed; or an error that arrived instead of a message, raised once.
         """
         self._taken += 1
         if not self._taken % _YIELD_EVERY:
             await asyncio.sleep(0)
-        inner = None if self._waiters or self._woken else self.get_ready()  # those who came first take the oldest
+        inner = None if self._waiters or self._woken else self.get_ready()  # earlier callers get the oldest messages
         while inner is None:
             await self._wait()
             inner = None if self._is_held else self._pop()
         return inner
 
     def get_ready(self) -> Any:
-        """Take a C++ message that needs no waiting; None if there is no such message, or an error is before it."""
+        """Take an available C++ message; return None without one, or if an error comes first."""
         if self._is_held:
             return None
         self._drop_acknowledged()
@@ -167,101 +166,101 @@ class ReceiveQueue(Part):
         return None if isinstance(self._arrived[0], BaseException) else self._pop()
 
     def pause(self) -> None:
-        """Hand out nothing, and ask for nothing; what was asked for may still arrive, and stays here."""
+        """Deliver and request nothing; requested messages may still arrive and are kept."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """Hand out again."""
+        """Deliver messages again."""
         self.is_paused = False
-        self._go_on()
+        self._continue()
 
     def silence(self) -> None:
-        """Hand out nothing to the listener, as `pause()`."""
+        """Deliver nothing to the listener, like `pause()`."""
         self.is_silent = True
 
     def unsilence(self) -> None:
-        """Hand out again to the listener."""
+        """Deliver messages to the listener again."""
         self.is_silent = False
-        self._go_on()
+        self._continue()
 
     def put(self, items: Iterable[Any]) -> None:
-        """Append C++ messages, or an error, whose caller was cancelled; from any thread."""
+        """Append the C++ messages or the error of a cancelled caller; callable from any thread."""
         with self._lock:
             self._arrived.extend(items)
         self._notify()
 
-    def before(self, transition: Transition, /) -> None:
-        """Ask for nothing, and hand out nothing, while another C++ object takes the place of this one."""
+    def on_before(self, transition: Transition, /) -> None:
+        """Request and deliver nothing while the C++ object is being replaced."""
         self.is_replaced = self._asks_inner and transition.replaces
 
-    def after(self, transition: Transition, /) -> None:
-        """Drop what has arrived and was not taken, if it comes again."""
-        if transition.brings_back:
+    def on_after(self, transition: Transition, /) -> None:
+        """Drop the arrived messages if they will be redelivered."""
+        if transition.redelivers:
             self._arrived.clear()
         if transition is Transition.ANOTHER_CLUSTER:
             self.records.drop()
 
-    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
-        """Drop what has arrived of some of several topics and was not taken."""
+    def drop_topics(self, is_affected: Callable[[Any], bool], /) -> None:
+        """Drop the arrived messages of the affected topics."""
         with self._lock:
             # No condition in a loop here: see `_native/locks.py`.
-            kept = list(filter(lambda one: isinstance(one, BaseException) or not is_of_them(one), self._arrived))
+            kept = list(filter(lambda one: isinstance(one, BaseException) or not is_affected(one), self._arrived))
             self._arrived.clear()
             self._arrived.extend(kept)
 
-    def abandon(self, _: Transition, /) -> None:
-        """Go on as before."""
+    def on_abandon(self, _: Transition, /) -> None:
+        """Continue with the old C++ object."""
         self.is_replaced = False
-        self._go_on()
+        self._continue()
 
-    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
-        """Ask another C++ object, also for what the one before was asked for; on any thread."""
+    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Continue with the new C++ object, and repeat the requests of the old one; callable from any thread."""
         if self._asks_inner:
             with self._lock:
                 self._ask(self._receive_async_of(inner))
                 self._requested = 0
                 self._arrived.extend(ahead)
         self.is_replaced = False
-        self._go_on()
+        self._continue()
 
     def close(self) -> None:
-        """Drop what has arrived; every waiting and later `get()` raises `AlreadyClosed`."""
+        """Drop the arrived messages; every waiting and later `get()` raises `AlreadyClosed`."""
         self._arrived.clear()
         self._close_requests()
 
     @property
     def has_ready(self) -> bool:
-        """Whether a message has arrived that is not reserved for a caller."""
+        """True if a message has arrived that is not reserved for a caller."""
         self._drop_acknowledged()
         return not self._is_held and len(self._arrived) > self._reserved
 
-    def is_owed(self) -> bool:
-        """Whether a message was asked for that has not arrived."""
+    def awaits_answer(self) -> bool:
+        """Return whether a requested message has not arrived."""
         return self._requested > 0
 
     @property
     def _reserved(self) -> int:
-        """How many of the arrived messages are for callers that were woken and have not run yet."""
+        """Number of arrived messages reserved for callers that were woken and have not run yet."""
         for waiter in list(self._woken):
-            if waiter.get_loop().is_closed():  # that caller never runs
+            if waiter.get_loop().is_closed():  # the caller never runs
                 self._woken.discard(waiter)
         return len(self._woken)
 
     @property
     def _is_held(self) -> bool:
-        """Whether what has arrived stays here: it may come again, or nobody wants it now."""
+        """True if arrived messages must not be delivered now."""
         return self.is_replaced or self.is_paused or self.is_silent
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         self._request_for_all()
         self._notify()
 
     def _drop_acknowledged(self) -> None:
-        """Drop the next messages if they were acknowledged, and ask for others in their place."""
-        while self.drops is not None and self._arrived and self._arrived[0] is not self._passed:
+        """Drop the next messages if they were acknowledged, and request others instead."""
+        while self.drops is not None and self._arrived and self._arrived[0] is not self._checked:
             first = self._arrived[0]
             if isinstance(first, BaseException) or not self.drops(first):
-                self._passed = first
+                self._checked = first
             else:
                 self._arrived.popleft()
                 self._request_for_all()
@@ -270,7 +269,7 @@ class ReceiveQueue(Part):
         self._drop_acknowledged()
         if not self._arrived:
             return None
-        inner, self._passed = self._arrived.popleft(), None
+        inner, self._checked = self._arrived.popleft(), None
         if isinstance(inner, BaseException):
             raise inner
         if self.records.lists:
@@ -278,7 +277,7 @@ class ReceiveQueue(Part):
         return inner
 
     async def _wait(self) -> None:
-        """Wait until a message, or an error, has arrived for this caller."""
+        """Wait until a message or an error has arrived for this caller."""
         if self._closed:
             raise_for(pulsar.Result.AlreadyClosed)
         waiter = asyncio.get_running_loop().create_future()
@@ -288,14 +287,14 @@ class ReceiveQueue(Part):
         self._wake_waiters()
         try:
             if waiter.done():
-                await asyncio.sleep(0)  # those who were woken before run first
+                await asyncio.sleep(0)  # callers woken earlier run first
             await waiter
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif waiter.done() and not waiter.cancelled():
                 self._woken.discard(waiter)
-                self._wake_waiters()  # the message that was reserved for this caller goes to the next one
+                self._wake_waiters()  # the next caller gets the message that was reserved for this one
             raise
         self._woken.discard(waiter)
         if self._closed and not self._arrived:
@@ -305,7 +304,7 @@ class ReceiveQueue(Part):
         self._request(len(self._waiters) + self._reserved)
 
     def _request(self, wanted: int) -> None:
-        """Ask for messages until so many have arrived or are asked for."""
+        """Request messages until `wanted` ones have arrived or are requested."""
         while not (self._closed or self._is_held):
             with self._lock:
                 if self._requested + len(self._arrived) >= wanted:
@@ -319,15 +318,15 @@ class ReceiveQueue(Part):
                 raise
 
     def _ask(self, receive_async: Callable[[Any], object]) -> None:
-        """Ask for messages here from now on."""
+        """Send later requests to this function."""
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 
-    def _on_answer(self, asked: Callable[[Any], object], result: Any, inner: Any) -> None:
-        """Add what a request was answered with, a message or an error; on any thread."""
+    def _on_answer(self, requested_from: Callable[[Any], object], result: Any, inner: Any) -> None:
+        """Add the message or error of a request; callable from any thread."""
         keep_thread_state()
-        if asked is not self._receive_async:
-            return  # a C++ object that was replaced
+        if requested_from is not self._receive_async:
+            return  # the answer of a replaced C++ object
         if result == _OK:
             with self._lock:
                 self._requested -= 1
@@ -338,7 +337,7 @@ class ReceiveQueue(Part):
         with self._lock:
             self._requested -= 1
             if closed and self.is_replaced:
-                return  # the next one is asked instead
+                return  # the request is repeated with the new C++ object
             if not closed:
                 self._arrived.append(result if isinstance(result, BaseException) else error_of(result))
         if closed:
@@ -347,18 +346,18 @@ class ReceiveQueue(Part):
             self._notify()
 
     def _notify(self) -> None:
-        """Wake the callers for whom something has arrived; from any thread."""
+        """Wake the callers for which something has arrived; callable from any thread."""
         if self._waiters and self._bridge is not None:
             self._bridge.call_soon(self._wake_waiters)
 
     def _close_requests(self) -> None:
-        """Ask for nothing more, and wake all callers; from any thread."""
+        """Request nothing more, and wake all callers; callable from any thread."""
         self._closed = True
         if self._bridge is not None:
             self._bridge.call_soon(self._wake_waiters)
 
     def _wake_waiters(self) -> None:
-        """Wake as many callers as there are messages for; all of them once it is closed."""
+        """Wake one caller per available message; all of them once the queue is closed."""
         while self._waiters and (self._closed or self.has_ready):
             waiter = self._waiters.popleft()
             if not waiter.done() and not waiter.get_loop().is_closed():
@@ -366,63 +365,63 @@ class ReceiveQueue(Part):
                 waiter.set_result(None)
 
 
-class Renewal:
-    """What the receives of one consumer or reader wait for together.
+class Reopening:
+    """Replacement of a C++ object that all receives of one consumer or reader wait for.
 
     Args:
-        renew: has another C++ object take the place; tries until it is there, or until a close.
+        reopen: opens the new C++ object; retries until it is open, or until a close.
     """
 
-    def __init__(self, renew: Callable[[], None]) -> None:
-        self._renew = renew
-        self._under_way: Future[None] | None = None
+    def __init__(self, reopen: Callable[[], None]) -> None:
+        self._reopen = reopen
+        self._future: Future[None] | None = None
 
     async def wait(self) -> None:
-        """Wait until another C++ object is there. Cancelling leaves it under way, for the next caller.
+        """Wait until the new C++ object is open. Cancelling does not cancel it, and later callers wait for it too.
 
         Raises:
-            PulsarException: `AlreadyClosed`; or what the broker refused it with.
+            PulsarException: `AlreadyClosed`, or the broker's error.
         """
-        renewing = self._under_way
-        if renewing is None or renewing.done():
-            renewing = self._under_way = Future()
-            renewing.set_running_or_notify_cancel()
-            threads.start(self._run, renewing, name="pulsar-ext-renew")
-        await asyncio.wrap_future(renewing)
+        future = self._future
+        if future is None or future.done():
+            future = self._future = Future()
+            future.set_running_or_notify_cancel()
+            threads.start(self._run, future, name="pulsar-ext-reopen")
+        await asyncio.wrap_future(future)
 
     def end(self) -> None:
-        """Have whoever waits raise `AlreadyClosed`."""
-        if self._under_way is not None:
-            _settle(self._under_way, error_of(pulsar.Result.AlreadyClosed))
+        """Make all waiting callers raise `AlreadyClosed`."""
+        if self._future is not None:
+            _complete(self._future, error_of(pulsar.Result.AlreadyClosed))
 
-    def _run(self, renewing: Future[None]) -> None:
+    def _run(self, future: Future[None]) -> None:
         try:
-            self._renew()
-        except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
-            _settle(renewing, translated(error))
+            self._reopen()
+        except BaseException as error:  # noqa: BLE001  # raised where it is awaited
+            _complete(future, translated(error))
         else:
-            _settle(renewing, None)
+            _complete(future, None)
 
 
-def _settle(renewing: Future[None], error: BaseException | None) -> None:
-    """Settle it, unless a close has."""
+def _complete(future: Future[None], error: BaseException | None) -> None:
+    """Complete the future, unless a close has."""
     with contextlib.suppress(InvalidStateError):
         if error is None:
-            renewing.set_result(None)
+            future.set_result(None)
         else:
-            renewing.set_exception(error)
+            future.set_exception(error)
 
 
 _log = logging.getLogger("pulsar_ext")
 
 
 class AsyncReceiving(Generic[T]):
-    """What receives messages; stands before the official asyncio class in the order of base classes."""
+    """Methods that receive messages; a base class before the official asyncio class."""
 
     blocking: Any
     _executor: Executor
     _queue: ReceiveQueue
-    _renewal: Renewal
+    _reopening: Reopening
 
     def _begin(
         self,
@@ -431,26 +430,26 @@ class AsyncReceiving(Generic[T]):
         receive_async_of: Callable[[Any], Callable[[Any], object]] | None,
         receive: Callable[[], Any],
     ) -> None:
-        """Stand over the blocking counterpart.
+        """Set up the receives over the blocking counterpart.
 
         Args:
             blocking: the counterpart.
-            executor: runs the calls that wait.
-            receive_async_of: gives what asks a C++ object for one message; None where Python looks at each message
-                first.
-            receive: the counterpart's own receive, which is used there.
+            executor: runs blocking calls.
+            receive_async_of: returns a C++ object's function that requests one message; None if Python screens
+                messages.
+            receive: the counterpart's receive, used if Python screens messages.
         """
         self.blocking = blocking
         self._executor = executor
-        self._renewal = Renewal(lambda: blocking._renew_(None))
+        self._reopening = Reopening(lambda: blocking._reopen_(None))
         if receive_async_of is None:
             receiver = BlockingReceiver(lambda: receive().inner)
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
         else:
             self._queue = ReceiveQueue(blocking.inner, receive_async_of)
-            self._queue.drops = getattr(blocking, "_came_again_", None)  # a reader acknowledges nothing
+            self._queue.drops = getattr(blocking, "_is_redelivered_duplicate_", None)  # readers do not acknowledge
         if isinstance(blocking, Receiving):
-            blocking._take_part_(self._queue)
+            blocking._add_subscriber_(self._queue)
 
     @property
     def _message_class(self) -> type[Message[T]]:
@@ -461,11 +460,11 @@ class AsyncReceiving(Generic[T]):
         queue = self._queue
         if timeout_millis is not None and not isinstance(timeout_millis, int):
             found = type(timeout_millis).__name__
-            raise ValueError(  # what the official client raises
+            raise ValueError(  # the official client's error
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
-        # Replaced by a seek that is at work, or by one that could not finish.
-        take = self._take_renewed if queue.is_replaced else queue.get
+        # Replaced by a seek that is in progress, or that could not finish.
+        take = self._take_after_reopening if queue.is_replaced else queue.get
         if timeout_millis is None:
             inner = await take()
         else:
@@ -480,15 +479,15 @@ class AsyncReceiving(Generic[T]):
 
     _receive_plain = _receive
 
-    async def _take_renewed(self) -> Any:
-        await self._renewal.wait()
+    async def _take_after_reopening(self) -> Any:
+        await self._reopening.wait()
         return await self._queue.get()
 
     async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message[T]]:
-        """Wait for one message, and take with it those that need no waiting."""
-        check_max_messages(max_messages)
+        """Wait for one message, and take all available ones with it."""
+        require_max_messages(max_messages)
         try:
-            messages = [await self._receive_plain(timeout_millis)]  # a subclass looks at all of them
+            messages = [await self._receive_plain(timeout_millis)]  # a subclass screens all of them together
         except PulsarException as error:
             if error.error() == pulsar.Result.Timeout:
                 return []
@@ -501,21 +500,21 @@ class AsyncReceiving(Generic[T]):
         return messages
 
     async def close(self) -> None:
-        """Close, after sending pending acknowledgements; every receive that waits raises `AlreadyClosed`.
+        """Send pending acknowledgements and close; every waiting receive raises `AlreadyClosed`.
 
-        Cancelling leaves it under way.
+        Cancelling does not cancel the close.
 
         Raises:
-            PulsarException: `AlreadyClosed`, if it is closed, as officially.
+            PulsarException: `AlreadyClosed` if it is already closed, as officially.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
         await self._executor.end(self.blocking.close, self._end_receives_)
 
     def _end_receives_(self) -> None:
-        """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
+        """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         self._queue.close()
-        self._renewal.end()
+        self._reopening.end()
 
     def __aiter__(self) -> Self:
         return self
@@ -537,10 +536,10 @@ class AsyncReceiving(Generic[T]):
 
 
 class AsyncSeeking(AsyncReceiving[T]):
-    """A consumer or a reader, which can be moved, and may have a listener."""
+    """A consumer or reader that can seek and may have a listener."""
 
     _listener_task: asyncio.Task[None] | None = None
-    """Hands messages to the listener; None without one."""
+    """Calls the listener; None without one."""
 
     seek = awaited(BlockingConsumer.seek)
     get_last_message_ids = awaited(BlockingConsumer.get_last_message_ids)
@@ -548,29 +547,29 @@ class AsyncSeeking(AsyncReceiving[T]):
 
     @property
     def key_hash_ranges(self) -> KeyHashRanges:
-        """The ranges of a consumer or a reader of key ranges; an AttributeError for others, as in the blocking ones."""
+        """Key ranges of a range consumer or reader; AttributeError for others, as in the blocking client."""
         ranges: KeyHashRanges = self.blocking.key_hash_ranges
         return ranges
 
     def pause_message_listener(self) -> None:
-        """Have the listener wait, until `resume_message_listener()`.
+        """Pause the listener until `resume_message_listener()`.
 
         Raises:
-            PulsarException: `InvalidConfiguration`, if there is no listener.
+            PulsarException: `InvalidConfiguration` without a listener.
         """
-        self._listened().silence()
+        self._listener_queue().silence()
 
     def resume_message_listener(self) -> None:
-        """Have the listener go on; raises as `pause_message_listener()`."""
-        self._listened().unsilence()
+        """Resume the listener; raises like `pause_message_listener()`."""
+        self._listener_queue().unsilence()
 
-    def _listened(self) -> ReceiveQueue:
+    def _listener_queue(self) -> ReceiveQueue:
         if self._listener_task is None:
             raise_for(pulsar.Result.InvalidConfiguration)
         return self._queue
 
     def _start_listener_(self, listener: Callable[[Any, Message[T]], object]) -> None:
-        """Begin to hand every message to a listener, until this is closed."""
+        """Call a listener with every message until this is closed."""
         self._listener_task = asyncio.create_task(self._listen(listener))
 
     async def _listen(self, listener: Callable[[Any, Message[T]], object]) -> None:
@@ -580,7 +579,7 @@ class AsyncSeeking(AsyncReceiving[T]):
             except StopAsyncIteration:
                 return
             except Exception:  # noqa: BLE001  # such as an admin API that does not answer
-                _log.exception("A listener's receive failed; it is tried again in a second")
+                _log.exception("A listener's receive failed; retrying in 1 s")
                 await asyncio.sleep(1)
                 continue
             try:
@@ -588,12 +587,12 @@ class AsyncSeeking(AsyncReceiving[T]):
                     returned = listener(self, message)
                     if isawaitable(returned):
                         await returned
-            except (Exception, asyncio.CancelledError) as error:  # the next message has to be handed out
+            except (Exception, asyncio.CancelledError) as error:  # the next message must be delivered
                 if is_own_cancellation(error):
                     raise
                 _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
     def is_connected(self) -> bool:
-        """Tell whether it is connected to the broker."""
+        """Return whether it is connected to the broker."""
         connected: bool = self.blocking.is_connected()
         return connected

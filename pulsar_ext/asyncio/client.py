@@ -1,4 +1,4 @@
-"""The awaited client: `pulsar_ext.Client` for an event loop."""
+"""The asyncio client, like `pulsar_ext.Client`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pulsar
 import pulsar.asyncio
 
-from pulsar_ext._native.handles import AsyncClientDoor
-from pulsar_ext._native.signatures import named_arguments, shaped_like
+from pulsar_ext._native.handles import AsyncClientHandle
+from pulsar_ext._native.signatures import named_arguments, with_signature_of
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.router import HashingScheme
@@ -51,54 +51,54 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class LoopEvents:
-    """Stands where the blocking client expects a listener, and tells the application's in the loop, one by one.
+    """Listener of the blocking client that notifies the application's listener in the loop, one event at a time.
 
     Args:
-        listener: the application's; its methods may be async.
+        listener: the application's listener; its methods may be async.
     """
 
     def __init__(self, listener: ConsumerEventListener) -> None:
         self._listener, self._bridge = listener, running_loop_bridge()
         self._events: deque[tuple[str, int]] = deque()
         self._consumer: Any = None
-        self._telling: asyncio.Task[None] | None = None
+        self._notifying: asyncio.Task[None] | None = None
 
     def became_active(self, _: Any, partition: int, /) -> None:
-        """Hear it; on a thread of the C++ client."""
-        self._bridge.call_soon(self._hear, "became_active", partition)
+        """Add the event, on a thread of the C++ client."""
+        self._bridge.call_soon(self._add, "became_active", partition)
 
     def became_inactive(self, _: Any, partition: int, /) -> None:
-        """Hear it; on a thread of the C++ client."""
-        self._bridge.call_soon(self._hear, "became_inactive", partition)
+        """Add the event, on a thread of the C++ client."""
+        self._bridge.call_soon(self._add, "became_inactive", partition)
 
     def attach(self, consumer: Any) -> None:
-        """Take the awaited consumer that the listener is told of."""
+        """Set the asyncio consumer to report, and report earlier events."""
         self._consumer = consumer
-        self._tell()
+        self._notify()
 
-    def _hear(self, what: str, partition: int) -> None:
-        self._events.append((what, partition))
-        self._tell()
+    def _add(self, method: str, partition: int) -> None:
+        self._events.append((method, partition))
+        self._notify()
 
-    def _tell(self) -> None:
-        if self._consumer is not None and self._events and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.create_task(self._tell_all())  # an eager one may be done already
+    def _notify(self) -> None:
+        if self._consumer is not None and self._events and (self._notifying is None or self._notifying.done()):
+            self._notifying = asyncio.create_task(self._notify_all())  # an eager task may be done already
 
-    async def _tell_all(self) -> None:
+    async def _notify_all(self) -> None:
         while self._events:
-            what, partition = self._events.popleft()
+            method, partition = self._events.popleft()
             try:
-                told = getattr(self._listener, what)(self._consumer, partition)
-                if isawaitable(told):
-                    await told
-            except (Exception, asyncio.CancelledError) as error:  # the next event has to be told
+                result = getattr(self._listener, method)(self._consumer, partition)
+                if isawaitable(result):
+                    await result
+            except (Exception, asyncio.CancelledError) as error:  # the next event must be reported
                 if is_own_cancellation(error):
                     raise
-                _log.exception("A listener raised; the event was %s of partition %d", what, partition)
+                _log.exception("A listener raised; the event was %s of partition %d", method, partition)
 
 
 class _Intercepted(AsyncReceiving):
-    """Has interceptors look at each message as it is handed out, in the loop."""
+    """Calls interceptors with each delivered message, in the loop."""
 
     chain: ReceiverChain[Any]
 
@@ -106,18 +106,18 @@ class _Intercepted(AsyncReceiving):
         return self.chain.before(self, await super()._receive(timeout_millis))
 
     async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
-        return self._seen(await super()._receive_many(max_messages, timeout_millis))
+        return self._intercept_all(await super()._receive_many(max_messages, timeout_millis))
 
     async def batch_receive(self) -> list[Message]:
         """Receive several messages at once; see `Consumer`."""
         untyped: Any = super()
-        return self._seen(await untyped.batch_receive())
+        return self._intercept_all(await untyped.batch_receive())
 
-    def _seen(self, messages: list[Message]) -> list[Message]:
+    def _intercept_all(self, messages: list[Message]) -> list[Message]:
         return [self.chain.before(self, message) for message in messages]
 
     def _end_receives_(self) -> None:
-        """Have every receive raise `AlreadyClosed`: it is closed, and so are the interceptors."""
+        """Make every receive raise `AlreadyClosed`, and close the interceptors."""
         super()._end_receives_()
         self.chain.close()
 
@@ -128,7 +128,7 @@ def _class_of(kind: Any) -> type[Any]:
 
 
 def intercept(receiving: Any, chain: ReceiverChain[Any]) -> None:
-    """Have an awaited consumer or reader call interceptors from now on."""
+    """Make an asyncio consumer or reader call interceptors from now on."""
     receiving.chain = chain
     chain.show(receiving)
     kind: Any = type(receiving)
@@ -138,12 +138,12 @@ def intercept(receiving: Any, chain: ReceiverChain[Any]) -> None:
 H = TypeVar("H", Consumer, Reader)
 
 
-class Client(AsyncClientDoor):
-    """A `pulsar.asyncio.Client` whose producers, consumers and readers are those of `pulsar_ext.asyncio`.
+class Client(AsyncClientHandle):
+    """A `pulsar.asyncio.Client` that opens the producers, consumers and readers of `pulsar_ext.asyncio`.
 
     Args:
         service_url: as officially.
-        admin: as in `pulsar_ext.Client`, which does the work; it is in `blocking`.
+        admin: as in `pulsar_ext.Client`; the wrapped client is in `blocking`.
         **kwargs: the arguments of `pulsar.Client`.
     """
 
@@ -164,7 +164,7 @@ class Client(AsyncClientDoor):
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
-    @shaped_like(pulsar.asyncio.Client.create_producer)
+    @with_signature_of(pulsar.asyncio.Client.create_producer)
     async def create_producer(
         self,
         *args: Any,
@@ -174,7 +174,7 @@ class Client(AsyncClientDoor):
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
     ) -> Producer[T]:
-        """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
+        """Create a producer with the official arguments, and those of `pulsar_ext.Client.create_producer`."""
         chain: Any = ProducerChain.of(self.blocking.context, interceptors)
         named = named_arguments(pulsar.asyncio.Client.create_producer, args, with_schema(schema, kwargs))
         _default_schema(named)
@@ -193,7 +193,7 @@ class Client(AsyncClientDoor):
         self._producers.add(producer)
         return producer
 
-    @shaped_like(pulsar.asyncio.Client.subscribe)
+    @with_signature_of(pulsar.asyncio.Client.subscribe)
     async def subscribe(
         self,
         *args: Any,
@@ -214,10 +214,10 @@ class Client(AsyncClientDoor):
         letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None,
         **kwargs: Any,
     ) -> Consumer[T]:
-        """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
+        """Subscribe with the official arguments, and those of `pulsar_ext.Client.subscribe`.
 
-        In the loop, a `message_listener` is called for one message after the other, and a `consumer_event_listener` for
-        one event after the other; both are awaited if they are async. Interceptors see messages there, not awaited.
+        A `message_listener` and a `consumer_event_listener` are called in the loop, with one message or event at a
+        time, and awaited if they are async. Interceptors are called in the loop and not awaited.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, with_schema(schema, kwargs))
         _default_schema(named)
@@ -227,10 +227,10 @@ class Client(AsyncClientDoor):
                 raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True, not a list")
             named["topic"] = re.compile(topic)
         elif not isinstance(topic, str | list | re.Pattern):
-            raise ValueError(  # what the official client raises
+            raise ValueError(  # the official client's error
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
-        named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # nothing is fetched ahead
+        named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # disables prefetching
         chain: Any = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
         events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
         opening = partial(
@@ -257,7 +257,7 @@ class Client(AsyncClientDoor):
             consumer._start_listener_(message_listener)
         return consumer
 
-    @shaped_like(pulsar.asyncio.Client.create_reader)
+    @with_signature_of(pulsar.asyncio.Client.create_reader)
     async def create_reader(
         self,
         *args: Any,
@@ -269,9 +269,9 @@ class Client(AsyncClientDoor):
         pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Reader[T]:
-        """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
+        """Create a reader with the official arguments, and those of `pulsar_ext.Client.create_reader`.
 
-        A `reader_listener` is called in the loop, and awaited if it is async, for one message after the other.
+        A `reader_listener` is called in the loop with one message at a time, and awaited if it is async.
         """
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, with_schema(schema, kwargs))
         _default_schema(named)
@@ -288,15 +288,15 @@ class Client(AsyncClientDoor):
         return reader
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
-        """Begin a reader, as `pulsar_ext.Client.new_reader()`; its `create()` is awaited."""
+        """Return a reader builder, like `pulsar_ext.Client.new_reader()`; its `create()` is a coroutine."""
         return ReaderBuilder(self.blocking.context, schema, self._open_as)
 
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
-        """Begin a consumer, as `pulsar_ext.Client.new_consumer()`; its `subscribe()` is awaited."""
+        """Return a consumer builder, like `pulsar_ext.Client.new_consumer()`; its `subscribe()` is a coroutine."""
         return ConsumerBuilder(self.blocking.context, schema, self._open_as)
 
     async def create_reader_group(self, *args: Any, **kwargs: Any) -> RangeReaderGroup:
-        """Open readers that share a topic by key ranges; the arguments are those of `pulsar_ext.Client`."""
+        """Open readers that share a topic by key ranges, with the arguments of `pulsar_ext.Client`."""
         return RangeReaderGroup(
             await self._executor.open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._executor
         )
@@ -304,12 +304,12 @@ class Client(AsyncClientDoor):
     async def create_table_view(
         self, topic: str, subscription_name: str | None = None, schema: type[T] | TypedSchema[T] | None = None
     ) -> TableView[T]:
-        """Create a table view; the arguments are those of `pulsar.Client.create_table_view`."""
+        """Create a table view with the arguments of `pulsar.Client.create_table_view`."""
         opening = partial(self.blocking.create_table_view, topic, subscription_name, schema=schema)
         return TableView(await self._executor.open(opening), self._executor)
 
     async def requester(self, topic: str, **options: Any) -> Requester:
-        """Open a requester; the arguments are those of `pulsar_ext.Client.requester`."""
+        """Open a requester with the arguments of `pulsar_ext.Client.requester`."""
         opening = partial(self.blocking.requester, topic, **options)
         return Requester(await self._executor.open(opening), self._executor)
 
@@ -325,51 +325,53 @@ class Client(AsyncClientDoor):
         reply_schema: Any = None,
         **consumer_options: Any,
     ) -> Replier:
-        """Open a replier; the arguments are those of `pulsar_ext.Client.replier`.
+        """Open a replier with the arguments of `pulsar_ext.Client.replier`.
 
-        Its handler may be async, and may give an asynchronous iterator of replies.
+        Its handler may be async, and may return an asynchronous iterator of replies.
         """
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         plain = pulsar.schema.BytesSchema()
         options = ReplierOptions(topic, subscription_name, schema or plain, reply_schema or plain, consumer_options)
-        consumer = await self.subscribe(**options.consuming())
+        consumer = await self.subscribe(**options.consumer_arguments())
         opener = self.blocking
-        producers = ReplyProducers(lambda reply_topic: opener.create_producer(**options.producing(reply_topic)))
+        producers = ReplyProducers(
+            lambda reply_topic: opener.create_producer(**options.producer_arguments(reply_topic))
+        )
         return Replier(consumer, self._executor, producers, replying)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        """Return the names of a topic's partitions, or its own name if it is not partitioned."""
         return await self._executor.ask(partial(self.blocking.get_topic_partitions, topic))
 
     def get_service_info(self) -> Any:
-        """Give where and how the client connects, as `pulsar.Client`."""
+        """Return the service URL and the connection settings, like `pulsar.Client`."""
         return self.blocking.get_service_info()
 
     async def close(self) -> None:
-        """Wait until what was sent is persisted, send pending acknowledgements, and close everything.
+        """Wait until sent messages are persisted, send pending acknowledgements, and close everything.
 
-        Closing again does nothing. Cancelling leaves it under way.
+        A second call does nothing. Cancelling does not cancel the close.
         """
         if self._executor.closed:
             return
         await asyncio.shield(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
-        await asyncio.gather(*(producer._finish_queued_() for producer in self._producers))
-        if not self._executor.closed:  # by another close meanwhile
+        await asyncio.gather(*(producer._complete_queued_() for producer in self._producers))
+        if not self._executor.closed:  # another close may have finished
             await self._executor.run(self.blocking.close)
-            self._refuse_calls()
+            self._end_calls()
 
     def shutdown(self) -> None:
-        """Release everything at once, without waiting for anything: what is pending is lost, as officially.
+        """Release everything without waiting: pending messages are lost, as officially.
 
-        Every send and receive that is awaited raises `AlreadyClosed`.
+        Every awaited send and receive raises `AlreadyClosed`.
         """
         self.blocking.shutdown()
         for producer in list(self._producers):
-            producer._refuse_queued_()
-        self._refuse_calls()
+            producer._reject_queued_()
+        self._end_calls()
 
     async def __aenter__(self) -> Self:
         return self
@@ -377,14 +379,14 @@ class Client(AsyncClientDoor):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _refuse_calls(self) -> None:
-        """Have every receive raise `AlreadyClosed`, and every call that would wait."""
+    def _end_calls(self) -> None:
+        """Make every receive, and every call that would block, raise `AlreadyClosed`."""
         for receiving in list(self._receiving):
             receiving._end_receives_()
         self._executor.close()
 
     async def _open_as(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:
-        """Open a blocking consumer or reader, and give its awaited counterpart, with its interceptors."""
+        """Open a blocking consumer or reader, and return its asyncio counterpart with its interceptors."""
         receiving = kind(await self._executor.open(opening), self._executor)
         if chain is not None:
             intercept(receiving, chain)
@@ -392,12 +394,12 @@ class Client(AsyncClientDoor):
         return receiving
 
     def _capacity(self, named: dict[str, Any], *, waits: bool) -> int | None:
-        """Give how many messages may be pending before a send may block; None if no send ever blocks."""
+        """Return the number of pending messages up to which a send never blocks; None if no send ever blocks."""
         limit: int = named["max_pending_messages"]
         if not (named["block_if_queue_full"] or waits) or not limit:
             return None
         if named["chunking_enabled"]:
-            return 0  # what a message takes depends on its size
+            return 0  # the number of chunks depends on a message's size
         partitions = len(self.blocking.get_topic_partitions(named["topic"]))
         across: int = named["max_pending_messages_across_partitions"]
         return max(0, min(limit, across // max(partitions, 1)) - 1)

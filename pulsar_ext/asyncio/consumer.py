@@ -1,4 +1,4 @@
-"""The awaited consumer: `pulsar_ext.Consumer` for an event loop."""
+"""The asyncio consumer, like `pulsar_ext.Consumer`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pulsar
 
 from pulsar_ext._native.fork import LISTENED
-from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
+from pulsar_ext._native.handles import AsyncConsumerHandle, MessageHandle
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
@@ -23,7 +23,7 @@ from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
 from ._executor import Executor, awaited
-from ._processing import Run
+from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver
 from .errors import error_of, raise_for, translating
 
@@ -37,72 +37,72 @@ if TYPE_CHECKING:
 _REDELIVER = Redeliver()
 
 
-class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
-    """A `pulsar.asyncio.Consumer` with everything of `pulsar_ext.Consumer`; made by `Client.subscribe()`.
+class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
+    """A `pulsar.asyncio.Consumer` with the features of `pulsar_ext.Consumer`; made by `Client.subscribe()`.
 
     It is also an asynchronous iterator, which ends when the consumer is closed, and a context manager.
     """
 
     def __init__(self, blocking: BlockingConsumer[T], executor: Executor) -> None:
         super().__init__(blocking)
-        # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
-        self._begin(blocking, executor, None if blocking._judges_ else attrgetter("receive_async"), blocking.receive)
+        # If Python screens messages (dead letters, key ranges, groups), the blocking receive is used.
+        self._begin(blocking, executor, None if blocking._screens_ else attrgetter("receive_async"), blocking.receive)
         self._batch_receiver = BlockingReceiver(blocking.batch_receive)
-        self._runs: set[Run] = set()
+        self._runs: set[ProcessRun] = set()
         self._batches: set[Future[list[Message]]] = set()
-        """Those that are awaited; a closed client does not answer."""
+        """Futures of awaited batches; a closed client would not complete them."""
 
     async def receive(self, timeout_millis: int | None = None) -> Message[T]:
-        """Receive one message. Cancelling loses none: the message that comes later goes to the next caller.
+        """Receive one message. Cancelling loses no message: the next caller gets it.
 
         Args:
-            timeout_millis: how long to wait; None waits for ever.
+            timeout_millis: the timeout in milliseconds; None waits forever.
 
         Raises:
-            PulsarException: `Timeout`, or `AlreadyClosed`.
+            PulsarException: `Timeout` or `AlreadyClosed`.
         """
         return await self._receive(timeout_millis)
 
     async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
-        """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
+        """Wait for a message, then return up to `max_messages` available ones; return an empty list on timeout."""
         return await self._receive_many(max_messages, timeout_millis)
 
     async def batch_receive(self) -> list[Message[T]]:
-        """Receive several messages at once, as many as the `batch_receive_policy` says; see `receive_many` as well.
+        """Receive several messages according to the `batch_receive_policy`; see also `receive_many()`.
 
-        Cancelling loses none: the messages that come later go to the next caller.
+        Cancelling loses no messages: the next caller gets them.
         """
         if self._queue.has_ready:
-            return [await self._receive_plain(None), *self._ready()]  # a subclass looks at all of them
+            return [await self._receive_plain(None), *self._ready()]  # a subclass screens all of them together
         receiving: Future[list[Message]] = Future()
         receiving.set_running_or_notify_cancel()
         self._batches.add(receiving)
         receiving.add_done_callback(self._batches.discard)
-        self._batch_receiver.receive_async(partial(_settle, receiving))
+        self._batch_receiver.receive_async(partial(_complete, receiving))
         try:
             messages = await asyncio.wrap_future(receiving)
         except asyncio.CancelledError:
             receiving.add_done_callback(self._put_in_queue)
             raise
         self._queue.records.note([message.inner for message in messages])
-        return [*self._ready(), *messages]  # what an earlier receive asked for came first
+        return [*self._ready(), *messages]  # messages of an earlier receive come first
 
     def _end_receives_(self) -> None:
-        """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
+        """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         super()._end_receives_()
         for receiving in list(self._batches):
-            _settle(receiving, pulsar.Result.AlreadyClosed, [])
+            _complete(receiving, pulsar.Result.AlreadyClosed, [])
 
     async def acknowledge(self, message: Any) -> None:
-        """Acknowledge one message, all chunks of it, by the message or any id of it; see `pulsar_ext.Consumer`."""
-        if isinstance(message, MessageDoor | InnerMessage):
+        """Acknowledge one message with all its chunks, by the message or any id of it; see `pulsar_ext.Consumer`."""
+        if isinstance(message, MessageHandle | InnerMessage):
             with translating():
                 self.blocking.acknowledge(message)
         else:
             await self._executor.run(self.blocking.acknowledge, message)
 
     async def acknowledge_many(self, messages: Iterable[Any]) -> None:
-        """Acknowledge several messages at once, each as `acknowledge()` would."""
+        """Acknowledge several messages at once, each like `acknowledge()`."""
         await self._executor.run(self.blocking.acknowledge_many, list(messages))
 
     acknowledge_cumulative = awaited(BlockingConsumer.acknowledge_cumulative)
@@ -113,75 +113,75 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
     stats = awaited(BlockingConsumer.stats)
 
     def subscribed_to(self) -> str:
-        """Give what was subscribed to: a topic's full name, several joined by commas, or the text of a pattern."""
+        """Return the full name of the topic, several names joined by commas, or the text of the pattern."""
         subscribed: str = self.blocking.subscribed_to()
         return subscribed
 
     def pending_acks(self) -> int:
-        """Count the acknowledgements that have not been sent: of entries, and of parts of batches."""
+        """Return the number of pending acknowledgements, of entries and of parts of batches."""
         pending: int = self.blocking.pending_acks()
         return pending
 
     def _record_(self) -> list[Any]:
-        """Note what is received from now on, as C++ messages in the list that is returned."""
+        """Record received C++ messages from now on in the returned list."""
         return self._queue.records.begin()
 
-    def _end_record_(self, noted: list[Any]) -> list[Message[T]]:
-        """Stop noting in a list that `record()` returned, and give its messages."""
-        self._queue.records.end(noted)
-        return [self.blocking._message_of_(inner) for inner in noted]
+    def _end_record_(self, recorded: list[Any]) -> list[Message[T]]:
+        """Stop recording in a list that `_record_()` returned, and return its messages."""
+        self._queue.records.end(recorded)
+        return [self.blocking._message_of_(inner) for inner in recorded]
 
     def ack_scope(
         self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
     ) -> AckScope:
-        """Process some messages and acknowledge them whole at the end, or redeliver them whole after an exception.
+        """Acknowledge messages together at the end of a block, or redeliver all of them after an exception.
 
         async with consumer.ack_scope(await consumer.receive_many(500)) as messages: …
 
         Args:
-            messages: which; None for everything that this consumer receives inside the block.
+            messages: the messages; None for all messages that this consumer receives inside the block.
             confirm: end only when the broker's cursor shows the acknowledgements.
-            timeout_ms: how long that may take.
+            timeout_ms: the timeout of the confirmation in milliseconds.
         """
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
     async def negative_acknowledge(self, message: Any) -> None:
-        """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by any id of it."""
-        if isinstance(message, MessageDoor) and not has_first_chunk(message.inner.message_id().serialize()):
+        """Redeliver one whole message after `negative_ack_redelivery_delay_ms`, by the message or any id of it."""
+        if isinstance(message, MessageHandle) and not has_first_chunk(message.inner.message_id().serialize()):
             with translating():
                 self.blocking.negative_acknowledge(message)
         else:
             await self._executor.run(self.blocking.negative_acknowledge, message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have the broker deliver every unacknowledged message again."""
+        """Redeliver every unacknowledged message."""
         with translating():
             self.blocking.redeliver_unacknowledged_messages()
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription; cancelling leaves that under way."""
+        """Delete the subscription; cancelling does not cancel that."""
         await self._executor.end(self.blocking.unsubscribe, self._end_receives_)
 
     async def get_last_message_id(self) -> Any:
-        """Give the id of the topic's last entry, a C++ id as officially; `MessageId.wrap` makes it one of ours."""
+        """Return the C++ id of the topic's last entry, as officially; `MessageId.wrap` makes it a `MessageId`."""
         last = await self._executor.run(self.blocking.get_last_message_id)
         return last.inner
 
     @property
     def misrouted(self) -> int:
-        """How many messages of other slots a consumer of key ranges got; an AttributeError for other consumers."""
+        """A range consumer's number of messages of other slots; AttributeError for other consumers."""
         count: int = self.blocking.misrouted
         return count
 
     def _ready(self) -> list[Message[T]]:
-        """Take the messages that have arrived and are not reserved for another caller."""
+        """Take the available messages that are not reserved for another caller."""
         messages = []
         while self._queue.has_ready and (inner := self._queue.get_ready()) is not None:
             messages.append(self.blocking._message_of_(inner))
         return messages
 
     def _put_in_queue(self, received: Future[list[Message]]) -> None:
-        """Leave to the next caller what was received for one that was cancelled; on any thread."""
+        """Put the batch of a cancelled caller into the queue for the next one; callable from any thread."""
         error = received.exception()
         if error is None:
             self._queue.put(message.inner for message in received.result())
@@ -189,20 +189,20 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
             self._queue.put([error])
 
     def pause(self) -> None:
-        """Hand out no messages until `resume()`: receives, loops and a listener wait; see `pulsar_ext.Consumer`."""
+        """Deliver no messages until `resume()`: receives, loops and a listener wait; see `pulsar_ext.Consumer`."""
         with translating():
             self.blocking.pause()
         self._queue.pause()
 
     def resume(self) -> None:
-        """Hand out messages again, if it was paused."""
+        """Deliver messages again after a `pause()`."""
         with translating():
             self.blocking.resume()
         self._queue.resume()
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause()` was called, and `resume()` was not."""
+        """True between `pause()` and `resume()`."""
         return self._queue.is_paused
 
     async def process(
@@ -213,18 +213,18 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         on_error: Action | Callable[[Message[T], Exception], object] = _REDELIVER,
         batch_timeout_ms: int = 10_000,
     ) -> None:
-        """Hand every message to `handler`, `concurrency` at a time, until something ends it.
+        """Call `handler` with every message, `concurrency` at a time, until processing ends.
 
         The arguments, the ends and the errors are those of `pulsar_ext.Consumer.process`. Here `handler` is async (a
-        plain one holds up the loop), and `on_error` may be. A SIGTERM ends it if the loop runs in the main thread and
-        the application has no handler of its own for that signal. When this is cancelled, so are the handlers, and
-        their messages are negatively acknowledged.
+        plain function would block the loop), and `on_error` may be. A SIGTERM ends it if the loop runs in the main
+        thread and the application has no handler for that signal. If this is cancelled, the handlers are cancelled too,
+        and their messages are negatively acknowledged.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
         if self._listener_task is not None:
             raise_for(pulsar.Result.InvalidConfiguration, LISTENED)
-        run = Run(self, Handling(handler, concurrency, on_error, self.blocking._has_letters_, batch_timeout_ms))
+        run = ProcessRun(self, Handling(handler, concurrency, on_error, self.blocking._has_letters_, batch_timeout_ms))
         self._runs.add(run)
         try:
             with at_termination(run):
@@ -233,16 +233,16 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
             self._runs.discard(run)
 
     def stop_processing(self) -> None:
-        """Have every `process()` that runs now receive no more, and return when its handlers have ended.
+        """Stop every running `process()`, which returns when its handlers have ended.
 
-        It waits for nothing, and may be called on any thread.
+        This does not wait, and may be called on any thread.
         """
         for run in list(self._runs):
             run.end()
 
 
-def _settle(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:
-    """Settle the future of a batch with the outcome, a `pulsar.Result` or an error, unless it is settled."""
+def _complete(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:
+    """Complete the future of a batch with a `pulsar.Result` or an error, unless it is completed."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(result, BaseException):
             receiving.set_exception(result)
@@ -253,7 +253,7 @@ def _settle(receiving: Future[list[Message]], result: Any, messages: list[Messag
 
 
 class AckScope(ScopeCore):
-    """A block that acknowledges its messages at its end, and has them redelivered if it raises."""
+    """Block that acknowledges its messages at the end, and redelivers them if it raises."""
 
     async def __aenter__(self) -> Self | list[Any]:
         return self.begin()

@@ -1,4 +1,4 @@
-"""The official errors of the blocking and the asyncio client in one: each class is a subclass of both clients' own."""
+"""Official errors that are subclasses of both the blocking and the asyncio client's classes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
-    """An official error, whose `error()` is its `pulsar.Result`.
+    """An official error; `error()` returns its `pulsar.Result`.
 
     Args:
-        result: which error.
-        msg: more about it.
+        result: the result.
+        msg: the message.
     """
 
     def __init__(self, result: Any, msg: str | None = None) -> None:
@@ -33,17 +33,17 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
 
 
 def error_of(result: Any, why: str | None = None) -> PulsarException:
-    """Return the error of a `pulsar.Result`, and why."""
+    """Return the error of a `pulsar.Result` with a reason."""
     return _error_named(name_of(result), why)
 
 
 def raise_for(result: Any, why: str | None = None) -> NoReturn:
-    """Raise the error of a `pulsar.Result`, and why."""
+    """Raise the error of a `pulsar.Result` with a reason."""
     raise error_of(result, why)
 
 
 def translated(error: BaseException) -> BaseException:
-    """Give an official error of the blocking client as one of both clients; any other error stays as it is."""
+    """Return an official error of the blocking client as one of both clients; return any other error unchanged."""
     if isinstance(error, PulsarExtError | PulsarException) or not isinstance(error, pulsar.PulsarException):
         return error
     return _error_named(type(error).__name__, str(error))
@@ -51,7 +51,7 @@ def translated(error: BaseException) -> BaseException:
 
 @contextlib.contextmanager
 def translating() -> Iterator[None]:
-    """Raise the blocking client's official errors as those of both clients; this library's own stay as they are."""
+    """Translate the blocking client's official errors to those of both clients; raise other errors unchanged."""
     try:
         yield
     except pulsar.PulsarException as error:

@@ -1,4 +1,4 @@
-"""Key ranges, awaited: builders, and readers that share a topic."""
+"""Key ranges for asyncio: builders, and readers that share a topic."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ H = TypeVar("H", Consumer, Reader)
 
 class _Open(Protocol):
     async def __call__(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:
-        """Run `opening`, which waits, and give the `kind` of what it opened, with its interceptors."""
+        """Run the blocking `opening`, and return its result as `kind`, with its interceptors."""
         ...
 
 
 class ReaderBuilder(BlockingReaderBuilder):
-    """`pulsar_ext.ReaderBuilder`, whose `create()` is awaited; made by `Client.new_reader()`."""
+    """`pulsar_ext.ReaderBuilder` with a coroutine `create()`; made by `Client.new_reader()`."""
 
     def __init__(self, context: ClientContext, schema: Any, open_as: _Open) -> None:
         super().__init__(context, schema)
         self._open_as = open_as
 
     async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Open the reader; raises as the blocking one. Its listener is called in the loop."""
-        builder, listener = self.without("reader_listener")  # the C++ client would call it on a thread of its own
+        """Open the reader; raises like the blocking one. Its listener is called in the loop."""
+        builder, listener = self.without("reader_listener")  # the C++ client would call it on its own thread
         builder, interceptors = builder.without("interceptors")
         chain = ReaderChain.of(self._context, interceptors, awaited=True)
         builder = builder.load_conf(interceptors=chain)
@@ -50,19 +50,19 @@ class ReaderBuilder(BlockingReaderBuilder):
 
 
 class ConsumerBuilder(BlockingConsumerBuilder):
-    """`pulsar_ext.ConsumerBuilder`, whose `subscribe()` is awaited; made by `Client.new_consumer()`."""
+    """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
 
     def __init__(self, context: ClientContext, schema: Any, open_as: _Open) -> None:
         super().__init__(context, schema)
         self._open_as = open_as
 
     async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Subscribe, then check that every slot has a consumer; raises as the blocking one.
+        """Subscribe, then check that every slot has a consumer; raises like the blocking one.
 
         Its listener is called in the loop.
         """
-        builder, listener = self.without("message_listener")  # the C++ client would call it on a thread of its own
-        self.refuse_raising_to_listener(listens=listener is not None)
+        builder, listener = self.without("message_listener")  # the C++ client would call it on its own thread
+        self.check_listener_action(listens=listener is not None)
         builder, interceptors = builder.without("interceptors")
         chain = ConsumerChain.of(self._context, interceptors, awaited=True)
         builder = builder.load_conf(interceptors=chain)
@@ -73,11 +73,11 @@ class ConsumerBuilder(BlockingConsumerBuilder):
 
 
 class GroupReader(Reader):
-    """One reader of a group. Close the group, not one reader, without which the others stall."""
+    """Reader of a group. Close the group, not one reader: the others would stall."""
 
 
 class RangeReaderGroup:
-    """Readers whose ranges tile the slots, as `pulsar_ext.RangeReaderGroup`; made by `Client.create_reader_group()`."""
+    """Readers whose ranges cover all slots, like `pulsar_ext.RangeReaderGroup`; from `Client.create_reader_group()`."""
 
     def __init__(self, blocking: BlockingGroup, executor: Executor) -> None:
         self.blocking, self._executor = blocking, executor
@@ -85,7 +85,7 @@ class RangeReaderGroup:
         self.filtering, self.reason = blocking.filtering, blocking.reason
 
     async def close(self) -> None:
-        """Close the readers and delete their subscription; behind a close, also the client's, it does nothing."""
+        """Close the readers and delete their subscription; may be called again, also after the client's close."""
         if self._executor.closed:
             return
         await self._executor.end(self.blocking.close, self._end_receives)

@@ -1,4 +1,4 @@
-"""The awaited producer: `pulsar_ext.Producer` for an event loop, effectively once included."""
+"""The asyncio producer, like `pulsar_ext.Producer`, also with deduplication."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 import pulsar
 import pulsar.asyncio
 
-from pulsar_ext._native.handles import AsyncProducerDoor
-from pulsar_ext._native.signatures import shaped_like
+from pulsar_ext._native.handles import AsyncProducerHandle
+from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext.produce.options import named_options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
 from pulsar_ext.producer import Producer as BlockingProducer
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 _OK = pulsar.Result.Ok
 
 
-class Producer(AsyncProducerDoor, Generic[T]):
-    """A `pulsar.asyncio.Producer` with everything of `pulsar_ext.Producer`; made by `Client.create_producer()`.
+class Producer(AsyncProducerHandle, Generic[T]):
+    """A `pulsar.asyncio.Producer` with the features of `pulsar_ext.Producer`; made by `Client.create_producer()`.
 
     Args:
-        blocking: what sends.
-        executor: runs the calls that wait.
-        capacity: how many messages may be pending before a send may block; None if no send ever blocks.
-        patience: how many seconds a close waits for the sends that wait for room.
+        blocking: the blocking producer.
+        executor: runs blocking calls.
+        capacity: the number of pending messages up to which a send never blocks; None if no send ever blocks.
+        patience: the time in seconds that a close waits for sends that wait for room.
     """
 
     def __init__(
@@ -51,35 +51,35 @@ class Producer(AsyncProducerDoor, Generic[T]):
         self._capacity = capacity
         self._patience = patience
         self._in_flight = 0
-        """How many sends have no outcome yet."""
+        """Number of sends without a result."""
         self._queued = 0
-        """How many of them wait on the sending thread for room, or for those before them."""
+        """Number of sends that wait on the sending thread, for room or for earlier sends."""
         self._sending_many = 0
-        """How many `send_many()` are under way, whose messages have no place in these counts."""
+        """Number of `send_many()` in progress, whose messages are not counted here."""
         self._left_unflushed = self._flushed = 0
-        """How many of them have ended and left messages without outcome; and how many of those a flush came behind."""
+        """Number of `send_many()` that ended without a flush, and the number of those that were flushed later."""
         self._closing = False
         self._sending_thread: ThreadPoolExecutor | None = None
         self._last_begun: Future[int] | None = None
-        """Once it is closing: done when every send that waited for room has begun; several closes may wait for it."""
+        """When closing: done when every waiting send has begun; several closes may wait for it."""
 
-    @shaped_like(pulsar.asyncio.Producer.send)
+    @with_signature_of(pulsar.asyncio.Producer.send)
     async def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
-        """Publish a message and wait until it is persisted; the arguments are the official ones.
+        """Publish a message and wait until it is persisted, with the official arguments.
 
-        If the queue is full and `block_if_queue_full` is set, it waits for room without holding up the loop. A
-        cancelled send may be persisted all the same.
+        If the queue is full and `block_if_queue_full` is set, it waits for room without blocking the loop. A cancelled
+        send may still be persisted.
 
         Raises:
             PulsarException: the official error.
-            DuplicateMessage: with deduplication, the topic already has it.
+            DuplicateMessage: with deduplication, the topic already has the message.
         """
         options = named_options(args, kwargs)
         if options.get("disable_replication", False) is None:
             options = {**options, "disable_replication": False}
         loop = asyncio.get_running_loop()
         future: asyncio.Future[MessageId] = loop.create_future()
-        callback = partial(running_loop_bridge().call_soon, self._settle, future, options.get("sequence_id"))
+        callback = partial(running_loop_bridge().call_soon, self._complete_send, future, options.get("sequence_id"))
         begin = partial(self.blocking.send_async, content, callback, **options)
         with translating():
             if self._has_room():
@@ -90,16 +90,16 @@ class Producer(AsyncProducerDoor, Generic[T]):
         return await future
 
     async def send_many(self, contents: Iterable[T], **columns: Any) -> SentMany:
-        """Publish many messages and wait until they are persisted; the arguments are those of the blocking one."""
+        """Publish many messages and wait until they are persisted, with the arguments of the blocking method."""
         sending = asyncio.ensure_future(self._executor.run(self.blocking.send_many, contents, **columns))
         self._sending_many += 1
         sending.add_done_callback(partial(self._sent_many, flushed=columns.get("flush", True)))
-        return await asyncio.shield(sending)  # a caller that is cancelled leaves it under way
+        return await asyncio.shield(sending)  # a cancelled caller does not cancel it
 
     stats = awaited(BlockingProducer.stats)
 
     async def flush(self) -> None:
-        """Send what is batched and wait until everything sent so far is persisted, what waits for room as well."""
+        """Send the open batch, and wait until all sent messages are persisted, also those that wait for room."""
         thread = self._sending_thread
         begun = self._last_begun if thread is None else thread.submit(int)
         if begun is not None:
@@ -109,22 +109,22 @@ class Producer(AsyncProducerDoor, Generic[T]):
         self._flushed = max(self._flushed, left)
 
     async def close(self) -> None:
-        """Send what waits for room and what is batched, wait until it is persisted, and close.
+        """Send all waiting messages and the open batch, wait until they are persisted, and close.
 
         Raises:
-            PulsarException: `AlreadyClosed`, if it is closed, as officially.
+            PulsarException: `AlreadyClosed` if it is already closed, as officially.
         """
         if self.blocking.sender.closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self._finish_queued_()
+        await self._complete_queued_()
         await self._executor.run(self.blocking.close)
 
     def last_sequence_id_published(self) -> int:
-        """Give the last sequence id that is persisted."""
+        """Return the last persisted sequence id."""
         return self.blocking.last_sequence_id_published()
 
     def last_sequence_id_pushed(self) -> int:
-        """Give the highest sequence id that a message has, persisted or on its way; with deduplication only."""
+        """Return the highest sequence id of any message, in flight or persisted; with deduplication only."""
         return self.blocking.last_sequence_id_pushed()
 
     async def __aenter__(self) -> Self:
@@ -134,14 +134,14 @@ class Producer(AsyncProducerDoor, Generic[T]):
         if not (self.blocking.sender.closed or self._executor.closed):
             await self.close()
 
-    async def _finish_queued_(self) -> None:
-        """Let the sends that wait for room begin, and refuse new ones: one begun after the close has no outcome."""
-        self._refuse_queued_()
+    async def _complete_queued_(self) -> None:
+        """Begin the sends that wait for room, and reject new ones: a send after the close would have no result."""
+        self._reject_queued_()
         if self._last_begun is not None:
             await asyncio.wait({asyncio.wrap_future(self._last_begun)}, timeout=self._patience)
 
-    def _refuse_queued_(self) -> None:
-        """Refuse new sends that would wait for room; those that wait now go on."""
+    def _reject_queued_(self) -> None:
+        """Reject new sends that would wait for room; waiting sends continue."""
         self._closing = True
         if self._sending_thread is not None:
             self._last_begun = self._sending_thread.submit(int)
@@ -149,7 +149,7 @@ class Producer(AsyncProducerDoor, Generic[T]):
             self._sending_thread = None
 
     def _has_room(self) -> bool:
-        """Whether a send that begins now surely need not wait."""
+        """Return whether a send that begins now certainly does not block."""
         if self._capacity is None:
             return True
         uncounted = self._sending_many or self._flushed < self._left_unflushed
@@ -161,7 +161,7 @@ class Producer(AsyncProducerDoor, Generic[T]):
             self._left_unflushed += 1
 
     async def _send_on_thread(self, send: Any) -> None:
-        """Send on the one thread that may wait for room, which keeps the order, in a copy of the caller's context."""
+        """Send on the thread that may wait for room and keeps the order, in a copy of the caller's context."""
         if self._closing:
             raise_for(pulsar.Result.AlreadyClosed)
         if self._sending_thread is None:
@@ -169,17 +169,19 @@ class Producer(AsyncProducerDoor, Generic[T]):
         self._queued += 1
         self._in_flight += 1
         sending = self._sending_thread.submit(contextvars.copy_context().run, send)
-        # Counted until the thread is done with it, also if the caller is cancelled.
-        sending.add_done_callback(partial(running_loop_bridge().call_soon, self._left_queue))
+        # Counted until the thread has finished with it, also if the caller is cancelled.
+        sending.add_done_callback(partial(running_loop_bridge().call_soon, self._leave_queue))
         await asyncio.shield(asyncio.wrap_future(sending))
 
-    def _left_queue(self, sending: Future[None]) -> None:
+    def _leave_queue(self, sending: Future[None]) -> None:
         self._queued -= 1
         if sending.exception() is not None:
-            self._in_flight -= 1  # it was refused, and the callback is not called
+            self._in_flight -= 1  # it was rejected, and the callback is not called
 
-    def _settle(self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId) -> None:
-        """Settle the future of a send with its outcome, in the loop."""
+    def _complete_send(
+        self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId
+    ) -> None:
+        """Complete the future of a send with its result, in the loop."""
         self._in_flight -= 1
         if future.done():
             return

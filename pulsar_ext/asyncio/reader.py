@@ -1,4 +1,4 @@
-"""The awaited reader, key ranges included, and the awaited table view, which is in memory and waits for nothing."""
+"""The asyncio reader, also of key ranges, and the asyncio table view."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Self
 
-from pulsar_ext._native.handles import AsyncReaderDoor
+from pulsar_ext._native.handles import AsyncReaderHandle
 from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.schema.typed import T
 
@@ -23,79 +23,79 @@ if TYPE_CHECKING:
 
 
 _ARRIVING_SECONDS = 0.05
-"""How long a message may take from the C++ client's queue to ours: another thread has to run, and look at its key."""
+"""Time in seconds for a message to get from the C++ queue to this one: another thread screens its key."""
 
 
-class Reader(AsyncSeeking[T], AsyncReaderDoor):
-    """A `pulsar.asyncio.Reader` with everything of `pulsar_ext.Reader`; made by `Client.create_reader()`.
+class Reader(AsyncSeeking[T], AsyncReaderHandle):
+    """A `pulsar.asyncio.Reader` with the features of `pulsar_ext.Reader`; made by `Client.create_reader()`.
 
     It is also an asynchronous iterator, which ends when the reader is closed, and a context manager.
     """
 
     def __init__(self, blocking: BlockingReader[T] | GroupReader, executor: Executor) -> None:
         super().__init__(blocking)
-        plain = type(blocking) is BlockingReader and not blocking._judges_
+        plain = type(blocking) is BlockingReader and not blocking._screens_
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
 
     async def read_next(self, timeout_millis: int | None = None) -> Message[T]:
-        """Read one message. Cancelling loses none: the message that comes later goes to the next caller.
+        """Read one message. Cancelling loses no message: the next caller gets it.
 
         Args:
-            timeout_millis: how long to wait; None waits for ever.
+            timeout_millis: the timeout in milliseconds; None waits forever.
 
         Raises:
-            PulsarException: `Timeout`, or `AlreadyClosed`.
+            PulsarException: `Timeout` or `AlreadyClosed`.
         """
         return await self._receive(timeout_millis)
 
     async def read_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message[T]]:
-        """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
+        """Wait for a message, then return up to `max_messages` available ones; return an empty list on timeout."""
         return await self._receive_many(max_messages, timeout_millis)
 
     def topic(self) -> str:
-        """Give the topic's name; of several topics what it was asked to read."""
+        """Return the topic's name; of several topics, the names or the pattern."""
         topic: str = self.blocking.topic()
         return topic
 
     def topics(self) -> list[str]:
-        """Give the full names that a reader of several topics reads now; an AttributeError for others."""
+        """Return the full names of the current topics of a reader of several; AttributeError for other readers."""
         topics: list[str] = self.blocking.topics()
         return topics
 
     async def has_message_available(self) -> bool:
-        """Tell whether there is a message to read."""
+        """Return whether a message is available."""
         queue = self._queue
         if queue.has_ready or await self._executor.run(self.blocking.has_message_available):
             return True
-        if queue.is_owed():  # what a cancelled read asked for may have left the C++ queue and not have arrived yet
+        if queue.awaits_answer():  # a cancelled read's message may have left the C++ queue and not arrived here yet
             await asyncio.sleep(_ARRIVING_SECONDS)
         return queue.has_ready
 
 
 class TableView(Generic[T]):
-    """A `pulsar.TableView` for an event loop; made by `Client.create_table_view()`."""
+    """A `pulsar.TableView` for asyncio; made by `Client.create_table_view()`."""
 
     def __init__(self, blocking: BlockingTableView[T], executor: Executor) -> None:
         self.blocking, self._executor = blocking, executor
 
     def get(self, key: str) -> T | None:
-        """Give the value of a key; None if there is none."""
+        """Return the value of a key, or None."""
         return self.blocking.get(key)
 
     def keys(self) -> list[str]:
-        """Give the keys that there are now, in the order in which they came."""
+        """Return the current keys, in their order of arrival."""
         return self.blocking.keys()
 
     def values(self) -> list[T]:
-        """Give the values that there are now, in the order of `keys()`."""
+        """Return the current values, in the order of `keys()`."""
         return self.blocking.values()
 
     def items(self) -> list[tuple[str, T]]:
-        """Give the keys that there are now, each with its value."""
+        """Return the current keys and values."""
         return self.blocking.items()
 
     def for_each(self, callback: Callable[[str, T], object]) -> None:
-        """Call `callback(key, value)` for every key there is now."""
+        """Call `callback(key, value)` for each current key."""
         self.blocking.for_each(callback)
 
     def __len__(self) -> int:
@@ -108,15 +108,15 @@ class TableView(Generic[T]):
         return iter(self.blocking)
 
     async def listen(self, callback: Callable[[str, T], object]) -> None:
-        """Call `callback(key, value)` for every change from now on, on a thread of the client's."""
+        """Call `callback(key, value)` for every later change, on one of the client's threads."""
         await self._executor.run(self.blocking.listen, callback)
 
     async def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
-        """Call `callback(key, value)` for every key there is now and for every change, on a thread of the client's."""
+        """Call `callback(key, value)` for each current key and every later change, on one of the client's threads."""
         await self._executor.run(self.blocking.for_each_and_listen, callback)
 
     async def close(self) -> None:
-        """Close; closing again, or behind the client's close, does nothing."""
+        """Close the view; may be called again, also after the client's close."""
         if not self._executor.closed:
             await self._executor.run(self.blocking.close)
 

@@ -1,4 +1,4 @@
-"""The awaited requester and replier: `pulsar_ext.Requester` and `pulsar_ext.Replier` for an event loop."""
+"""The asyncio requester and replier, like `pulsar_ext.Requester` and `pulsar_ext.Replier`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Replies:
-    """The replies to one request, an asynchronous iterator; made by `Requester.request_many()`.
+    """Replies to one request, as an asynchronous iterator; made by `Requester.request_many()`.
 
     Args:
         exchange: the request.
-        arrived: what its replies are delivered to.
+        arrived: the queue of its replies.
     """
 
     def __init__(self, exchange: Exchange, arrived: asyncio.Queue[Any]) -> None:
@@ -37,24 +37,24 @@ class Replies:
         return self
 
     async def __anext__(self) -> Message:
-        """Wait for the next reply; raises as that of the blocking client."""
+        """Wait for the next reply; raises like the blocking client's iterator."""
         while not self._exchange.is_done:
             try:
                 async with asyncio.timeout_at(self._deadline):
-                    came = await self._arrived.get()
+                    item = await self._arrived.get()
             except TimeoutError:
                 self._exchange.expire()
                 break
-            reply = self._exchange.take(translated(came) if isinstance(came, BaseException) else came)
+            reply = self._exchange.take(translated(item) if isinstance(item, BaseException) else item)
             if reply is not None:
                 return reply
         raise StopAsyncIteration
 
 
 class Requester:
-    """Sends requests to one topic, and awaits their replies; made by `Client.requester()`.
+    """Sends requests to one topic and awaits their replies; made by `Client.requester()`.
 
-    It may be used by any number of tasks at once, also of several loops.
+    It may be used by several tasks at once, also of several loops.
     """
 
     def __init__(self, blocking: BlockingRequester, executor: Executor) -> None:
@@ -62,13 +62,13 @@ class Requester:
 
     @property
     def reply_topic(self) -> str:
-        """Where the replies go."""
+        """Topic of the replies."""
         return self.blocking.reply_topic
 
     async def request(self, content: Any, *, timeout_ms: int | None = None, **options: Any) -> Message:
-        """Send a request, and await the first reply; cancelling leaves the request under way.
+        """Send a request and await its first reply; cancelling does not cancel the request.
 
-        The arguments and the errors are those of the blocking client.
+        The arguments and errors are those of the blocking client.
         """
         exchange, replies = self._begin(content, 1, timeout_ms, options)
         async for reply in replies:
@@ -78,7 +78,7 @@ class Requester:
     def request_many(
         self, content: Any, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
     ) -> Replies:
-        """Send a request, and give an asynchronous iterator of its replies; see the blocking client."""
+        """Send a request and return an asynchronous iterator of its replies; see the blocking client."""
         return self._begin(content, repliers, timeout_ms, options)[1]
 
     def _begin(
@@ -91,7 +91,7 @@ class Requester:
         return exchange, Replies(exchange, arrived)
 
     async def close(self) -> None:
-        """Delete the subscription of the replies, and close; see the blocking client."""
+        """Delete the subscription of the replies and close; see the blocking client."""
         if not self._executor.closed:
             await self._executor.run(self.blocking.close)
 
@@ -103,13 +103,13 @@ class Requester:
 
 
 class Replier:
-    """Answers the requests on one topic; made by `Client.replier()`.
+    """Answers the requests of one topic; made by `Client.replier()`.
 
     Args:
-        consumer: receives the requests.
-        executor: runs what waits.
-        producers: send the replies.
-        replying: what it does with a request.
+        consumer: the consumer of requests.
+        executor: runs blocking calls.
+        producers: the producers of replies.
+        replying: handles a request.
     """
 
     def __init__(self, consumer: Consumer, executor: Executor, producers: ReplyProducers, replying: Replying) -> None:
@@ -117,15 +117,15 @@ class Replier:
         self._producers, self._replying = producers, replying
 
     async def run(self, *, concurrency: int = 100) -> None:
-        """Answer requests, so many at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`."""
-        await self.consumer.process(self._handle, concurrency=concurrency, on_error=self._replying.becomes)
+        """Answer requests, `concurrency` at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`."""
+        await self.consumer.process(self._handle, concurrency=concurrency, on_error=self._replying.choose_action)
 
     def stop(self) -> None:
-        """Have every `run()` receive no more, and return when what is under way is answered; it waits for nothing."""
+        """Stop every `run()`, which returns after its current requests are answered; this does not wait."""
         self.consumer.stop_processing()
 
     async def close(self) -> None:
-        """Close; requests that are not answered come to another replier."""
+        """Close; unanswered requests are redelivered to another replier."""
         if self._executor.closed:
             return
         if not self.consumer.blocking.is_closed:

@@ -1,1 +1,1 @@
-"""From any id of a chunked message to the whole message."""
+"""Resolution of any id of a chunked message to the whole message."""

@@ -1,7 +1,7 @@
-"""Chunks that no consumer can receive: of messages that have lost their beginning, have no end, or were written twice.
+"""Chunks that no consumer can receive: of messages without a beginning or an end, or with chunks written twice.
 
-A broker that was killed, or a producer that was cut off or killed, leaves them. Consumers of the C++ client drop them
-and leave them unacknowledged, and a chunk that is there twice has them drop the message, though all of it is there.
+They remain when a broker is killed, or when a producer is disconnected or killed. Consumers of the C++ client drop them
+and do not acknowledge them. If a chunk exists twice, they drop the whole message, although all its chunks exist.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
 
-_MOST_ENTRIES = 100
-"""So many entries are looked at; each takes a request."""
+_MAX_ENTRIES = 100
+"""Limit of entries read; each takes a request."""
 _BEFORE, _AROUND = 50, 150
-"""How many entries before a position are looked at, and how many in all, to see how many messages are begun."""
-_PATIENCE_SECONDS = 60.0
-"""How old a message is at least that is taken for one without an end, as `expireTimeOfIncompleteChunkedMessage`."""
+"""Number of entries read before a position, and in total, to count incomplete messages."""
+_EXPIRY_SECONDS = 60.0
+"""Minimal age of an incomplete message that counts as lost, as `expireTimeOfIncompleteChunkedMessage`."""
 _NOWHERE = Position(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Where the chunks are that no consumer can receive."""
+    """Positions of chunks that no consumer can receive."""
 
     useless: tuple[Position, ...]
-    """Without a beginning, or before others that are the whole message."""
+    """Chunks without a beginning, or before others that are the whole message."""
     endless: tuple[Position, ...]
-    """Of messages without an end; it may be on its way all the same, where the producer's clock is late."""
+    """Chunks of messages without an end; if the producer's clock is slow, the end may still be in flight."""
     hides_message: bool
-    """Whether consumers drop a message for one of them, that they can receive when it is acknowledged."""
+    """True if consumers drop a message because of these chunks, and can receive it once these are acknowledged."""
     whole: tuple[tuple[Position, ...], ...] = ()
-    """The chunks of each message that is whole, in order."""
+    """Chunks of each complete message, in order."""
 
 
 def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position]:
-    """Give every entry of a topic that a subscription has not acknowledged, or not all of it, in order."""
+    """Yield every entry of a topic that a subscription has not acknowledged completely, in order."""
     cursor, ledgers = stats.cursors[subscription], Ledgers(stats.ledger_sizes())
     acknowledged = iter(cursor.individually_deleted)
     ahead = next(acknowledged, None)
@@ -63,11 +63,11 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
             at = ledgers.next(at)
 
 
-def ends_in_a_half(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
-    """Whether a topic, or a partition of it, ends in a chunked message that has no end: the broker calls it readable.
+def ends_in_incomplete_message(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
+    """Return whether a topic, or one of its partitions, ends with an incomplete message, which counts as readable.
 
     Args:
-        admin: gives the admin API; where that does not say, nothing ends so.
+        admin: returns the client of the admin API; if it does not answer, the result is False.
         topic: with or without partitions.
     """
     name = TopicName.parse(topic)
@@ -79,33 +79,33 @@ def ends_in_a_half(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
 def _has_no_end(admin: PulsarAdmin, topic: TopicName) -> bool:
     try:
         last = admin.examine(topic, 1)
-    except AdminError:  # it is empty
+    except AdminError:  # the topic is empty
         return False
     return last.chunk_id is not None and last.chunk_id + 1 < (last.num_chunks or 0)
 
 
 def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:
-    """Find those among the first hundred entries that a subscription has not acknowledged, by a topic's statistics.
+    """Find leftovers among the first hundred unacknowledged entries of a subscription, by a topic's statistics.
 
     Raises:
-        AdminError: the admin API refused or did not answer.
+        AdminError: the admin API rejected a request or did not answer.
     """
     positions = unacknowledged(stats, subscription)
-    found = [entry_headers(admin, topic, position) for position in islice(positions, _MOST_ENTRIES)]
+    found = [entry_headers(admin, topic, position) for position in islice(positions, _MAX_ENTRIES)]
     entries = [one for one in found if one is not None]
-    if not entries or len(entries) < len(found):  # the topic is moving, or was trimmed meanwhile
+    if not entries or len(entries) < len(found):  # the topic was trimmed in the meantime
         return Leftovers((), (), hides_message=False)
-    # What has its end behind the last entry that was looked at cannot be told from what has none.
+    # A message may end after the last entry that was read, so only older messages count as endless.
     seen = entries[-1].publish_time if next(positions, None) is not None else int(time.time() * 1000)
-    return leftovers_among(entries, seen - int(_PATIENCE_SECONDS * 1000))
+    return leftovers_among(entries, seen - int(_EXPIRY_SECONDS * 1000))
 
 
-def leftovers_among(entries: Sequence[EntryMetadata], settled: int) -> Leftovers:
-    """Find those among entries, in order, that a subscription has not acknowledged (pure).
+def leftovers_among(entries: Sequence[EntryMetadata], complete_before_ms: int) -> Leftovers:
+    """Find leftovers among unacknowledged entries (pure).
 
     Args:
-        entries: the first ones, without a gap.
-        settled: messages that were published before, in milliseconds since the epoch, have their end by now.
+        entries: the first ones, in order and without gaps.
+        complete_before_ms: publish time in milliseconds since the epoch; messages from before it must be complete.
     """
     messages: dict[object, list[EntryMetadata]] = {}
     for one in entries:
@@ -124,10 +124,10 @@ def leftovers_among(entries: Sequence[EntryMetadata], settled: int) -> Leftovers
                 begins = not one.chunk_id and one.position > max(hidden, default=_NOWHERE)
                 may_go_on |= begins and dropped is parts[-1]
                 if may_go_on:
-                    begun.append(one)  # of a message whose end is on its way, for all that is known
+                    begun.append(one)  # of a message whose end may be in flight
                 elif one.position not in hidden:
                     useless.append(one.position)
-        endless += (one.position for one in begun if one.publish_time < settled)
+        endless += (one.position for one in begun if one.publish_time < complete_before_ms)
     whole = tuple(tuple(one.position for one in chunks) for chunks in messages.values() if _is_whole(chunks))
     return Leftovers(tuple(sorted(useless)), tuple(sorted(endless)), hides_message, tuple(sorted(whole)))
 
@@ -136,11 +136,11 @@ def _is_whole(chunks: Sequence[EntryMetadata]) -> bool:
     return [one.chunk_id for one in chunks] == list(range(chunks[0].num_chunks or 0))
 
 
-def begun_at_a_time(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: Position) -> int:
-    """Return how many chunked messages are begun and not ended at a time around a position, by a topic's statistics.
+def count_concurrent_incomplete(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: Position) -> int:
+    """Return the greatest number of chunked messages that are incomplete at the same entry, around a position.
 
     Raises:
-        AdminError: the admin API refused or did not answer.
+        AdminError: the admin API rejected a request or did not answer.
     """
     ledgers = Ledgers(stats.ledger_sizes())
     found: list[EntryMetadata | None] = []
@@ -148,11 +148,11 @@ def begun_at_a_time(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: 
     while at is not None and len(found) < _AROUND:
         found.append(entry_headers(admin, topic, at))
         at = ledgers.next(at)
-    return most_begun(one for one in found if one is not None)
+    return max_concurrent_incomplete(one for one in found if one is not None)
 
 
-def most_begun(entries: Iterable[EntryMetadata]) -> int:
-    """Return how many chunked messages of some entries, in order, are begun and not ended at a time (pure)."""
+def max_concurrent_incomplete(entries: Iterable[EntryMetadata]) -> int:
+    """Return the greatest number of chunked messages that are incomplete at the same entry (pure)."""
     messages: dict[object, list[Position]] = {}
     for one in entries:
         if one.is_chunk:
@@ -162,10 +162,10 @@ def most_begun(entries: Iterable[EntryMetadata]) -> int:
 
 
 def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:
-    """Tell which chunks of one name the C++ client drops.
+    """Return the chunks of one message that the C++ client drops.
 
     Returns:
-        Those before, between and behind the messages that it delivers, and those with which it waits for more.
+        Lists of chunks before, between and after the copies that it delivers, and the chunks that it still holds.
     """
     parts: list[list[EntryMetadata]] = [[]]
     begun: list[EntryMetadata] = []
@@ -182,7 +182,7 @@ def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]]
 
 
 def _hidden(dropped: Sequence[EntryMetadata]) -> set[Position]:
-    """Give the chunks of whole messages, one behind the other, that can be received without the rest."""
+    """Return the chunks of complete messages that can be received without the other chunks, one after the other."""
     hidden: set[Position] = set()
     while whole := _last_whole(dropped):
         hidden |= whole
@@ -191,8 +191,8 @@ def _hidden(dropped: Sequence[EntryMetadata]) -> set[Position]:
 
 
 def _last_whole(chunks: Sequence[EntryMetadata]) -> set[Position]:
-    """Give the last chunks that are a whole message; empty if there are none."""
-    # Once for each size: what is not there up to its last chunk is not there up to an earlier one.
+    """Return the last chunks that form a complete message; empty without one."""
+    # Once for each size: if the last chunk does not complete a message, an earlier one does not either.
     for size in dict.fromkeys((one.num_chunks, one.total_chunk_size) for one in reversed(chunks)):
         wanted, whole = (size[0] or 0) - 1, set()
         for one in reversed(chunks):

@@ -1,11 +1,11 @@
-"""Resolving ids that do not know their message: by the admin API, by reading, or with one warning that it cannot be.
+"""Resolution of incomplete ids: by the admin API, by reading, or not at all, with one warning.
 
-The pure search is in `search.py`; here are its consequences for seek, start, acknowledgement and negative
-acknowledgement, the admin API that a client uses, and the warning if no admin API answers.
+The pure search is in `search.py`. This module applies it to seeks, starts, acknowledgements and negative
+acknowledgements, and warns if no admin API answers.
 
 The broker's admin API cannot show an entry that is one chunk of a *compressed* message: it tries to decompress the
-part, fails, and answers with an error or not at all. So the topic is read again: a reader that starts early enough
-assembles the message, and the C++ id of what it reads knows every chunk.
+chunk, fails, and answers with an error or not at all. So the topic is read again: a reader that starts early enough
+assembles the message, and the native id of that message has every chunk.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 
 
 _STEPS = (8, 64, 512, 4096)
-"""How many entries before the last chunk to start: a message of more chunks than that is not found."""
+"""Numbers of entries before the last chunk to start from; a message with more chunks is not found."""
 _QUIET_MILLIS = 2_000
 _READ_MILLIS = 30_000
 
 
-def find_again(
+def read_message_at(
     open_reader: Callable[[str, Any], Any], topic: str, position: Position, ledgers: Sequence[tuple[int, int]]
 ) -> MessageId:
-    """Find the message whose last entry is at `position`, plain or chunked.
+    """Read the message whose last entry is at `position`, plain or chunked, and return its id.
 
     Args:
-        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
+        open_reader: opens an official reader on a topic, inclusive of the message of a native id.
         topic: the topic, or the partition.
         position: the message's only or last entry.
         ledgers: the topic's ledgers, `(ledger_id, entries)`.
 
     Returns:
-        The live id, which knows every chunk.
+        The live id, which has every chunk.
 
     Raises:
-        MessageIdUnresolved: no message ends there, or it began more than 4096 entries earlier.
+        MessageIdUnresolved: no message ends there, or it begins more than 4096 entries earlier.
     """
     for step in _STEPS:
         start = step_back(position, step, ledgers)
@@ -72,17 +72,17 @@ def find_again(
         if start == step_back(start, 1, ledgers):
             break
     raise MessageIdUnresolved(
-        f"The broker cannot show the entry {position} of {topic} (one chunk of a compressed message?), and reading the "
-        f"topic again found no message that ends there within {_STEPS[-1]} entries. Nothing was changed.",
+        f"The broker cannot show entry {position} of {topic} (one chunk of a compressed message?), and a reader found "
+        f"no message that ends there within {_STEPS[-1]} entries. Nothing was changed.",
         position=position,
     )
 
 
-def read_again(open_reader: Callable[[str, Any], Any], topic: str, message_id: ChunkMessageId) -> MessageId:
-    """Read a chunked message again for what its stored id lacks: where its middle chunks are.
+def reread_message(open_reader: Callable[[str, Any], Any], topic: str, message_id: ChunkMessageId) -> MessageId:
+    """Read a chunked message again to get its middle chunks, which its stored id lacks.
 
     Returns:
-        The live id, which knows every chunk.
+        The live id, which has every chunk.
 
     Raises:
         MessageIdUnresolved: the message cannot be read.
@@ -91,15 +91,15 @@ def read_again(open_reader: Callable[[str, Any], Any], topic: str, message_id: C
     found = _read_up_to(open_reader, topic, message_id.inner, position, _READ_MILLIS)
     if found is None or found.to_text() != message_id.to_text():
         raise MessageIdUnresolved(
-            f"{message_id!r} does not name its middle chunks; no admin API answers, and the message cannot be read "
-            f"again from {topic}. Nothing was acknowledged. Give Client(admin=…) or PULSAR_ADMIN_URL.",
+            f"{message_id!r} lacks its middle chunks, the admin API does not answer, and the message cannot be read "
+            f"again from {topic}. Nothing was acknowledged. Pass Client(admin=…) or set PULSAR_ADMIN_URL.",
             position=position,
         )
     return found
 
 
 def step_back(position: Position, count: int, ledgers: Sequence[tuple[int, int]]) -> Position:
-    """Give the position `count` entries earlier, or the first one there is."""
+    """Return the position `count` entries earlier, or the topic's first entry."""
     ledger_id, entry_id = position.ledger_id, position.entry_id - count
     for before, entries in sorted(ledgers, reverse=True):
         if entry_id >= 0:
@@ -122,7 +122,7 @@ def _read_up_to(
 
 
 def _read_on(reader: Any, position: Position, quiet_millis: int) -> MessageId | None:
-    """Read up to a position. Apart from the reader's end: see `_native/locks.py`."""
+    """Read up to a position. Separate from the closing of the reader: see `_native/locks.py`."""
     while True:
         live = from_inner(reader.read_next(quiet_millis).message_id())
         at = Position(live.ledger_id(), live.entry_id())
@@ -135,39 +135,39 @@ def _inner(position: Position) -> Any:
 
 
 _HEADER_SECONDS = 3.0
-"""How long an entry's headers may take; for some entries the broker never answers."""
+"""Timeout of a request for an entry's headers; for some entries the broker never answers."""
 _RETRY_SECONDS = 30.0
-"""For how long an admin API that did not answer is not asked again: waiting for it would stall every seek."""
+"""Time without requests after the admin API did not answer: waiting for it would stall every seek."""
 
 
 class UnresolvedMessageIdWarning(UserWarning):
-    """No admin API answers, so an id rebuilt from numbers is used as it is, as the official client does."""
+    """The admin API does not answer, so an id made of numbers is used unresolved, as by the official client."""
 
 
 def as_message_id(message_id: Any) -> MessageId:
-    """Take any id: ours, the official wrapper, or a C++ id.
+    """Return any id as a `MessageId`: ours, an official wrapper, or a native id.
 
     Raises:
-        InvalidMessageId: it is none of these.
+        InvalidMessageId: it is not an id.
     """
     if isinstance(message_id, MessageId):
         return message_id
     inner = inner_id_of(message_id)
     if inner is None:
         raise InvalidMessageId(f"{message_id!r:.100} is not a message id.")
-    return MessageId.wrap(inner)  # the official wrapper takes nothing but numbers
+    return MessageId.wrap(inner)  # the official wrapper accepts only numbers
 
 
 def entry_topic(topic: str | None, message_id: MessageId) -> str:
-    """Give the full name of the topic, or the partition, that holds the id's entry.
+    """Return the full name of the topic, or the partition, of the id's entry.
 
     Raises:
-        TopicRequired: neither `topic` nor the id says.
+        TopicRequired: neither `topic` nor the id has a topic.
     """
     own = message_id.topic_name()
     if own is None and topic is None:
         raise TopicRequired(
-            f"{message_id!r} does not say which of this consumer's topics it belongs to: give the topic with "
+            f"The topic of {message_id!r} is unknown, and this consumer has several; set it with "
             "MessageId.deserialize(data, topic=…) or message_id.topic_name(topic)."
         )
     name = TopicName.parse(own or topic or "")
@@ -177,14 +177,14 @@ def entry_topic(topic: str | None, message_id: MessageId) -> str:
 
 
 def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
-    """Turn what `seek` takes into what the C++ client does right: a C++ id, or a time in milliseconds.
+    """Return the target of a seek for the C++ client: a native id, or a time in milliseconds.
 
     Raises:
-        InvalidUse: a bool, which is an int to Python but no time to anybody.
-        InvalidMessageId, IncompleteChunkedMessage, MessageIdNotFound: as `Resolver.start_of`.
+        InvalidUse: the target is a bool, or a time out of range.
+        InvalidMessageId, IncompleteChunkedMessage, MessageIdNotFound: raised by `Resolver.start_of`.
     """
     if isinstance(target, bool):
-        raise InvalidUse(f"seek({target}) is neither a message id nor a publish time in milliseconds.")
+        raise InvalidUse(f"seek({target}): expected a message id or a publish time in ms, got a bool.")
     if isinstance(target, int):
         if not 0 <= target < 1 << 63:
             raise InvalidUse(
@@ -194,16 +194,16 @@ def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
     topic = topics if isinstance(topics, str) else None
     start = resolver.start_of(topic, target)
     if topic is not None and start.partition() >= 0 and start.topic_name() is None:
-        start.topic_name(entry_topic(topic, start))  # the C++ consumer of several partitions asks for it
+        start.topic_name(entry_topic(topic, start))  # the C++ consumer of several partitions reads it
     return start.inner
 
 
 class Resolver:
-    """Finds out what an id stands for.
+    """Resolver of ids to whole messages.
 
     Args:
-        admin: gives the admin API when it is first needed.
-        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
+        admin: returns the client of the admin API; called on first use.
+        open_reader: opens an official reader on a topic, inclusive of the message of a native id.
     """
 
     def __init__(self, admin: Callable[[], PulsarAdmin], open_reader: Callable[[str, Any], Any]) -> None:
@@ -211,45 +211,45 @@ class Resolver:
         self._open_reader = open_reader
         self._warned = False
         self._lock = Lock()
-        self._asked_in_vain: tuple[float, AdminUnavailable] | None = None
+        self._unavailable: tuple[float, AdminUnavailable] | None = None
 
     def forget(self) -> None:
-        """Ask again, and warn again: the client is connected to another cluster."""
-        self._warned, self._asked_in_vain = False, None
+        """Reset the state of requests and warnings, because the client has connected to another cluster."""
+        self._warned, self._unavailable = False, None
 
     def resolve(self, topic: str | None, message_id: Any) -> MessageId:
-        """Find out whether the id's entry is part of a chunked message.
+        """Determine if the id's entry is part of a chunked message.
 
         Returns:
-            The `ChunkMessageId` of the whole message, or an id equal to the given one that is known to be plain. Of a
-            batch of several messages, which the id does not choose among, the id as it is.
+            The `ChunkMessageId` of the whole message, or an equal id that is known to be plain. For an entry with
+            several messages, the id unchanged.
 
         Raises:
-            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
+            MessageIdNotFound: the entry does not exist; `IncompleteChunkedMessage` if chunks are missing.
             MessageIdUnresolved: its chunks are too far apart.
-            AdminError: the admin API refused or did not answer.
+            AdminError: the admin API rejected a request or did not answer.
         """
         return self._resolve(topic, as_message_id(message_id))[0]
 
     def message_of(self, topic: str | None, message_id: Any) -> MessageId:
-        """Find the message of an id, as `resolve()`.
+        """Return the id of the whole message; see `resolve()`.
 
         Raises:
-            InvalidMessageId: the entry is a batch of several messages, and the id does not say which one it means.
+            InvalidMessageId: the entry is a batch of several messages, and the id does not choose one of them.
         """
         ours = as_message_id(message_id)
         whole, messages = self._resolve(topic, ours)
         if messages > 1:
             raise InvalidMessageId(
-                f"{ours!r} names an entry of {entry_topic(topic, ours)} that holds {messages} messages, not which of "
-                f"them. Nothing was changed; give the batch index, 0 to {messages - 1}: "
+                f"Entry {ours!r} of {entry_topic(topic, ours)} holds {messages} messages, and the id does not choose "
+                f"one. Nothing was changed; pass the batch index, 0 to {messages - 1}: "
                 "MessageId(partition, ledger_id, entry_id, index)."
             )
         return whole
 
     def _resolve(self, topic: str | None, ours: MessageId) -> tuple[MessageId, int]:
-        """Resolve an id, and return the number of messages that it may mean as well."""
-        if not is_open(ours):
+        """Return the resolved id, and the number of messages that it may refer to."""
+        if not is_unresolved(ours):
             return ours, 1
         name = entry_topic(topic, ours)
         found = self._find(name, ours)
@@ -261,58 +261,58 @@ class Resolver:
         return whole, 1
 
     def start_of(self, topic: str | None, message_id: Any) -> MessageId:
-        """Find where a seek to the id, or a start from it, has to go; without an admin API, the id as it is.
+        """Return the id for a seek to, or a start from, the id's message; without an admin API the id unchanged.
 
         Raises:
-            InvalidMessageId: the entry is a batch of several messages, and the id does not say which one it means.
-            IncompleteChunkedMessage: the id's message cannot be delivered any more.
-            MessageIdNotFound: the id is beyond the topic's end; messages to come would be dropped silently.
+            InvalidMessageId: the entry is a batch of several messages, and the id does not choose one of them.
+            IncompleteChunkedMessage: the id's message has lost chunks and cannot be delivered.
+            MessageIdNotFound: the id is beyond the topic's end; new messages would be dropped silently.
             MessageIdUnresolved: its chunks are too far apart.
-            AdminRequired: the client may not ask an admin API; nothing was moved.
+            AdminRequired: the client may not use an admin API; nothing was moved.
         """
         ours = as_message_id(message_id)
-        if not is_open(ours):
+        if not is_unresolved(ours):
             return ours
         try:
             return self.message_of(topic, ours)
         except IncompleteChunkedMessage:
             raise
         except MessageIdNotFound:
-            self._refuse_beyond_end(topic, ours)
-            return ours  # trimmed: the broker goes on with the next message that it has
+            self._check_not_beyond_end(topic, ours)
+            return ours  # trimmed: the broker continues with the next existing message
         except AdminError as error:
             self._warn(ours, error)
             return ours
 
     def to_acknowledge(self, topic: str, message_id: MessageId) -> list[Any]:
-        """Give the C++ ids that together acknowledge the id's whole message.
+        """Return the native ids that together acknowledge the id's whole message.
 
-        The first chunk comes last: a broker that sees it acknowledged without the others never redelivers them.
+        The first chunk is last: if the broker sees it acknowledged without the others, it never redelivers them.
 
         Raises:
-            MessageIdUnresolved: its chunks cannot be found; nothing has been acknowledged.
-            AdminRequired: the client may not ask an admin API, likewise.
+            MessageIdUnresolved: its chunks cannot be found; nothing was acknowledged.
+            AdminRequired: the client may not use an admin API; nothing was acknowledged.
         """
         found = self._find_or_warn(topic, message_id)
         if isinstance(found, Chunks):
             return [inner_entry(position, message_id, topic) for position in reversed(found.positions)]
         if found is None and isinstance(message_id, ChunkMessageId):
-            found = read_again(self._open_reader, topic, message_id)
+            found = reread_message(self._open_reader, topic, message_id)
         inner = (found or message_id).inner
         inner.topic_name(topic)
         return [inner]
 
     def to_redeliver(self, topic: str, message_id: MessageId) -> list[Any]:
-        """Give the C++ ids of the entries whose redelivery brings the id's whole message.
+        """Return the native ids of the entries to redeliver for the id's whole message.
 
-        Where only its ends are known, entries of other messages in between are redelivered too.
+        If only its first and last chunks are known, entries of other messages in between are redelivered too.
         """
         found = self._find_or_warn(topic, message_id)
         positions = found.positions if isinstance(found, Chunks) else _span(found or message_id)
         return [inner_entry(position, message_id, topic) for position in positions]
 
     def last_entry(self, topic: str, message_id: MessageId) -> Any:
-        """Give the C++ id of the last entry of the id's message."""
+        """Return the native id of the last entry of the id's message."""
         found = self._find_or_warn(topic, message_id)
         if isinstance(found, Chunks):
             return inner_entry(found.positions[-1], message_id, topic)
@@ -321,20 +321,20 @@ class Resolver:
         return inner
 
     def _find(self, topic: str, message_id: MessageId) -> Chunks | MessageId:
-        """Find the message's chunks, or where headers cannot be had, its live id."""
+        """Return the message's chunks or, if its headers are unavailable, its live id."""
         if not TopicName.parse(topic).is_persistent:
             return Chunks((_position(message_id),))
-        vain = self._asked_in_vain
-        if vain is not None and time.monotonic() - vain[0] < _RETRY_SECONDS:
-            raise vain[1].with_traceback(None)
-        self._asked_in_vain = None
+        unavailable = self._unavailable
+        if unavailable is not None and time.monotonic() - unavailable[0] < _RETRY_SECONDS:
+            raise unavailable[1].with_traceback(None)
+        self._unavailable = None
         admin = self._admin().within(_HEADER_SECONDS)
         try:
             return resolve_chunks(admin, topic, _position(message_id))
         except IncompleteChunkedMessage:
             raise
         except MessageIdNotFound:
-            # Whatever answers at a wrong address has no such entry either: does this one know the topic?
+            # A wrong address does not have such an entry either, so this checks that it has the topic.
             admin.internal_stats(topic)
             raise
         except AdminError as error:
@@ -342,22 +342,22 @@ class Resolver:
                 ledgers = admin.internal_stats(topic).ledger_sizes()
             except AdminError:
                 if isinstance(error, AdminUnavailable):
-                    self._asked_in_vain = (time.monotonic(), error)
+                    self._unavailable = (time.monotonic(), error)
                 raise error from None
-        return find_again(self._open_reader, topic, _position(message_id), ledgers)
+        return read_message_at(self._open_reader, topic, _position(message_id), ledgers)
 
     def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
-        """Find the message; None if the admin API does not answer or the entry is gone.
+        """Return the message's chunks or live id; None if the admin API does not answer or the entry does not exist.
 
         Raises:
-            AdminRequired: the client may not ask one, and the id is of bare numbers.
+            AdminRequired: the client may not use one, and the id is of bare numbers.
         """
         try:
             return self._find(topic, message_id)
         except MessageIdNotFound:
             return None
         except AdminRequired:
-            if isinstance(message_id, ChunkMessageId):  # it names both ends of its message
+            if isinstance(message_id, ChunkMessageId):  # it has both ends of its message
                 return None
             raise
         except AdminError as error:
@@ -365,39 +365,39 @@ class Resolver:
             return None
 
     def _warn(self, message_id: MessageId, error: AdminError) -> None:
-        """Say once for this client what is at risk without an admin API."""
+        """Warn once in this client about the risk without an admin API."""
         with self._lock:
             if self._warned:
                 return
             self._warned = True
         warnings.warn(
-            f"Cannot find out whether {message_id!r} is part of a chunked message: {error} It is used as it is: if it "
-            "is, a seek or a start skips that message, and an acknowledgement leaves its other chunks behind. Give "
-            "Client(admin=…) or PULSAR_ADMIN_URL, or store message_id.serialize() instead of numbers.",
+            f"The admin API cannot show if {message_id!r} is part of a chunked message: {error} It is used unresolved. "
+            "If it is a chunk, a seek or a start skips the message, and an acknowledgement misses other chunks. Pass "
+            "Client(admin=…) or set PULSAR_ADMIN_URL, or store message_id.serialize() instead of numbers.",
             UnresolvedMessageIdWarning,
             stacklevel=4,
         )
 
-    def _refuse_beyond_end(self, topic: str | None, message_id: MessageId) -> None:
+    def _check_not_beyond_end(self, topic: str | None, message_id: MessageId) -> None:
         name = entry_topic(topic, message_id)
         last = self._admin().internal_stats(name).last_confirmed_entry
         if _position(message_id) > last:
             raise MessageIdNotFound(
-                f"{message_id!r} is beyond the end of {name}, whose last entry is {last}: starting there would drop "
-                "the messages in between without a word. Use MessageId.latest to wait for the next message.",
+                f"{message_id!r} is beyond the end of {name}, whose last entry is {last}: a start there would silently "
+                "drop the messages in between. Use MessageId.latest to wait for the next message.",
                 position=_position(message_id),
             )
 
 
 def inner_entry(position: Position, message_id: MessageId, topic: str) -> Any:
-    """Make the C++ id of one entry of the id's message, on its topic."""
+    """Return the native id of one entry of the id's message, with its topic."""
     inner = InnerMessageId(message_id.partition(), position.ledger_id, position.entry_id, -1)
     inner.topic_name(topic)
     return inner
 
 
-def is_open(message_id: MessageId) -> bool:
-    """Whether it is an open question what the id stands for."""
+def is_unresolved(message_id: MessageId) -> bool:
+    """Return whether the id may be one chunk of a message, because it is made of numbers."""
     return (
         message_id.origin is Origin.NUMBERS
         and message_id.batch_index() == -1
@@ -428,9 +428,9 @@ def _whole(message_id: MessageId, chunks: Chunks) -> MessageId:
 
 
 def _span(message_id: MessageId) -> list[Position]:
-    """Give every entry from the first chunk to the last: what is known of a chunked message without an admin API.
+    """Return every entry from the first chunk to the last; used for a chunked message without an admin API.
 
-    Across a ledger's end only the two are known.
+    If the chunks span ledgers, return the first and the last only.
     """
     last = _position(message_id)
     first = _position(message_id.first_chunk_message_id()) if isinstance(message_id, ChunkMessageId) else last

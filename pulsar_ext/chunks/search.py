@@ -1,10 +1,10 @@
-"""From any id to the whole chunked message (pure); mirrors Java's `ChunkMessageIdImpl` (PIP-107).
+"""Search for all chunks of a message, from any of its ids (pure); mirrors Java's `ChunkMessageIdImpl` (PIP-107).
 
-Each chunk is an entry whose headers say which message it belongs to (its uuid), which chunk it is and how many there
-are. `find_chunks` walks those headers. Chunks of several producers interleave; a message's own chunks stand in order,
-mostly side by side, sometimes across a ledger's end.
+Each chunk is an entry whose headers contain its message's uuid, its chunk number and the number of chunks.
+`find_chunks` reads those headers. Chunks of several producers interleave; a message's own chunks are in order, mostly
+adjacent, sometimes across ledgers.
 
-A search is a generator: it yields queries and is sent the answers, so that it runs without a broker.
+A search is a generator: it yields queries and gets the answers, so it runs without a broker.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Search = Generator[Any, Any, T]
-"""A search that yields queries, each of which says in its docstring what has to be sent, and returns what it found."""
+"""A search: yields queries, whose docstrings describe the expected answers, and returns its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskEntry:
-    """The search needs the headers of one entry; send an `EntryMetadata`, or None if there is no such entry."""
+    """Ask for the headers of one entry; the answer is an `EntryMetadata`, or None if the entry does not exist."""
 
     position: Position
 
 
 @dataclass(frozen=True, slots=True)
 class AskLedgers:
-    """The search needs the size of every ledger of the topic; send pairs `(ledger_id, entries)`."""
+    """Ask for the size of every ledger of the topic; the answer is pairs `(ledger_id, entries)`."""
 
 
 def run_search(search: Search[T], answer: Callable[[Any], object]) -> T:
-    """Run a search to its end.
+    """Run a search and return its result.
 
     Args:
-        search: which.
-        answer: gives what a query asks for; what it raises ends the search.
+        search: the search.
+        answer: returns the answer to a query; an exception ends the search.
     """
     reply: object = None
     while True:
@@ -56,10 +56,10 @@ def run_search(search: Search[T], answer: Callable[[Any], object]) -> T:
 
 
 def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMetadata | None:
-    """Answer an `AskEntry` over the admin REST API.
+    """Answer an `AskEntry` by the admin API.
 
     Raises:
-        AdminError: the admin API refused or did not answer.
+        AdminError: the admin API rejected the request or did not answer.
     """
     try:
         return admin.entry(topic, position.ledger_id, position.entry_id)
@@ -68,12 +68,12 @@ def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMe
 
 
 _MAX_FOREIGN_ENTRIES = 10_000
-"""How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
+"""Limit of other messages' entries that a search reads, about 20 s of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Where the chunks of one message are, first to last; a single position for an entry that is not chunked.
+    """Positions of the chunks of one message, first to last; a single position for an entry that is not chunked.
 
     Args:
         positions: of the chunks, or of the entry.
@@ -85,22 +85,22 @@ class Chunks:
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the message has more than one chunk."""
+        """True if the message has more than one chunk."""
         return len(self.positions) > 1
 
 
 def find_chunks(position: Position) -> Search[Chunks]:
-    """Find all chunks of the message that has a chunk at `position`.
+    """Return all chunks of the message that has a chunk at `position`.
 
     Raises:
-        MessageIdNotFound: there is no entry at `position`.
-        IncompleteChunkedMessage: a chunk is not on the topic: trimmed, deleted, or not written yet.
+        MessageIdNotFound: the topic has no entry at `position`.
+        IncompleteChunkedMessage: a chunk is missing: trimmed, deleted, or not written yet.
         MessageIdUnresolved: the next chunk is more than 10,000 entries away.
     """
     start: EntryMetadata | None = yield AskEntry(position)
     if start is None:
         raise MessageIdNotFound(
-            f"There is no entry at {position}: it was trimmed, deleted, or is beyond the end of the topic.",
+            f"Entry {position} not found: it was trimmed, deleted, or is beyond the end of the topic.",
             position=position,
         )
     if not start.is_chunk:
@@ -113,17 +113,17 @@ def find_chunks(position: Position) -> Search[Chunks]:
 
 
 class _Walk:
-    """Walks from a known chunk to the others of its message."""
+    """Walk from a known chunk to the other chunks of its message."""
 
     def __init__(self, known: EntryMetadata) -> None:
         self._known = known
         self._ledgers: dict[int, int] | None = None
 
     def collect(self, origin: Position, wanted: range, step: int) -> Search[list[Position]]:
-        """Find the chunks `wanted`, in that order, going from `origin` by `step` entries."""
+        """Return the positions of the chunks `wanted`, in that order, going from `origin` by `step` entries."""
         if not wanted:
             return []
-        # Side by side is the rule: if the outermost chunk is just as far away as it has to be, so are all between.
+        # Chunks are usually adjacent: if the last wanted chunk is at its minimal distance, so are all in between.
         far = Position(origin.ledger_id, origin.entry_id + step * len(wanted))
         if far.entry_id >= 0 and self._is_chunk((yield AskEntry(far)), wanted[-1]):
             return [Position(far.ledger_id, origin.entry_id + step * (i + 1)) for i in range(len(wanted))]
@@ -140,21 +140,21 @@ class _Walk:
             elif (foreign := foreign + 1) > _MAX_FOREIGN_ENTRIES:
                 raise MessageIdUnresolved(
                     f"Chunk {wanted[len(found)]} of the message at {origin} is more than {_MAX_FOREIGN_ENTRIES} "
-                    "entries away; nothing was changed.",
+                    "entries away. Nothing was changed.",
                     position=origin,
                 )
         return found
 
     def _is_chunk(self, headers: EntryMetadata | None, chunk: int) -> bool:
         known = self._known
-        # A header cannot carry every character of a name, so the uuid alone could be another producer's.
+        # A header cannot represent every character of a name, so the uuid alone could be another producer's.
         return headers is not None and (
             (headers.uuid, headers.producer_name, headers.sequence_id, headers.chunk_id)
             == (known.uuid, known.producer_name, known.sequence_id, chunk)
         )
 
     def _next(self, at: Position, step: int) -> Search[Position | None]:
-        """Step to the next entry that exists, across ledgers; None at either end of the topic."""
+        """Return the next existing entry, across ledgers; None at either end of the topic."""
         inside = at.entry_id + step
         if step < 0 and inside >= 0:
             return Position(at.ledger_id, inside)
@@ -174,8 +174,8 @@ class _Walk:
     def _incomplete(self, origin: Position, chunk: int, step: int) -> IncompleteChunkedMessage:
         why = "was trimmed or deleted" if step < 0 else "is not written (yet)"
         return IncompleteChunkedMessage(
-            f"The message at {origin} has {self._known.num_chunks} chunks and its chunk {chunk} {why}: no client can "
-            "assemble it.",
+            f"The message at {origin} has {self._known.num_chunks} chunks and its chunk {chunk} {why}, so no client "
+            "can assemble it.",
             position=origin,
             chunk_id=chunk,
             num_chunks=self._known.num_chunks,
@@ -183,22 +183,22 @@ class _Walk:
 
 
 def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks:
-    """Run `find_chunks` over the admin REST API.
+    """Run `find_chunks` by the admin API.
 
     Args:
-        admin: where to ask.
-        topic: the topic, or the partition, that the entry is on.
+        admin: the client of the admin API.
+        topic: the topic or the partition of the entry.
         position: any chunk of the message.
 
     Raises:
-        MessageIdNotFound, IncompleteChunkedMessage, MessageIdUnresolved: as `find_chunks`.
-        AdminError: the admin API refused or did not answer.
+        MessageIdNotFound, IncompleteChunkedMessage, MessageIdUnresolved: raised by `find_chunks`.
+        AdminError: the admin API rejected a request or did not answer.
     """
-    return run_search(find_chunks(position), asking(admin, topic))
+    return run_search(find_chunks(position), query_answerer(admin, topic))
 
 
-def asking(admin: PulsarAdmin, topic: str) -> Callable[[AskEntry | AskLedgers], object]:
-    """Give what answers the queries of a search over the admin REST API."""
+def query_answerer(admin: PulsarAdmin, topic: str) -> Callable[[AskEntry | AskLedgers], object]:
+    """Return a function that answers the queries of a search by the admin API."""
 
     def answer(query: AskEntry | AskLedgers) -> object:
         if isinstance(query, AskLedgers):

@@ -1,6 +1,6 @@
-"""The command line, `pulsar-ext`: one file a sub-command.
+"""The command line, `pulsar-ext`: one module per sub-command.
 
-A module of this package with an `app` (a `cyclopts.App`) is a sub-command; there is nothing else to register.
+A module of this package with an `app` (a `cyclopts.App`) is a sub-command; it needs no registration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["command_line", "main"]
 
 
 _FAILURES = {"doctor": 3, "reproduce": 2}
-"""The exit status of a failure where 1 says something else."""
+"""Exit status of a failure, for commands where 1 has another meaning."""
 _MISTYPED = 2
 _INTERRUPTED = 130
 
@@ -29,42 +29,42 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit: 0 for success, 1 for an error, printed in one line, 130 after Ctrl-C.
 
-    What was mistyped gives 2. A command that has more to say says by its help what each status means.
+    A usage error exits with 2. The help of a command lists its other statuses.
     """
     interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interrupts:  # an interrupted import can raise anything; there is nothing to end yet
+    if interrupts:  # an interrupted import can raise anything, and nothing has started yet
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     run = _loaded()
 
-    from cyclopts import CycloptsError  # noqa: PLC0415  # what follows needs the extra
+    from cyclopts import CycloptsError  # noqa: PLC0415  # needs the extra
     from pulsar import PulsarException  # noqa: PLC0415
 
-    # The error that ends a command says how often it was tried, in one line.
+    # The error that ends a command has the number of attempts in its one line.
     logging.getLogger("pulsar_ext.admin").setLevel(logging.ERROR)
     failure = _FAILURES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks is seen, and is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # escape characters that its encoding lacks
     if interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         status = run(exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
         if sys.stdout is not None:
             sys.stdout.flush()
-    except CycloptsError:  # it was printed
+    except CycloptsError:  # already printed
         status = failure or _MISTYPED
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         status = failure or 1
     except (PulsarException, OSError) as error:
         print(f"pulsar-ext: {error}", file=sys.stderr)  # noqa: T201  # the one line
         status = failure or 1
     except KeyboardInterrupt:
         status = _INTERRUPTED
-    _leave_output()
+    _discard_output()
     sys.exit(status)
 
 
-def _leave_output() -> None:
-    """See to it that what could not be written is not tried again while the interpreter ends."""
+def _discard_output() -> None:
+    """Prevent another attempt to write unwritable output while the interpreter exits."""
     if sys.stdout is None:
         return
     try:
@@ -74,20 +74,20 @@ def _leave_output() -> None:
 
 
 def _loaded() -> App:
-    """Return the command with all of its sub-commands, or exit with a line that says what is missing."""
+    """Return the command with all sub-commands, or exit with a line that names what is missing."""
     try:
-        import cyclopts  # noqa: F401, PLC0415  # an extra, which the library does not need
-        import rich  # noqa: F401, PLC0415  # likewise
+        import cyclopts  # noqa: F401, PLC0415  # an extra
+        import rich  # noqa: F401, PLC0415  # an extra
     except ImportError:
         sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
     try:
         return command_line()
-    except ImportError as error:  # of a pulsar-client that this library does not work with, for one
+    except ImportError as error:  # for example of an unsupported pulsar-client
         sys.exit(f"pulsar-ext: {error}")
 
 
 def command_line() -> App:
-    """Give the command with all of its sub-commands; it needs the extra `cli`."""
+    """Return the command with all sub-commands; requires the extra `cli`."""
     from cyclopts import App  # noqa: PLC0415  # an extra
 
     # version.py has --version.

@@ -1,4 +1,4 @@
-"""`pulsar-ext admin`: those methods of `PulsarAdmin` that the doctor's remedies and the guides need, as commands."""
+"""`pulsar-ext admin`: the methods of `PulsarAdmin` that the doctor's remedies and the guides need, as commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="admin",
-    help="Change a topic, a subscription or a namespace. Each command is the method of PulsarAdmin of its name.",
+    help="Change a topic, a subscription or a namespace. Each command calls the method of PulsarAdmin with its name.",
 )
 
 _LOCAL = Access()
@@ -58,7 +58,7 @@ def create_subscription(
 def delete_subscription(
     topic: str, subscription: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL
 ) -> None:
-    """Delete SUBSCRIPTION of TOPIC, which has no consumers. What it has not acknowledged is lost to it."""
+    """Delete SUBSCRIPTION of TOPIC, which has no consumers. Its unacknowledged messages are lost to it."""
     with _open(admin_url, access) as admin:
         admin.delete_subscription(topic, subscription)
 
@@ -72,7 +72,7 @@ def set_deduplication(namespace: str, value: bool, /, *, admin_url: AdminUrl = N
 
 @app.command
 def set_message_ttl(namespace: str, seconds: int, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
-    """Set after how many SECONDS the broker acknowledges messages of NAMESPACE by itself."""
+    """Set the SECONDS after which the broker acknowledges messages of NAMESPACE itself."""
     with _open(admin_url, access) as admin:
         admin.set_message_ttl(namespace, seconds)
 
@@ -81,7 +81,7 @@ def set_message_ttl(namespace: str, seconds: int, /, *, admin_url: AdminUrl = No
 def set_retention(
     namespace: str, /, *, minutes: int, size_mib: int, admin_url: AdminUrl = None, access: Access = _LOCAL
 ) -> None:
-    """Set how long acknowledged messages of NAMESPACE are kept; -1 sets no limit, 0 keeps none."""
+    """Set the time and size for which acknowledged messages of NAMESPACE are kept; -1 is unlimited, 0 keeps none."""
     with _open(admin_url, access) as admin:
         admin.set_retention(namespace, Retention(minutes, size_mib))
 
@@ -109,6 +109,6 @@ def set_backlog_quota(
 def set_schema_validation_enforced(
     namespace: str, value: bool, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL
 ) -> None:
-    """Set whether topics of NAMESPACE that have a schema refuse producers without one: true or false."""
+    """Set whether topics of NAMESPACE that have a schema reject producers without one: true or false."""
     with _open(admin_url, access) as admin:
         admin.set_schema_validation_enforced(namespace, value)

@@ -1,4 +1,4 @@
-"""What several commands take: their arguments, the admin API, and a client where they need both."""
+"""Arguments that several commands share, and the admin API and the client that they open."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Json = Annotated[bool, Parameter(name="--json", negative="")]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Access:
-    """How a command proves who it is, and whom it trusts.
+    """Credentials of a command, and the certificates that it trusts.
 
     Args:
-        token: The token to authenticate with. Give it by the environment variable PULSAR_TOKEN.
+        token: The token to authenticate with. Set it in the environment variable PULSAR_TOKEN.
         trust_certs: File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an
             authority of its own.
         certificate: File of the client certificate to authenticate with. Needs --key as well.
@@ -49,10 +49,10 @@ class Access:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise InvalidUse("a client certificate and its key belong together: give both --certificate and --key")
+            raise InvalidUse("a client certificate needs its key: pass both --certificate and --key")
 
     def client_options(self) -> dict[str, Any]:
-        """Give the arguments of a client."""
+        """Return the arguments of a client."""
         options: dict[str, Any] = {}
         if self.trust_certs is not None:
             options["tls_trust_certs_file_path"] = self.trust_certs
@@ -64,15 +64,15 @@ class Access:
         return options
 
     def admin_options(self) -> dict[str, Any]:
-        """Give the arguments of a `PulsarAdmin`."""
+        """Return the arguments of a `PulsarAdmin`."""
         options: dict[str, Any] = {"token": self.token, "tls_trust_certs_file_path": self.trust_certs}
         options["tls_certificate_file_path"], options["tls_private_key_file_path"] = self.certificate, self.key
         return options
 
 
 def open_admin(url: str, admin_url: str | None, access: Access) -> PulsarAdmin:
-    """Open the admin API at a URL of its own, or else at the usual port of the broker's host."""
-    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded only by who needs it
+    """Open the admin API at its own URL, or by default at the usual port of the broker's host."""
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded only if needed
 
     return PulsarAdmin(_admin_url_of(url, admin_url, access), **access.admin_options())
 
@@ -81,19 +81,19 @@ def open_client(url: str, admin: PulsarAdmin | str | None, access: Access) -> Cl
     """Open a client that logs errors only.
 
     Raises:
-        InvalidUse: the URL is none of a broker.
+        InvalidUse: the URL is not a broker's.
     """
     import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
 
-    from pulsar_ext import Client  # noqa: PLC0415  # likewise
+    from pulsar_ext import Client  # noqa: PLC0415  # loaded only by the command that needs it
 
     options = access.client_options()
     try:
         return Client(url, admin=admin, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
     except InvalidUse:
         raise
-    except ValueError as error:  # the C++ client's own word
-        raise InvalidUse(f"The URL of the broker cannot be used ({error}); give --url pulsar://host:6650.") from error
+    except ValueError as error:  # raised by the C++ client
+        raise InvalidUse(f"{url!r} is not a valid broker URL ({error}); pass --url pulsar://host:6650") from error
 
 
 @contextlib.contextmanager
@@ -108,13 +108,13 @@ def connected(admin_url: str | None, url: str | None, access: Access) -> Iterato
 
 
 def _admin_url_of(url: str, admin_url: str | None, access: Access) -> str:
-    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # loaded only by who needs it
+    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # loaded only if needed
 
     return admin_url or derive_admin_url(url, has_secret=access.token is not None)
 
 
 def _service_of(admin_url: str) -> str:
-    """Give the usual port of each host of an admin URL, which was read before."""
+    """Return the service URL with the usual port of each host of an admin URL, which was parsed before."""
     scheme, _, rest = admin_url.partition("://")
     name, port = ("pulsar+ssl", 6651) if scheme.lower() == "https" else ("pulsar", 6650)
     texts = rest.partition("/")[0].rpartition("@")[2].split(",")

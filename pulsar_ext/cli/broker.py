@@ -1,4 +1,4 @@
-"""`pulsar-ext broker`: a real broker at hand, for a person at a terminal or a script."""
+"""`pulsar-ext broker`: a real broker for development, at a terminal or in a script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 
 if TYPE_CHECKING:
     from pulsar_ext.testing import Broker
-
+# Here --version is the broker's version.
 # Here --version is the broker's.
 app = App(name="broker", help="Run a broker on this machine, for development and tests.", version_flags=[])
 
@@ -49,14 +49,14 @@ def run(
             engine answers, and can be set by PULSAR_EXT_BACKEND.
         port: Port for clients. The default is any free port.
         admin_port: Port for the admin REST API. The default is any free port.
-        data_dir: Directory for the broker's data, which stays there; empty or missing the first time. Without it the
+        data_dir: Directory for the broker's data, which is kept; empty or missing the first time. Without it the
             data is deleted with the broker.
         version: Version of Pulsar to run. The default is the version that this library is tested with.
         as_json: Print one line of JSON instead of text.
     """
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # loaded only by the command that needs it
 
-    # Before the start, so that a signal in the middle of it takes the same orderly way out.
+    # Set before the start, so that a signal during it shuts down in order, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     broker = start_broker(
@@ -73,12 +73,12 @@ def run(
         signal.signal(number, lambda *_: ended.set())
     with broker:
         if as_json:
-            print(json.dumps(_facts(broker)), flush=True)  # noqa: T201  # it is the result
+            print(json.dumps(_facts(broker)), flush=True)  # noqa: T201  # the result
         else:
             _show(broker)
         while not ended.wait(_POLL_SECONDS):
             if not broker.is_running():
-                notes.print(f"the broker ended by itself; the end of its log:\n{broker.log_tail()}", markup=False)
+                notes.print(f"the broker exited by itself; the end of its log:\n{broker.log_tail()}", markup=False)
                 return 1
     return 0
 
@@ -97,9 +97,9 @@ def profiles(*, as_json: Json = False) -> None:
             {"name": one.name, "description": one.description, "settings": dict(one.settings)}
             for one in PROFILES.values()
         ]
-        print(json.dumps(every, indent=1))  # noqa: T201  # it is the result
+        print(json.dumps(every, indent=1))  # noqa: T201  # the result
         return
-    table = Table("profile", "what it is", "settings")
+    table = Table("profile", "description", "settings")
     for one in PROFILES.values():
         settings = (f"{name}={value.rpartition('.')[2]}" for name, value in one.settings.items())
         table.add_row(one.name, one.description, "\n".join(settings))
@@ -114,17 +114,19 @@ def fetch(*, version: Version = None) -> None:
         version: Version of Pulsar to fetch. The default is the version that this library is tested with.
     """
     with MissingExtra.named("testing", "pulsar-ext broker"):
-        from pulsar_ext.testing.jars import ensure_jars, find_java  # noqa: PLC0415  # likewise
-        from pulsar_ext.testing.process import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
+        from pulsar_ext.testing.jars import ensure_jars, find_java  # noqa: PLC0415  # loaded only by this command
+        from pulsar_ext.testing.process import make_archive  # noqa: PLC0415  # loaded only by this command
 
     console = Console(highlight=False)
-    with console.status("looking at the jars") as status:
+    with console.status("checking the jars") as status:
         find_java()
         jars = ensure_jars(status.update if console.is_terminal else console.print, version)
-        status.update("starting a broker once, to archive the classes it loads")
+        status.update("starting a broker once, to archive its classes")
         archive = make_archive(version)
     console.print(f"jars in {jars}: {len(list(jars.glob('*.jar')))}", markup=False)
-    console.print(f"class archive: {archive.name if archive else 'this Java makes none; brokers start without'}")
+    console.print(
+        f"class archive: {archive.name if archive else 'not supported by this Java; brokers start without it'}"
+    )
 
 
 def _facts(broker: Broker) -> dict[str, Any]:

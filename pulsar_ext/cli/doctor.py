@@ -1,4 +1,4 @@
-"""`pulsar-ext doctor`: why a backlog does not go away."""
+"""`pulsar-ext doctor`: why a backlog does not shrink."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.look.markup import findings_text
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
-from .output import check_pause, look_again, print_json
+from .output import check_pause, print_json, run_repeatedly
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.doctor.findings import Diagnosis, Finding
 
-app = App(name="doctor", help="Find out why a backlog does not go away. It only reads.")
+app = App(name="doctor", help="Diagnose why a backlog does not shrink. It only reads.")
 
 _NOTHING = Access()
 _DEFAULTS = DiagnosisLimits()
@@ -44,42 +44,41 @@ def doctor(
     access: Access = _NOTHING,
     as_json: Json = False,
 ) -> int:
-    """Look at a namespace or a topic, and print what is wrong, what shows it, and what mends it.
+    """Diagnose a namespace or a topic, and print each problem with its evidence and remedies.
 
-    The exit status is 0 if nothing was found, 1 with warnings, 2 with errors, and 3 if it could not be found out.
+    The exit status is 0 if nothing was found, 1 with warnings, 2 with errors, and 3 if the diagnosis failed.
 
     Args:
-        target: What to look at: a namespace such as public/default, or a topic, with or without partitions.
-        subscription: Name of the one subscription to look at. The default is all of them.
-        limits: What counts as a finding, and what finding it may cost.
-        watch: Look again and again until Ctrl-C, also while the broker does not answer. With --json it prints one line
-            each time.
-        every: Seconds between two looks with --watch.
-        url: URL of the broker. Only its host is used, to find the admin API.
+        target: Namespace such as public/default, or topic, with or without partitions.
+        subscription: Name of the only subscription to inspect. The default is all of them.
+        limits: Thresholds of findings, and limits of requests.
+        watch: Repeat until Ctrl-C, also while the broker does not answer. With --json it prints one line each time.
+        every: Seconds between two diagnoses with --watch.
+        url: URL of the broker. Only its host is used, to derive the admin API's.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: How to authenticate.
+        access: Credentials.
         as_json: Print one JSON object instead of text.
     """
     check_pause(every)
     with open_admin(url, admin_url, access) as admin:
-        diagnosis = look_again(
-            lambda: _look(admin, target, subscription, limits, as_json=as_json), watch=watch, every=every
+        diagnosis = run_repeatedly(
+            lambda: _diagnose(admin, target, subscription, limits, as_json=as_json), watch=watch, every=every
         )
     return diagnosis.exit_status
 
 
-def _look(
+def _diagnose(
     admin: PulsarAdmin, target: str, subscription: str | None, limits: DiagnosisLimits, *, as_json: bool
 ) -> Diagnosis:
     notes = Console(stderr=True, highlight=False)
-    with notes.status("asking") as status:
+    with notes.status("requesting") as status:
 
-        def tell(what: str) -> None:
-            status.update(what)
+        def report(line: str) -> None:
+            status.update(line)
             if not as_json:
-                notes.print(what, style="dim", markup=False)
+                notes.print(line, style="dim", markup=False)
 
-        diagnosis = examine(admin, target, subscription, limits, tell)
+        diagnosis = examine(admin, target, subscription, limits, report)
     if as_json:
         print_json(diagnosis.to_dict())
     else:
@@ -92,8 +91,8 @@ def _picture(target: str, diagnosis: Diagnosis) -> Group:
     head = Text(f"{target}: {findings_text(diagnosis.findings)} ({cost})", style="bold")
     notes = [Text(note, style="dim") for note in diagnosis.notes]
     if diagnosis.left_out:
-        left_out = counted(len(diagnosis.left_out), "topic")
-        notes.append(Text(f"not looked at, raise --max-requests to see them: {left_out}", style="red"))
+        excluded = counted(len(diagnosis.left_out), "topic")
+        notes.append(Text(f"not inspected, raise --max-requests to include them: {excluded}", style="red"))
     return Group(*map(_panel, diagnosis.findings), *notes, head)
 
 
@@ -107,7 +106,7 @@ def _panel(finding: Finding) -> Panel:
         table.add_row(name, Text(_text(value)))
     table.add_row("otherwise", Text(finding.otherwise))
     for remedy in finding.remedies:
-        table.add_row("to mend it", Text(remedy.what))
+        table.add_row("remedy", Text(remedy.what))
         for command in (remedy.dry_run, remedy.command):
             if command:
                 table.add_row("", Text(f"$ {command}", style="green"))

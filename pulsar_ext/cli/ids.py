@@ -1,4 +1,4 @@
-"""`pulsar-ext ids`: a message id in every form, and what the broker has there."""
+"""`pulsar-ext ids`: every form of a message id, and its entry on the broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .output import print_json
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata
 
-app = App(name="ids", help="Show a message id in every form, and what the broker has there.")
+app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
 
 _NOTHING = Access()
 _SHOWN = (
@@ -46,22 +46,22 @@ def ids(
     access: Access = _NOTHING,
     as_json: Json = False,
 ) -> None:
-    """Show a message id in every form; with --topic, also which message the broker has there.
+    """Show every form of a message id; with --topic, also the broker's message.
 
     Args:
         form: The id in any form: text such as 5:7:-1 or "5:5:-1;5:7:-1", hexadecimal bytes such as 080510073000, or
             the numbers LEDGER ENTRY [PARTITION [BATCH_INDEX]].
-        topic: The topic that the id belongs to. Without it the broker is not asked.
+        topic: The topic that the id belongs to. Without it no request is sent.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host, which is
-            localhost if --url is not given either. With a token it must be given.
+            localhost without --url. It is required with a token.
         url: URL of the broker. The default is port 6650 on the host of the admin API.
-        access: How to authenticate.
+        access: Credentials.
         as_json: Print one JSON object instead of a table.
     """
     message_id = read_id(form)
     facts = forms_of(message_id)
     if topic is not None:
-        from .arguments import connected  # noqa: PLC0415  # loaded only where the broker is asked
+        from .arguments import connected  # noqa: PLC0415  # loaded only with --topic
 
         with connected(admin_url, url, access) as (client, admin):
             whole = client.resolve_message_id(topic, message_id)
@@ -77,17 +77,17 @@ def ids(
 
 
 def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
-    """Read an id in any form (pure).
+    """Return the id that a form represents (pure).
 
     Raises:
-        InvalidMessageId: it is none.
+        InvalidMessageId: it is not a message id.
     """
     if len(form) == 1 and (":" in form[0] or "," in form[0]):
         return MessageId.parse(form[0])
     try:
         if len(form) == 1:
             return MessageId.deserialize(bytes.fromhex(form[0]))
-        if 2 <= len(form) <= 4:  # noqa: PLR2004  # a ledger and an entry, perhaps a partition and a batch index
+        if 2 <= len(form) <= 4:  # noqa: PLR2004  # ledger, entry, optional partition and batch index
             ledger, entry, *rest = map(int, form)
             partition, batch_index = [*rest, -1, -1][:2]
             return MessageId(partition, ledger, entry, batch_index)
@@ -96,13 +96,13 @@ def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
     except ValueError:  # neither hexadecimal nor numbers
         pass
     raise InvalidMessageId(
-        f"{' '.join(form)!r} is not a message id: give text (5:7:-1), hexadecimal bytes (080510073000), "
+        f"{' '.join(form)!r} is not a message id; pass text (5:7:-1), hexadecimal bytes (080510073000), "
         "or LEDGER ENTRY [PARTITION [BATCH_INDEX]]"
     )
 
 
 def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, Any]:
-    """Give every form of an id (pure)."""
+    """Return every form of an id (pure)."""
     facts: dict[str, Any] = {
         "text": message_id.to_text(),
         "official_text": str(message_id),
@@ -119,6 +119,6 @@ def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, Any]:
 
 
 def _facts_of(entry: EntryMetadata) -> dict[str, Any]:
-    """Give what an entry has of the facts that are shown."""
+    """Return the facts of an entry that are shown."""
     facts = asdict(entry)
     return {name: facts[name] for name in _SHOWN if facts.get(name) not in (None, {}, "")}

@@ -1,4 +1,4 @@
-"""`pulsar-ext look`: a topic as a map, as a page or in the terminal, in characters."""
+"""`pulsar-ext look`: a topic as a map, on a page or in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsar_ext.look.survey import MapLimits, survey
 from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
-from .output import check_pause, check_place, look_again, now_text, print_json, write_page
+from .output import check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -53,24 +53,23 @@ def look(
 
     Args:
         topic: The topic, such as public/default/orders, with or without partitions.
-        subscription: Name of the one subscription to show. The default is all of them.
-        html: File for a page with the same map and the findings, which needs nothing beside it.
-        limits: What counts as a finding, and what the look may cost.
-        watch: Look again and again until Ctrl-C, also while the broker does not answer. With --json it prints one line
-            each time.
-        every: Seconds between two looks with --watch.
-        url: URL of the broker. Only its host is used, to find the admin API.
+        subscription: Name of the only subscription to show. The default is all of them.
+        html: File for a self-contained page with the map and the findings.
+        limits: Thresholds of findings, and limits of requests.
+        watch: Repeat until Ctrl-C, also while the broker does not answer. With --json it prints one line each time.
+        every: Seconds between two surveys with --watch.
+        url: URL of the broker. Only its host is used, to derive the admin API's.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: How to authenticate.
+        access: Credentials.
         as_json: Print one JSON object instead of a picture.
     """
     check_pause(every)
-    check_place(html, "--html")
+    check_writable(html, "--html")
     console = Console(highlight=False)
     with open_admin(url, admin_url, access) as admin:
 
-        def look_once() -> None:
-            with Console(stderr=True).status("asking"):
+        def survey_once() -> None:
+            with Console(stderr=True).status("requesting"):
                 seen = survey(admin, topic, subscription, limits)
             if html is not None:
                 write_page(html, survey_page(seen, topic, now_text(), refresh_seconds=every if watch else None))
@@ -81,27 +80,27 @@ def look(
                     console.clear()
                 console.print(SurveyPicture(seen))
 
-        look_again(look_once, watch=watch, every=every)
+        run_repeatedly(survey_once, watch=watch, every=every)
 
 
 _CURSORS = 20
 _HOLES = 3
 _SEVERITIES = {"warning": "yellow", "error": "red"}
-_LOOKS: dict[str | None, tuple[str, str, str, str]] = {
+_STYLES: dict[str | None, tuple[str, str, str, str]] = {
     "acknowledged": ("▁", "_", "bright_black", "acknowledged"),
-    "unread": ("▄", "-", "blue", "not read yet"),
+    "unread": ("▄", "-", "blue", "unread"),
     "delivered": ("▆", "=", "yellow", "read, not acknowledged"),
     "hole": ("█", "#", "red", "hole"),
     "message": ("▂", "m", "cyan", "single message"),
     "batch": ("▅", "b", "green", "batch"),
     "chunk": ("▓", "c", "magenta", "chunk"),
-    None: ("╌", ".", "bright_black", "not looked at"),
+    None: ("╌", ".", "bright_black", "not inspected"),
 }
-"""How each is drawn, how where only ASCII can be, in which colour, and what it is."""
+"""Character, ASCII character, colour and label of each state and kind."""
 
 
 class SurveyPicture:
-    """Draws maps and findings as wide as the terminal is."""
+    """Picture of maps and findings, as wide as the terminal."""
 
     def __init__(self, seen: Survey) -> None:
         self._seen = seen
@@ -117,26 +116,26 @@ class SurveyPicture:
         for note in self._seen.diagnosis.notes:
             yield Text(note, style="dim")
         if self._seen.diagnosis.left_out:
-            left_out = counted(len(self._seen.diagnosis.left_out), "partition")
-            yield Text(f"not looked at, raise --max-requests: {left_out}")
+            excluded = counted(len(self._seen.diagnosis.left_out), "partition")
+            yield Text(f"not inspected, raise --max-requests to include them: {excluded}")
         if not self._seen.diagnosis.findings:
-            yield Text("the doctor finds nothing wrong", style="green")
+            yield Text("no problems found", style="green")
 
 
 class _Drawing:
-    """Draws in so many columns."""
+    """Drawing of a fixed number of columns."""
 
     def __init__(self, width: int, *, ascii_only: bool) -> None:
         self._width, self._glyph = width, int(ascii_only)
         self._dot, self._edge = (" | ", "|") if ascii_only else (" · ", "▏")
 
     def topic(self, topic: TopicMap) -> Iterator[Text]:
-        """Draw a map."""
+        """Yield the lines of a map."""
         facts = [
             counted(topic.entries, "entry"),
             bytes_text(topic.size),
             counted(len(topic.ledgers), "ledger"),
-            f"{rate_text(topic.rate_in)} come in",
+            f"{rate_text(topic.rate_in)} in",
             counted(len(topic.producers), "producer"),
             f"deduplication {'on' if topic.deduplication else 'off'}",
         ]
@@ -145,35 +144,35 @@ class _Drawing:
         cells = cells_of(topic.entries, self._width)
         if cells:
             count = len(topic.kinds)
-            seen = "all looked at" if count == topic.entries else f"{count:,} of {topic.entries:,} looked at"
+            details = "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected"
             yield Text("ledgers")
             yield self._ledgers(ledger_cells(topic, cells))
-            yield self._head("entries", [seen, *batches_text(topic)])
+            yield self._head("entries", [details, *batches_text(topic)])
             yield self._strip(entry_kinds(topic, cells))
         for one in topic.cursors[:_CURSORS]:
             yield from self._cursor(topic, one, cells)
         if len(topic.cursors) > _CURSORS:
-            yield Text(f"{counted(len(topic.cursors) - _CURSORS, 'more cursor')} with less of a backlog", style="dim")
+            yield Text(f"{counted(len(topic.cursors) - _CURSORS, 'more cursor')} with smaller backlogs", style="dim")
 
     def legend(self) -> Text:
-        """Say what is what."""
-        parts = [(look[self._glyph], look[2], look[3]) for look in _LOOKS.values()]
-        return Text("   ").join(Text.assemble((glyph, colour), (f" {said}", "dim")) for glyph, colour, said in parts)
+        """Return the meaning of each character."""
+        parts = [(style[self._glyph], style[2], style[3]) for style in _STYLES.values()]
+        return Text("   ").join(Text.assemble((glyph, colour), (f" {label}", "dim")) for glyph, colour, label in parts)
 
-    def _head(self, name: str, said: Iterable[str]) -> Text:
-        return Text.assemble(name, "  ", (self._dot.join(one for one in said if one), "dim"))
+    def _head(self, name: str, details: Iterable[str]) -> Text:
+        return Text.assemble(name, "  ", (self._dot.join(one for one in details if one), "dim"))
 
     def _each(self, cells: Sequence[object]) -> int:
-        """Tell how many columns a cell has: several, where there is room."""
+        """Return the number of columns of a cell: several if there is room."""
         return max(self._width // max(len(cells), 1), 1)
 
     def _strip(self, cells: Sequence[str | None]) -> Text:
         each = self._each(cells)
-        looks = [(_LOOKS[what], count * each) for _, count, what in joined(cells)]
-        return Text.assemble(*((look[self._glyph] * count, look[2]) for look, count in looks))
+        styled = [(_STYLES[what], count * each) for _, count, what in joined(cells)]
+        return Text.assemble(*((style[self._glyph] * count, style[2]) for style, count in styled))
 
     def _ledgers(self, cells: Sequence[str]) -> Text:
-        """Draw each ledger's width with its id, where that fits."""
+        """Draw each ledger's width, with its id if it fits."""
         drawn = Text()
         for at, (_, count, ledger_id) in enumerate(joined(cells)):
             width = count * self._each(cells)
@@ -183,15 +182,15 @@ class _Drawing:
 
     def _cursor(self, topic: TopicMap, cursor: CursorMap, cells: int) -> Iterator[Text]:
         holes = cursor.holes
-        said = [
+        details = [
             cursor.type if cursor.durable else "reader",
             counted(len(cursor.consumers), "consumer"),
-            f"{counted(cursor.backlog_entries, 'entry')} behind",
+            f"backlog {counted(cursor.backlog_entries, 'entry')}",
             counted(len(holes), "hole") if holes else "",
             f"lag {age_text(cursor.lag_seconds)}" if cursor.lag_seconds is not None else "",
             rate_text(cursor.rate_out),
         ]
-        yield self._head(cursor.name, said)
+        yield self._head(cursor.name, details)
         if cells:
             yield self._strip(cursor_states(topic, cursor, cells))
         if holes:

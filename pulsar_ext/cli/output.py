@@ -1,4 +1,4 @@
-"""What several commands print, once or, with `--watch` and `--every`, repeatedly."""
+"""Output that several commands share, printed once or, with `--watch` and `--every`, repeatedly."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 DEFAULT_PICTURE = Path("ranges.png")
-"""Where a picture of slots goes if no file is named; without matplotlib nothing is drawn then."""
+"""Default file of a picture of slots; without matplotlib it is not drawn."""
 
 
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
-"""From no weight to the most."""
+"""Characters in ascending weight."""
 _WIDEST = 128
 _SHARE = 24
 
 
 def print_result(text: str) -> None:
-    """Print the result of a command to standard output, as it is."""
+    """Print the result of a command to standard output."""
     print(text)  # noqa: T201  # the result
 
 
 def print_json(value: object) -> None:
-    """Print the result of a command as a line of JSON, in escapes where the output's encoding lacks a character."""
+    """Print the result of a command as a line of JSON, with escapes for characters that the output's encoding lacks."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
@@ -56,54 +56,54 @@ def print_json(value: object) -> None:
 
 
 def now_text() -> str:
-    """Give the local time of now, as a page says when it was drawn."""
+    """Return the current local time, as pages show it."""
     return datetime.now().astimezone().isoformat(" ", "seconds")
 
 
-def check_place(path: Path | None, option: str) -> None:
-    """Check that a file can be written, before what it is to show is found out at length.
+def check_writable(path: Path | None, option: str) -> None:
+    """Check that a file can be written, before a long computation of its content.
 
     Raises:
-        InvalidUse: its directory is not there, or may not be written to; or it is itself a directory.
+        InvalidUse: its directory is missing or not writable, or the file is a directory.
     """
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
-        raise InvalidUse(f"{path} cannot be written; give another {option}.")
+        raise InvalidUse(f"{path} cannot be written; pass another {option}")
 
 
 def choose_picture(png: Path | None) -> Path | None:
-    """Return the file to draw a picture into, None for no picture, before what it is to show is found out at length.
+    """Return the file of a picture, or None for no picture, before a long computation of its content.
 
     Raises:
-        InvalidUse: it cannot be written, or a file was named and what draws it is missing.
+        InvalidUse: it cannot be written, or a file was named and matplotlib is missing.
     """
     if png is DEFAULT_PICTURE and find_spec("matplotlib") is None:
-        print("no picture is drawn: pip install 'pulsar-ext[bench]'", file=sys.stderr)  # noqa: T201  # a note
+        print("no picture without matplotlib: pip install 'pulsar-ext[bench]'", file=sys.stderr)  # noqa: T201  # a note
         return None
-    check_place(png, "--png")
+    check_writable(png, "--png")
     if png is not None:
         with MissingExtra.named("bench", f"--png {png}"):
-            import matplotlib as mpl  # noqa: F401, PLC0415  # an extra, which is loaded again to draw
+            import matplotlib as mpl  # noqa: F401, PLC0415  # an extra, checked early
     return png
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page, and say so; whoever has the old one open sees the old or the new one, whole.
+    """Replace a page atomically, and print its path.
 
     Raises:
-        InvalidUse: it cannot be written there.
+        InvalidUse: it cannot be written.
     """
-    beside = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.part")
     try:
-        beside.write_text(page, encoding="utf-8")
-        beside.replace(path)
+        part.write_text(page, encoding="utf-8")
+        part.replace(path)
     except OSError as error:
-        raise InvalidUse(f"The page cannot be written to {path}: {error}; give another --html.") from error
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"drawn: {path}", style="dim", markup=False)
+        raise InvalidUse(f"{path} cannot be written ({error}); pass another --html") from error
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"written: {path}", style="dim", markup=False)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Key hash ranges, how much weight each has, and each slot."""
+    """Key hash ranges, their weights, and the weight of each slot."""
 
     topic: str
     by: str
@@ -113,11 +113,11 @@ class Plan:
 
 
 def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
-    """Print a plan, with the slots and the shares drawn.
+    """Print a plan with a picture of the slots and the shares.
 
     Args:
         plan: the plan.
-        html: the page to draw it on as well, if any.
+        html: file of a page with the picture, if any.
         as_json: print JSON instead of a picture.
     """
     if html is not None:
@@ -138,7 +138,7 @@ def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
 
 
 def _slots(plan: Plan, console: Console) -> Text:
-    """Draw the weight of the slots as wide as there is room, and below it which range each belongs to, by turns."""
+    """Draw the weight of the slots, and below it the number of the range of each column."""
     width = min(console.width, _WIDEST)
     levels = _ASCII if console.options.ascii_only else _BLOCKS
     bins = binned(plan.histogram, width)
@@ -160,35 +160,35 @@ T = TypeVar("T")
 
 _LONGEST_PAUSE = 30 * 86_400.0
 _FINAL = (AdminNotFound, AdminUnauthorized, AdminNotAllowed)
-"""What does not pass by itself."""
+"""Errors that no later attempt resolves."""
 
 
 def check_pause(every: float) -> None:
-    """Check the seconds between two looks.
+    """Check the seconds between two repetitions.
 
     Raises:
-        InvalidUse: nobody can wait so long.
+        InvalidUse: the value is not positive, or too large.
     """
     if not 0 < every <= _LONGEST_PAUSE:
-        raise InvalidUse(f"--every must be more than 0 seconds and at most {_LONGEST_PAUSE:.0f}, not {every!r}")
+        raise InvalidUse(f"--every must be > 0 and <= {_LONGEST_PAUSE:.0f} seconds, got {every!r}")
 
 
-def look_again(look: Callable[[], T], *, watch: bool, every: float) -> T:
-    """Look once and give what was seen; or go on looking, every so many seconds, until Ctrl-C.
+def run_repeatedly(action: Callable[[], T], *, watch: bool, every: float) -> T:
+    """Run an action once and return its result; with `watch`, repeat it every `every` seconds until Ctrl-C.
 
-    A broker that was seen before and does not answer now is told, and looked for again.
+    If a broker that answered before does not answer, its error is printed and the action repeated.
     """
-    has_seen = False
+    has_succeeded = False
     while True:
         try:
-            seen = look()
+            result = action()
             if not watch:
-                return seen
-            has_seen = True
+                return result
+            has_succeeded = True
         except _FINAL:
             raise
         except AdminError as error:
-            if not has_seen:
+            if not has_succeeded:
                 raise
-            print(f"pulsar-ext: {error}", file=sys.stderr, flush=True)  # noqa: T201  # as every command's error
+            print(f"pulsar-ext: {error}", file=sys.stderr, flush=True)  # noqa: T201  # printed as any error
         time.sleep(every)

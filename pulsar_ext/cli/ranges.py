@@ -1,4 +1,4 @@
-"""`pulsar-ext ranges`: the slots of keys, and who reads which."""
+"""`pulsar-ext ranges`: the slots of keys, and their consumers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin, open_
 from .output import (
     DEFAULT_PICTURE,
     Plan,
-    check_place,
+    check_writable,
     choose_picture,
     now_text,
     print_json,
@@ -35,7 +35,7 @@ from .output import (
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
 
-app = App(name="ranges", help="Compute the slots of keys, share them out, and check who has which.")
+app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 
 _NOTHING = Access()
 _WIDEST = 128
@@ -52,18 +52,18 @@ def slot(
 
     Args:
         keys: The keys, as text. An empty text is a key too.
-        as_base64: The keys are bytes, and given in base64.
-        auto_split: Number the slots as for a subscription whose slots the broker splits itself, and not as for fixed
-            ranges. `check --whose` knows which.
+        as_base64: The keys are bytes in base64.
+        auto_split: Use the numbering of subscriptions whose slots the broker splits, instead of that of fixed
+            ranges. `check --whose` determines it.
         as_json: Print JSON instead of lines.
     """
     if not keys:
-        raise InvalidUse("give at least one key")
+        raise InvalidUse("pass at least one key")
     slot_of = auto_split_slot if auto_split else key_slot
     try:
         found = [(key, slot_of(_decoded(key) if as_base64 else key)) for key in keys]
     except UnicodeEncodeError as error:
-        raise InvalidUse(f"{error.object!r} is no text; give bytes by --base64.") from error
+        raise InvalidUse(f"{error.object!r} is not valid text; pass bytes with --base64") from error
     if as_json:
         print_json([{"key": key, "slot": number} for key, number in found])
     else:
@@ -75,7 +75,7 @@ def split(parts: int, *, as_json: Json = False) -> None:
     """Split all slots into ranges of the same size, and print them.
 
     Args:
-        parts: How many ranges, 1 to 65536.
+        parts: Number of ranges, 1 to 65536.
         as_json: Print JSON instead of lines.
     """
     ranges = list(map(str, KeyHashRanges.full().split(parts)))
@@ -103,23 +103,23 @@ def plan(
 
     Args:
         topic: The topic to read, with or without partitions.
-        parts: How many ranges, one for each consumer.
+        parts: Number of ranges, one for each consumer.
         by: What to balance between the ranges.
         png: File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.
-        html: File for a page with the same picture, which needs nothing beside it.
-        key_forms: How to tell a key of bytes from text that looks like base64. `exact` asks the admin API about every
-            such key, `auto` about some, `text` about none.
+        html: File for a self-contained page with the picture.
+        key_forms: How to distinguish a key of bytes from text that looks like base64. `exact` asks the admin API
+            about each such key, `auto` about some, `text` about none.
         url: URL of the broker.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: How to authenticate.
+        access: Credentials.
         as_json: Print JSON instead of a table.
     """
     from pulsar_ext.key_shared.plan import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
 
-    # What cannot be is refused before anything is read.
+    # Invalid arguments raise before anything is read.
     plan_key_hash_ranges({}, parts)
     png = choose_picture(png)
-    check_place(html, "--html")
+    check_writable(html, "--html")
     notes = Console(stderr=True, highlight=False)
     with open_client(url, admin_url, access) as client, notes.status("reading") as status:
         histogram = read_histogram(
@@ -133,7 +133,7 @@ def plan(
     weights = weights_of(histogram, ranges)
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
-        notes.print(f"drawn: {png}", style="dim", markup=False)
+        notes.print(f"written: {png}", style="dim", markup=False)
     print_plan(Plan(topic, by, histogram, ranges, weights), html=html, as_json=as_json)
 
 
@@ -149,23 +149,23 @@ def check(
     access: Access = _NOTHING,
     as_json: Json = False,
 ) -> int:
-    """Show which slots of a Key_Shared subscription are covered, uncovered and overlapping, and who has a key.
+    """Show which slots of a Key_Shared subscription are covered, uncovered or overlapping, and the consumers of a key.
 
     Exit status: 0 if every slot has one consumer, 1 if not.
 
     Args:
         topic: The topic, with or without partitions.
         subscription: Name of the subscription.
-        whose: A key, as text, whose slot and consumer to show. May be given several times.
-        html: File for a page that shows the slots of each consumer, which needs nothing beside it.
-        url: URL of the broker. Only its host is used, to find the admin API.
+        whose: A key, as text, whose slot and consumer to show. May be repeated.
+        html: File for a self-contained page that shows the slots of each consumer.
+        url: URL of the broker. Only its host is used, to derive the admin API's.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: How to authenticate.
+        access: Credentials.
         as_json: Print JSON instead of a table.
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
-    check_place(html, "--html")
+    check_writable(html, "--html")
     with open_admin(url, admin_url, access) as admin:
         covers = key_cover(admin, topic, subscription)
     if html is not None:
@@ -218,10 +218,10 @@ def _show(cover: KeyCover, keys: tuple[str, ...]) -> None:
 
 
 def _strip(cover: KeyCover, width: int, *, ascii_only: bool) -> Text:
-    """Draw the slots in so many columns: who has any that is wrong in it is seen, however small that is."""
-    looks = [("covered", "█", "=", "green"), ("overlapping", "▓", "#", "yellow"), ("uncovered", "░", "!", "red")]
+    """Draw the slots in `width` columns; a column with a single faulty slot shows the fault."""
+    styles = [("covered", "█", "=", "green"), ("overlapping", "▓", "#", "yellow"), ("uncovered", "░", "!", "red")]
     drawn: list[tuple[str, str]] = [(" ", "")] * width
-    for name, block, letter, style in looks:
+    for name, block, letter, style in styles:
         for part in getattr(cover, name):
             for at in range(part.start * width // SLOTS, part.end * width // SLOTS + 1):
                 drawn[at] = (letter if ascii_only else block, style)

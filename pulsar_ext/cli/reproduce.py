@@ -1,4 +1,4 @@
-"""`pulsar-ext reproduce`: each known defect of the official client, beside `pulsar_ext`, on a real broker."""
+"""`pulsar-ext reproduce`: each known defect of the official client, compared with `pulsar_ext` on a real broker."""
 
 from __future__ import annotations
 
@@ -56,44 +56,44 @@ def run(
     report: Annotated[bool, Parameter(negative="")] = False,
     update: list[Path] | None = None,
 ) -> int:
-    """Run the same steps with the official client and with pulsar_ext, and show what each did with the messages.
+    """Run the same steps with the official client and with pulsar_ext, and show what each delivers.
 
-    Exit status: 0 if pulsar_ext shows no loss, no duplicate and nothing stuck, 1 if it does, 2 if there was no run.
+    Exit status: 0 if pulsar_ext loses, duplicates and blocks nothing, 1 if it does, 2 if the run failed.
 
     Args:
         scenarios: Names of the scenarios to run. The default is all of them; --list shows the names.
-        url: URL of a broker that runs already. Without it, brokers are started for the run.
+        url: URL of a running broker. Without it, brokers are started for the run.
         admin_url: URL of that broker's admin REST API. The default is port 8080 on the same host.
-        token: A superuser's token for that broker. Give it by the environment variable PULSAR_TOKEN.
+        token: A superuser's token for that broker. Set it in the environment variable PULSAR_TOKEN.
         backend: What brokers run in: a Docker container, or a Java process. The default, `auto`, is Docker if an
             engine answers, and can be set by PULSAR_EXT_BACKEND.
-        as_list: List the scenarios and run none.
-        script: Print a program that shows the one scenario with the official client alone, and run nothing.
+        as_list: List the scenarios instead of running them.
+        script: Print a program that shows one scenario with the official client only, instead of running it.
         as_json: Print JSON instead of a table.
         as_markdown: Print a Markdown table instead.
         report: Print each scenario as a report for the official project instead, in Markdown.
-        update: A Markdown file whose tables are to be replaced by this run's. May be given several times.
+        update: A Markdown file whose tables are replaced by those of this run. May be repeated.
     """
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         chosen = select(scenarios)
         if script:
-            _refuse("--script prints one scenario: name it", when=len(scenarios) != 1)
+            _reject("--script prints one scenario: pass its name", when=len(scenarios) != 1)
             print_result(to_script(chosen[0]).rstrip())
             return 0
         if as_list:
             _list(chosen, as_json=as_json)
             return 0
-        _refuse("--json, --markdown and --report exclude each other", when=as_json + as_markdown + report > 1)
-        _refuse("--admin-url goes with --url", when=url is None and admin_url not in (None, *_of_environment()))
-        _refuse("--backend and --url (or PULSAR_URL) exclude each other", when=backend is not None and url is not None)
+        _reject("--json, --markdown and --report exclude each other", when=as_json + as_markdown + report > 1)
+        _reject("--admin-url requires --url", when=url is None and admin_url not in (None, *_of_environment()))
+        _reject("--backend and --url (or PULSAR_URL) exclude each other", when=backend is not None and url is not None)
         old = {file: _markdown(file, chosen) for file in update or ()}
         rows = _run(chosen, _site(url, admin_url, token, backend, notes), notes)
     except (BrokerStartError, InvalidUse, AdminError) as error:
         notes.print(f"pulsar-ext: {error}", markup=False)
         return _NOT_RUN
     if as_json or as_markdown:
-        print(to_json(rows) if as_json else to_markdown(rows))  # noqa: T201  # it is the result
+        print(to_json(rows) if as_json else to_markdown(rows))  # noqa: T201  # the result
     elif report:
         for row in rows:
             print_result(to_report(row.scenario, str(row.official), row.broker_version))
@@ -105,7 +105,7 @@ def run(
 
 
 def _site(url: str | None, admin_url: str | None, token: str | None, backend: str | None, notes: Console) -> Site:
-    """Choose between brokers of our own and one that is running already."""
+    """Choose between brokers that are started for the run, and a running one."""
     if url is None:
         return own_brokers(backend, _print_once(notes))
     notes.print(f"on the broker at {url}", style="dim", markup=False)
@@ -113,11 +113,11 @@ def _site(url: str | None, admin_url: str | None, token: str | None, backend: st
 
 
 def _of_environment() -> list[str | None]:
-    """Give the admin URLs that were not given to this command, but to all."""
+    """Return the admin URLs of the environment, which apply to all commands."""
     return [os.environ.get(name) for name in ("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL")]
 
 
-def _refuse(reason: str, *, when: bool) -> None:
+def _reject(reason: str, *, when: bool) -> None:
     if when:
         raise InvalidUse(reason)
 
@@ -136,7 +136,7 @@ def _run(chosen: list[Scenario], site: Site, notes: Console) -> list[Row]:
 
 
 def _print_once(notes: Console) -> Callable[[str], None]:
-    """Print each line once: the broker of every profile reports again which back end was chosen and why."""
+    """Return a function that prints each line once: the broker of each profile reports its back end again."""
     printed: set[str] = set()
 
     def report(line: str) -> None:
@@ -151,14 +151,14 @@ def _list(chosen: list[Scenario], *, as_json: bool) -> None:
     if as_json:
         print_json([{"name": one.name, "claim": one.claim, "profile": one.profile} for one in chosen])
         return
-    table = Table(Column("scenario", no_wrap=True), "what should happen", Column("broker profile", no_wrap=True))
+    table = Table(Column("scenario", no_wrap=True), "expected behaviour", Column("broker profile", no_wrap=True))
     for scenario in chosen:
         table.add_row(scenario.name, scenario.claim, scenario.profile)
     Console().print(table)
 
 
 def _markdown(file: Path, chosen: list[Scenario]) -> str:
-    """Read the file and make sure that its tables can be replaced, before anything takes long."""
+    """Return the file's text, after checking that its tables can be replaced, before the long run."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`pulsar-ext skip`: skip messages of a subscription, with a picture of its ledgers and its cursor."""
+"""`pulsar-ext skip`: skip messages of a subscription, with a picture of its ledgers and cursor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTHING = Access()
 
 _WIDTH = 48
 _ROWS = 12
-_DONE, _HOLE, _SKIPPED, _LEFT = ("░", "dim"), ("▒", "cyan"), ("▓", "bold yellow"), ("█", "green")
+_DONE, _HOLE, _SKIPPED, _PENDING = ("░", "dim"), ("▒", "cyan"), ("▓", "bold yellow"), ("█", "green")
 _CURSOR = ("▶", "bold")
 
 
@@ -43,25 +43,25 @@ def skip(
     url: UrlOrNone = None,
     access: Access = _NOTHING,
 ) -> int:
-    """Skip COUNT messages that SUBSCRIPTION has not acknowledged, and show where its cursor was and where it is now.
+    """Skip COUNT unacknowledged messages of SUBSCRIPTION, and show its cursor before and after.
 
     Args:
         topic: The topic, such as persistent://public/default/orders. It must have no partitions, or be one partition.
-        subscription: Name of a subscription that exists on the topic.
-        count: How many messages to skip, beginning with the first one that is not acknowledged.
+        subscription: Name of an existing subscription of the topic.
+        count: Number of messages to skip, beginning with the first unacknowledged one.
         unit: What to count: messages, or entries as the broker's own skip does. A batch is one entry.
-        dry_run: Only show what would be skipped, and leave the cursor where it is.
+        dry_run: Only show what would be skipped; the cursor does not move.
         as_json: Print one JSON object instead of the picture.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host, which is
-            localhost if --url is not given either. With a token it must be given.
-        url: URL of the broker, to read messages where the admin API cannot tell how many an entry holds. The default
-            is port 6650 on the host of the admin API.
-        access: How to authenticate.
+            localhost without --url. It is required with a token.
+        url: URL of the broker, to read messages if the admin API cannot count those of an entry. The default is
+            port 6650 on the host of the admin API.
+        access: Credentials.
     """
     from pulsar_ext.skip.boundaries import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
 
     with connected(admin_url, url, access) as (client, admin):
-        # Before the skip, after which the broker may delete the ledgers it is about.
+        # Read before the skip, after which the broker may delete ledgers.
         internal = admin.internal_stats(topic)
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
     if as_json:
@@ -73,7 +73,7 @@ def skip(
 
 
 def picture(result: SkipResult, backlog: Backlog) -> Group:
-    """Draw the ledgers before and after: what is acknowledged, skipped and left of each, and the cursor."""
+    """Draw the ledgers before and after the skip: acknowledged, skipped and remaining entries, and the cursor."""
     table = Table("ledger", "entries", "before", "after", box=None, padding=(0, 2, 0, 0))
     ledgers = list(backlog.ledgers)
     shown = _around(ledgers, result)
@@ -81,20 +81,20 @@ def picture(result: SkipResult, backlog: Backlog) -> Group:
     for ledger_id, entries in shown:
         before, after = (_bar(ledger_id, entries, largest, result, backlog, moved=moved) for moved in (False, True))
         table.add_row(str(ledger_id), str(entries), before, after)
-    left_out = len(ledgers) - len(shown)
-    more = f"and {counted(left_out, 'ledger')} more, further from the cursor" if left_out else ""
+    omitted = len(ledgers) - len(shown)
+    more = f"and {counted(omitted, 'more ledger')}, further from the cursor" if omitted else ""
     return Group(_headline(result), Text(""), table, Text(more, style="dim"), _legend(), _facts(result))
 
 
 def _around(ledgers: list[tuple[int, int]], result: SkipResult) -> list[tuple[int, int]]:
-    """Choose the ledgers between the two positions, and what fits on either side."""
+    """Choose the ledgers between the two positions, and some on either side."""
     first = next((at for at, row in enumerate(ledgers) if row[0] >= result.position_before.ledger_id), 0)
     begin = max(min(first - 1, len(ledgers) - _ROWS), 0)
     return ledgers[begin : begin + _ROWS]
 
 
 def _bar(ledger_id: int, entries: int, largest: int, result: SkipResult, backlog: Backlog, *, moved: bool) -> Text:
-    """Draw one ledger: a cell stands for one entry, or for several where there are more than cells."""
+    """Draw one ledger; a cell is one entry, or several if there are more entries than cells."""
     from pulsar_ext.ids.position import Position  # noqa: PLC0415  # loaded only by the command that needs it
 
     cells = max(1, min(entries, round(entries * _WIDTH / max(largest, _WIDTH))))
@@ -112,7 +112,7 @@ def _bar(ledger_id: int, entries: int, largest: int, result: SkipResult, backlog
         elif backlog.acked_until(at) is not None:
             bar.append(*_HOLE)
         else:
-            bar.append(*_LEFT)
+            bar.append(*_PENDING)
     if not pointed:
         bar.append(*_CURSOR)
     return bar
@@ -122,15 +122,15 @@ def _headline(result: SkipResult) -> Text:
     done = "would skip" if result.dry_run else "skipped"
     messages, entries = counted(result.skipped_messages, "message"), counted(result.skipped_entries, "entry")
     text = Text(f"{done} {messages} in {entries}", style="bold")
-    wanted = counted(result.requested, result.unit)
-    text.append("" if result.exact else f"  (asked for: {wanted})", style="bold red")
+    requested = counted(result.requested, result.unit)
+    text.append("" if result.exact else f"  (requested: {requested})", style="bold red")
     return text
 
 
 def _legend() -> Text:
     return Text.assemble(
         _DONE, " acknowledged  ", _SKIPPED, " skipped  ", _HOLE, " acknowledged out of order  ",
-        _LEFT, " left  ", _CURSOR, " cursor",
+        _PENDING, " remaining  ", _CURSOR, " cursor",
     )  # fmt: skip
 
 
@@ -139,5 +139,5 @@ def _facts(result: SkipResult) -> Text:
     text = Text(f"cursor {result.position_before} → {result.position_after}{inside}; counted by: {result.strategy}")
     if result.redelivered_entries:
         again = counted(result.redelivered_entries, "acknowledged entry")
-        text.append(f"\nredelivered after it: {again}", style="bold red")
+        text.append(f"\nwill be redelivered: {again}", style="bold red")
     return text

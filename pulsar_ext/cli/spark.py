@@ -1,4 +1,4 @@
-"""`pulsar-ext spark`: jobs on topics that run on Spark, on this machine or on a cluster."""
+"""`pulsar-ext spark`: jobs on topics that run on Spark, local or on a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import AuditedTopic, audit_page
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
-from .output import DEFAULT_PICTURE, Plan, check_place, choose_picture, now_text, print_plan, print_result, write_page
+from .output import (
+    DEFAULT_PICTURE,
+    Plan,
+    check_writable,
+    choose_picture,
+    now_text,
+    print_plan,
+    print_result,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,21 +58,21 @@ _FINDINGS = {
     "sequence_gaps": "gaps in sequence ids",
     "gone_entries": "entries that are gone",
 }
-"""What an audit finds, and how it is called where people read it."""
+"""Labels of the findings of an audit."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Target:
-    """Where a job finds its topics, and where it runs.
+    """Access to the topics of a job, and the Spark master that runs it.
 
     Args:
         url: URL of the broker.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        token: The token to authenticate with. Give it by the environment variable PULSAR_TOKEN.
+        token: The token to authenticate with. Set it in the environment variable PULSAR_TOKEN.
         master: Spark's master. The default is all cores of this machine.
-        option: An option of the data source, as name=value. May be given several times.
-        conf: A setting of Spark, as name=value. May be given several times.
+        option: An option of the data source, as name=value. May be repeated.
+        conf: A setting of Spark, as name=value. May be repeated.
     """
 
     url: Url = LOCAL_URL
@@ -74,7 +83,7 @@ class Target:
     conf: Annotated[tuple[str, ...], Parameter(negative="")] = ()
 
     def options(self, topic: str, *, given: bool = True) -> dict[str, str]:
-        """Give the options of a read or a write."""
+        """Return the options of a read or a write."""
         options = {"service.url": self.url, "topics" if "," in topic else "topic": topic}
         if self.admin_url is not None:
             options["admin.url"] = self.admin_url
@@ -83,7 +92,7 @@ class Target:
         return options | (_named("--option", self.option) if given else {})
 
     def session(self) -> contextlib.AbstractContextManager[SparkSession]:
-        """Give a session there."""
+        """Return a Spark session with these settings."""
         return _session(self.master, _named("--conf", self.conf))
 
 
@@ -99,13 +108,13 @@ def archive(
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
-    """Write the messages of a topic to Parquet, with their ids; run again, it adds what is new, exactly once.
+    """Write the messages of a topic to Parquet, with their ids; each run adds the new messages exactly once.
 
     Args:
         topic: The topic to archive, with or without partitions. Separate several by commas.
         path: The archive: a directory, or a URL that Spark can write to.
         checkpoint: Directory for the progress. The default is beside the archive.
-        target: Where to find the topics, and where to run.
+        target: Access to the topics, and to Spark.
         as_json: Print JSON instead of a line.
     """
     with target.session() as spark:
@@ -131,18 +140,20 @@ def replay(
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
-    """Write an archive, or the messages of a topic, to a topic; effectively once, however often it is repeated.
+    """Write an archive, or the messages of a topic, to a topic; effectively once, also if repeated.
 
-    Messages with keys keep their order within each key. -o pulsar.producer.batchingEnabled=false keeps that of all.
+    Messages with keys keep their order within each key. -o pulsar.producer.batchingEnabled=false keeps the order of all
+    messages.
 
     Args:
         source: Path of the archive to read, or the topic to read. A topic needs --checkpoint as well.
         topic: The topic to write to.
-        name: Name of the replay. The broker recognizes by it what it has already. The default is the archive's name.
-        where: Which rows of the archive to write, as an SQL condition. One that would revive keys is refused.
-        checkpoint: Directory for the progress, where the source is a topic.
-        at_least_once: Do not deduplicate. Running it again then writes everything again.
-        target: Where to find the topics, and where to run.
+        name: Name of the replay, by which the broker recognizes messages that it already has. The default is the
+            archive's name.
+        where: SQL condition for the rows of the archive to write. It must not revive deleted keys.
+        checkpoint: Directory for the progress, if the source is a topic.
+        at_least_once: Do not deduplicate. Each run then writes everything.
+        target: Access to the topics, and to Spark.
         as_json: Print JSON instead of a line.
     """
     with target.session() as spark:
@@ -173,15 +184,15 @@ def plan_ranges(
 
     Args:
         topic: The topic to weigh, with or without partitions. Separate several by commas.
-        parts: How many ranges, one for each consumer.
+        parts: Number of ranges, one for each consumer.
         by: What to balance between the ranges.
         png: File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.
-        html: File for a page with the same picture, which needs nothing beside it.
-        target: Where to find the topics, and where to run.
+        html: File for a self-contained page with the picture.
+        target: Access to the topics, and to Spark.
         as_json: Print JSON instead of a table.
     """
     png = choose_picture(png)
-    check_place(html, "--html")
+    check_writable(html, "--html")
     with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
@@ -197,14 +208,14 @@ def audit(
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> int:
-    """Look for incomplete chunks, repeated sequence ids, keyed batches that mix slots, and gaps.
+    """Find incomplete chunks, repeated sequence ids, keyed batches that mix slots, and gaps in sequence ids.
 
     Exit status: 0 if nothing was found, 1 if something was.
 
     Args:
-        topic: The topic to look at, with or without partitions. Separate several by commas.
-        html: File for a page with the findings of each partition, which needs nothing beside it.
-        target: Where to find the topics, and where to run.
+        topic: The topic to audit, with or without partitions. Separate several by commas.
+        html: File for a self-contained page with the findings of each partition.
+        target: Access to the topics, and to Spark.
         as_json: Print JSON instead of a table.
     """
     with target.session() as spark:
@@ -218,8 +229,8 @@ def audit(
                 one.messages,
                 one.is_clean,
                 {
-                    said: (finding.count, finding.examples)
-                    for name, said in _FINDINGS.items()
+                    label: (finding.count, finding.examples)
+                    for name, label in _FINDINGS.items()
                     for finding in [getattr(one, name)]
                 },
             )
@@ -261,14 +272,14 @@ def pipeline(
     Exit status: 0 if the archive and the other topic each have every message once, 1 if not.
 
     Args:
-        messages: How many messages of each kind to send: plain, batched, batched by key, chunked.
+        messages: Number of messages of each kind to send: plain, batched, batched by key, chunked.
         backend: What the broker runs in. The default is Docker if an engine answers, else a Java process.
         master: Spark's master. The default is all cores of this machine.
-        cluster: Run on a standalone cluster of Spark's that is started for it, a master and two workers.
+        cluster: Start a standalone Spark cluster, a master and two workers, and run on it.
         as_json: Print JSON instead of a table.
     """
     if cluster and master is not None:
-        raise InvalidUse("--cluster starts a cluster of its own: leave out --master and SPARK_MASTER.")
+        raise InvalidUse("--cluster starts a cluster, so --master and SPARK_MASTER must not be set")
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # only for this command
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -302,11 +313,11 @@ def pipeline(
 
 @app.command
 def pack(path: Path, *, as_json: Json = False) -> None:
-    """Pack this library, with what it depends on, for the executors of a cluster.
+    """Pack this library with its dependencies for the executors of a cluster.
 
     Args:
         path: `NAME.tar.gz` for a virtual environment (`--archives`), `NAME.zip` for the library alone (`--py-files`).
-        as_json: print JSON instead of a line.
+        as_json: Print JSON instead of a line.
     """
     from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this command
 
@@ -318,31 +329,31 @@ def pack(path: Path, *, as_json: Json = False) -> None:
 
 
 def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    """Read what was given as name=value."""
+    """Return the values of repeated name=value options."""
     found = {}
     for one in given:
         name, separator, value = one.partition("=")
         if not separator:
-            raise InvalidUse(f"{option} {one!r}: write it as name=value.")
+            raise InvalidUse(f"{option} must be name=value, got {one!r}")
         found[name.strip()] = value
     return found
 
 
 @contextlib.contextmanager
 def _own_cluster(directory: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Start a master and two workers, and give the master's URL and the settings of a session.
+    """Start a master and two workers; yield the master's URL and the settings of a session.
 
-    The library is sent to it as to any cluster. Within it, this process is in the directory, where the environment is
-    unpacked, and `PYSPARK_PYTHON` is set.
+    The library is sent to the workers as to any cluster. Until the end, this process's working directory has the
+    unpacked environment, and `PYSPARK_PYTHON` is set.
     """
     from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this
     from pulsar_ext.testing import SparkCluster  # noqa: PLC0415  # an extra
 
     archive = Path(directory, _ARCHIVE)
     packing.pack(archive)
-    place = Path(directory, _UNPACKED)
-    place.mkdir()
-    subprocess.run(["tar", "-xzf", archive, "-C", place], check=True)
+    unpacked = Path(directory, _UNPACKED)
+    unpacked.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", unpacked], check=True)
     os.environ |= {"PYSPARK_PYTHON": f"./{_UNPACKED}/bin/python", "SPARK_LOCAL_IP": "127.0.0.1"}
     with contextlib.chdir(directory), SparkCluster() as cluster:
         yield cluster.master_url, {**_CLUSTER_SETTINGS, "spark.archives": f"{archive}#{_UNPACKED}"}
@@ -350,11 +361,11 @@ def _own_cluster(directory: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 @contextlib.contextmanager
 def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Give a session that reports each batch of a stream on standard error."""
+    """Yield a session that reports each batch of a stream on standard error."""
     from pulsar_ext.spark import spark_session  # noqa: PLC0415  # an extra
-    from pulsar_ext.spark.errors import reason  # noqa: PLC0415  # likewise
-    from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # likewise
-    from pulsar_ext.spark.source import SPARK_ERRORS  # noqa: PLC0415  # likewise
+    from pulsar_ext.spark.errors import reason  # noqa: PLC0415  # an extra
+    from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # an extra
+    from pulsar_ext.spark.source import SPARK_ERRORS  # noqa: PLC0415  # an extra
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:

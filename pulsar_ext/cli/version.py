@@ -1,4 +1,4 @@
-"""`pulsar-ext --version`: both versions, and what does not work with the installed official client."""
+"""`pulsar-ext --version`: both versions, and features that the installed official client does not support."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .output import print_json
 
 app = App(
     name="--version",
-    help="Show both versions, and what the installed pulsar-client does not let be used.",
+    help="Show both versions, and features that the installed pulsar-client does not support.",
     version_flags=[],
 )
 
 
 @app.default
 def version(*, as_json: Json = False) -> None:
-    """Show both versions, whether the native core is used, and each feature that this client does not let be used.
+    """Show both versions, the use of the native core, and features that the installed client does not support.
 
     Args:
         as_json: Print one JSON object instead of text.
     """
-    from pulsar_ext import native_status  # noqa: PLC0415  # no other sub-command waits for it
-    from pulsar_ext.client.features import refused_features  # noqa: PLC0415  # no other sub-command waits for it
+    from pulsar_ext import native_status  # noqa: PLC0415  # loaded only by this command
+    from pulsar_ext.client.features import unavailable_features  # noqa: PLC0415  # loaded only by this command
 
-    refused, native = refused_features(), native_status()
+    unavailable, native = unavailable_features(), native_status()
     if as_json:
         versions = {"pulsar_ext": __version__, "pulsar-client": pulsar.__version__}
-        print_json({**versions, "native_core": native._asdict(), "not_used": refused})
+        print_json({**versions, "native_core": native._asdict(), "not_used": unavailable})
         return
     print(f"pulsar_ext {__version__}, pulsar-client {pulsar.__version__}")  # noqa: T201  # the output
     print(f"native core: {'used' if native.is_used else f'not used: {native.why_not}'}")  # noqa: T201
-    for feature, why in refused.items():
+    for feature, why in unavailable.items():
         print(f"not used: {feature}: {why}")  # noqa: T201

@@ -1,1 +1,1 @@
-"""The client: it opens producers, consumers and readers, and ends them."""
+"""The client, which opens and closes producers, consumers and readers."""

@@ -1,8 +1,8 @@
-"""The official authentications, which the derived admin API uses as well.
+"""The official authentications, with credentials that the derived admin API can use.
 
-The official classes hand their arguments to the C++ client, where nobody can read them. These keep them, so that
-`import pulsar_ext as pulsar` is all it takes. Of an official object nothing is known: where it was given, the admin API
-has to be given too, and whatever needs it says so before anything is changed.
+The official classes pass their arguments to the C++ client, which does not expose them. These subclasses keep them, so
+`import pulsar_ext as pulsar` is sufficient. With an official object the admin API must be passed explicitly; any
+operation that needs it raises before it changes anything.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the admin API is given of an authentication; no secret shows in its repr.
+    """Credentials of an authentication for the admin API; its repr shows no secret.
 
     Args:
-        token: a bearer token, or what supplies it.
+        token: a bearer token, or its supplier.
         basic: user and password.
-        certificate: the paths of the client's certificate and of its key.
+        certificate: the paths of the client's certificate and key.
     """
 
     token: str | Callable[[], str] | None = field(default=None, repr=False)
@@ -37,16 +37,16 @@ class Credentials:
 
     @property
     def has_secret(self) -> bool:
-        """Whether a request carries what others must not see; a certificate's key never leaves this process."""
+        """True if requests carry a secret; a certificate's key is never sent."""
         return self.token is not None or self.basic is not None
 
 
-class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # the official client ships no types
+class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # the official client has no type hints
     """The official token authentication."""
 
     def __init__(self, token: Any) -> None:
         self.failure: Exception | None = None
-        """What the supplier of the token raised last."""
+        """Last exception of the token supplier."""
         super().__init__(self._supply if callable(token) else token)
         self._token: Any = token
 
@@ -63,11 +63,11 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
         return "AuthenticationToken(<hidden>)"
 
     def credentials(self, _trust_certs_file_path: str | None) -> Credentials:
-        """Give the token, or its supplier."""
+        """Return the token or its supplier."""
         return Credentials(token=self._token)
 
 
-class AuthenticationTLS(pulsar.AuthenticationTLS):  # type: ignore[misc]  # likewise
+class AuthenticationTLS(pulsar.AuthenticationTLS):  # type: ignore[misc]  # the official client has no type hints
     """The official authentication by a client certificate."""
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
@@ -78,11 +78,11 @@ class AuthenticationTLS(pulsar.AuthenticationTLS):  # type: ignore[misc]  # like
         return f"AuthenticationTLS{self._paths!r}"
 
     def credentials(self, _trust_certs_file_path: str | None) -> Credentials:
-        """Give the paths of certificate and key."""
+        """Return the paths of the certificate and the key."""
         return Credentials(certificate=self._paths)
 
 
-class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # likewise
+class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # the official client has no type hints
     """The official authentication by user and password."""
 
     def __init__(
@@ -94,7 +94,7 @@ class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # 
     ) -> None:
         super().__init__(username, password, method, auth_params_string)
         if auth_params_string is not None:
-            values = json.loads(auth_params_string)  # the C++ client has read it: it is an object with both
+            values = json.loads(auth_params_string)  # validated by the C++ client: an object with both
             username, password = values["username"], values["password"]
         self._basic = (str(username), str(password))
 
@@ -102,11 +102,11 @@ class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # 
         return "AuthenticationBasic(<hidden>)"
 
     def credentials(self, _trust_certs_file_path: str | None) -> Credentials:
-        """Give user and password."""
+        """Return the user and the password."""
         return Credentials(basic=self._basic)
 
 
-class AuthenticationOauth2(pulsar.AuthenticationOauth2):  # type: ignore[misc]  # likewise
+class AuthenticationOauth2(pulsar.AuthenticationOauth2):  # type: ignore[misc]  # the official client has no type hints
     """The official authentication by OAuth 2.0's client credentials."""
 
     def __init__(self, auth_params_string: str) -> None:
@@ -117,12 +117,12 @@ class AuthenticationOauth2(pulsar.AuthenticationOauth2):  # type: ignore[misc]  
         return "AuthenticationOauth2(<hidden>)"
 
     def credentials(self, trust_certs_file_path: str | None) -> Credentials:
-        """Give a supplier of access tokens, which trusts whom the client trusts."""
+        """Return a supplier of access tokens, with the client's trusted CAs."""
         return Credentials(token=Oauth2Tokens(self._parameters, trust_certs_file_path))
 
 
 _OURS = (AuthenticationToken, AuthenticationTLS, AuthenticationBasic, AuthenticationOauth2)
-_HAND_OVER = {
+_ADMIN_ARGUMENTS = {
     "AuthenticationToken": "token=…",
     "AuthenticationTLS": "tls_certificate_file_path=…, tls_private_key_file_path=…",
     "AuthenticationBasic": "basic=(user, password)",
@@ -131,11 +131,11 @@ _HAND_OVER = {
 
 
 @contextlib.contextmanager
-def telling_why(authentication: Any) -> Iterator[None]:
-    """Have an `AuthenticationError` say what the supplier of the token raised; of several topics C++ does not say it.
+def authentication_error_details(authentication: Any) -> Iterator[None]:
+    """Add the exception of the token supplier to an `AuthenticationError`; C++ omits it for several topics.
 
     Args:
-        authentication: what the client was given; only of this library's own it is known.
+        authentication: the client's authentication; an official object has no details.
     """
     try:
         yield
@@ -147,24 +147,24 @@ def telling_why(authentication: Any) -> Iterator[None]:
 
 
 def credentials_of(authentication: Any, trust_certs_file_path: str | None) -> Credentials:
-    """Give what the admin API needs of a client's authentication.
+    """Return the credentials of a client's authentication for the admin API.
 
     Args:
-        authentication: what the client was given; None for nothing.
-        trust_certs_file_path: whom the client trusts.
+        authentication: the client's authentication, or None.
+        trust_certs_file_path: the client's trusted CAs.
 
     Raises:
-        AdminRequired: it is none of this library's, so that its arguments are not known.
-        InvalidUse: they lack something.
+        AdminRequired: it is not one of this library's classes, so its arguments are unknown.
+        InvalidUse: an argument is missing.
     """
     if authentication is None:
         return Credentials()
     if isinstance(authentication, _OURS):
         return authentication.credentials(trust_certs_file_path)
-    kind = next((name for name in _HAND_OVER if isinstance(authentication, getattr(pulsar, name))), None)
-    advice = f"use pulsar_ext.{kind}, or give " if kind is not None else "give "
+    kind = next((name for name in _ADMIN_ARGUMENTS if isinstance(authentication, getattr(pulsar, name))), None)
+    advice = f"use pulsar_ext.{kind}, or pass " if kind is not None else "pass "
     raise AdminRequired(
-        f"The admin API is needed, and the client's {type(authentication).__name__} does not show what it was given, "
-        f"so that the admin API cannot be asked in its name. Nothing was changed; {advice}"
-        f"Client(admin=PulsarAdmin(url, {_HAND_OVER.get(kind or '', '…')}))."
+        f"The admin API is needed, but the client's {type(authentication).__name__} does not expose its arguments, "
+        f"so the admin API's credentials are unknown. Nothing was changed; {advice}"
+        f"Client(admin=PulsarAdmin(url, {_ADMIN_ARGUMENTS.get(kind or '', '…')}))."
     )

@@ -1,8 +1,8 @@
-"""The client: the factories of producers, consumers and readers, the admin API they may ask, and a clean end.
+"""The client: factories of producers, consumers and readers, the admin API, and an orderly close.
 
 `Client` is a `pulsar.Client`; every official argument keeps its name, default and meaning. Mirrors Java's
-`PulsarClientImpl`. Without a service URL the environment says where the broker is: `PULSAR_URL` and `PULSAR_TOKEN`. The
-admin API is derived from the client's arguments and the environment.
+`PulsarClientImpl`. Without a service URL, the environment variables `PULSAR_URL` and `PULSAR_TOKEN` are used. The admin
+API is derived from the client's arguments and the environment.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
-from pulsar_ext._native.handles import ClientDoor, consumers_of
+from pulsar_ext._native.handles import ClientHandle, consumers_of
+from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.signatures import named_arguments, shaped_like
-from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._native.signatures import named_arguments, with_signature_of
+from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
-from pulsar_ext._runtime.ending import fail_together, finish_together
+from pulsar_ext._runtime.ending import close_together, fail_together
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
@@ -36,18 +36,18 @@ from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.schema.choice import with_schema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
-from .authentication import AuthenticationToken, credentials_of, telling_why
+from .authentication import AuthenticationToken, authentication_error_details, credentials_of
 from .closing import ClientClose, close_at_exit, stop_fetching
 from .consumers import ActiveEvents, ConsumerSettings
 from .opening import ClientOpening
-from .reachability import telling_what_is_known
+from .reachability import opening_error_details
 from .same_cluster import AdminChoice, checked_admin
 from .tools import ClientTools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pulsar_ext._runtime.ending import Ending
+    from pulsar_ext._runtime.ending import OpenSender
     from pulsar_ext.dedup.opening import Recall
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.key_shared.hash_ranges import RangesLike
@@ -61,19 +61,19 @@ if TYPE_CHECKING:
     from .consumers import ConsumerEventListener
 
 
-def located(arguments: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Complete the arguments of a client that was given no service URL.
+def with_service_url(arguments: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the client's arguments, completed from the environment if there is no service URL.
 
-    A client that was given one takes nothing from here: the environment's token does not go to another broker.
+    With a service URL nothing is added: the environment's token must not be sent to another broker.
 
     Raises:
-        InvalidUse: the environment does not say where the broker is either.
+        InvalidUse: neither the arguments nor the environment have a service URL.
     """
     if arguments["service_url"] is not None:
         return arguments
     url, token = environment.get("PULSAR_URL"), environment.get("PULSAR_TOKEN")
     if not url:
-        raise InvalidUse('A client needs a service URL, such as Client("pulsar://localhost:6650"), or PULSAR_URL.')
+        raise InvalidUse('A client needs a service URL: pass Client("pulsar://localhost:6650") or set PULSAR_URL.')
     added: dict[str, Any] = {"service_url": url}
     if token and arguments["authentication"] is None:
         added["authentication"] = AuthenticationToken(token)
@@ -84,11 +84,11 @@ _ADMIN_SECONDS = 5.0
 
 
 def admin_at(url: str | Sequence[str], arguments: dict[str, Any]) -> PulsarAdmin:
-    """Make the admin API at a URL, or at several of one cluster, with the credentials of a client's arguments.
+    """Return the admin API at a URL, or several of one cluster, with the credentials of a client's arguments.
 
     Raises:
-        InvalidUse: it is no admin URL.
-        AdminRequired: the credentials are not known.
+        InvalidUse: it is not an admin URL.
+        AdminRequired: the credentials are unknown.
     """
     trust = arguments["tls_trust_certs_file_path"]
     return _admin(url, arguments, credentials_of(arguments["authentication"], trust))
@@ -97,15 +97,16 @@ def admin_at(url: str | Sequence[str], arguments: dict[str, Any]) -> PulsarAdmin
 def derive_admin(
     arguments: dict[str, Any], same_cluster: Callable[[PulsarAdmin, str], PulsarAdmin] = lambda admin, _: admin
 ) -> PulsarAdmin:
-    """Take the environment's admin URL, else that of the service URL.
+    """Return the admin API of the environment's admin URL, or else of the service URL.
 
     Args:
-        arguments: the client's, by name.
-        same_cluster: gives the environment's admin API, named second, with a check that it is the client's cluster's.
+        arguments: the client's arguments by name.
+        same_cluster: adds a check to the environment's admin API (named by its second argument) that it belongs to the
+            client's cluster.
 
     Raises:
-        InvalidUse: the environment's is not a URL.
-        AdminRequired: the credentials are not known, or would go over plain http to a port that nobody named.
+        InvalidUse: the environment's URL is invalid.
+        AdminRequired: the credentials are unknown, or would be sent over plain http to a derived port.
         AdminUnavailable: no URL can be derived.
     """
     if url := os.environ.get("PULSAR_ADMIN_URL"):
@@ -118,7 +119,7 @@ def derive_admin(
     service_url = arguments["service_url"]
     if not isinstance(service_url, str):
         raise AdminUnavailable(
-            "No admin API can be derived from a service URL that changes. Give Client(admin=…) or PULSAR_ADMIN_URL."
+            "No admin API can be derived from a changing service URL. Pass Client(admin=…) or set PULSAR_ADMIN_URL."
         )
     credentials = credentials_of(arguments["authentication"], arguments["tls_trust_certs_file_path"])
     return _admin(derive_admin_url(service_url, {}, has_secret=credentials.has_secret), arguments, credentials)
@@ -136,8 +137,7 @@ def _admin(url: str | Sequence[str], arguments: dict[str, Any], credentials: Cre
         basic=credentials.basic,
         tls_trust_certs_file_path=trust,
         tls_allow_insecure_connection=arguments["tls_allow_insecure_connection"],
-        # Whoever names its own authority may have certificates without names; one that anybody can have a certificate
-        # of proves nothing but the name.
+        # Certificates of a private authority may lack names; of a public authority, only the name proves the identity.
         tls_validate_hostname=arguments["tls_validate_hostname"] or trust is None,
         tls_certificate_file_path=certificate,
         tls_private_key_file_path=key,
@@ -146,22 +146,21 @@ def _admin(url: str | Sequence[str], arguments: dict[str, Any], credentials: Cre
     )
 
 
-class Client(ClientTools, ClientOpening, ClientDoor):
-    """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
+class Client(ClientTools, ClientOpening, ClientHandle):
+    """A `pulsar.Client` that opens the producers, consumers and readers of `pulsar_ext`.
 
     Args:
-        service_url: as the official client; without it `PULSAR_URL` of the environment, with the token `PULSAR_TOKEN`,
-            if it is set and no `authentication` is given.
+        service_url: as officially; by default the environment's `PULSAR_URL`, with the token `PULSAR_TOKEN` if it is
+            set and no `authentication` is given.
         *args: the official arguments.
-        admin: the admin API, which is asked what an id rebuilt from numbers stands for, where the chunks of a stored id
-            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL or a list
-            of the URLs of one cluster, of which the next is asked when one is down; for a client that fails over to
-            another cluster a list of one URL, which may name several hosts, or `PulsarAdmin` for each cluster, of which
-            that of the cluster is asked that the client is connected to; or None to take `PULSAR_ADMIN_URL`
-            from the environment, or else the service URL's hosts with the usual port (8080, or 8443 with TLS). URLs
-            are asked with the client's own authentication and TLS settings, if the authentication is one of this
-            library's; a token or a password goes to a guessed port with TLS only. What needs the admin API and may not
-            ask it raises `AdminRequired` before anything is changed.
+        admin: the admin API, used to resolve ids rebuilt from numbers and chunks of stored ids, to read cursors, and
+            to find messages that a Shared subscription does not deliver. A `PulsarAdmin`, a URL, or a list of URLs of
+            one cluster, of which the next is used if one is down. For a client that fails over to another cluster, a
+            list with one URL (of one or several hosts) or `PulsarAdmin` per cluster, of which the current cluster's is
+            used. None means `PULSAR_ADMIN_URL` from the environment, or else the service URL's hosts with the default
+            port (8080, or 8443 with TLS). URLs are used with the client's TLS settings, and with its authentication if
+            that is one of this library's; a token or a password is sent to a derived port with TLS only. Operations
+            that need the admin API and cannot use it raise `AdminRequired` before they change anything.
         **kwargs: the official arguments.
     """
 
@@ -172,7 +171,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         "context",
     )
 
-    @shaped_like(pulsar.Client.__init__)
+    @with_signature_of(pulsar.Client.__init__)
     def __init__(
         self,
         service_url: Any = None,
@@ -181,8 +180,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         **kwargs: Any,
     ) -> None:
         if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
-            raise InvalidUse(f"admin is expected to be a PulsarAdmin, URLs or None, not {type(admin).__name__}")
-        arguments = located(named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs), os.environ)
+            raise InvalidUse(f"admin must be a PulsarAdmin, URLs or None, got {type(admin).__name__}")
+        arguments = with_service_url(named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs), os.environ)
         if isinstance(arguments["logger"], logging.Logger):
             arguments["logger"] = log_through(arguments["logger"])
         super().__init__(**arguments)
@@ -204,7 +203,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         refuse_after_fork(self)
         close_at_exit(self)
 
-    @shaped_like(pulsar.Client.create_producer)
+    @with_signature_of(pulsar.Client.create_producer)
     def create_producer(
         self,
         topic: str,
@@ -215,40 +214,40 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
     ) -> Producer[T]:
-        """Create a producer; the arguments are the official ones, and three more.
+        """Create a producer with the official arguments and three more.
 
-        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
-        the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
-        that counts 5 MiB as one chunk, because the official queue deadlocks there.
+        With `batching_enabled`, this library cuts the batches, at the official limits, and one native callback reports
+        the result of a whole batch. With `chunking_enabled`, `max_pending_messages` is this library's own window,
+        which counts 5 MiB as one chunk, because the official queue can deadlock.
 
         Args:
             topic: as officially.
             *args: the official arguments.
-            schema: as officially, or a class of values: a dataclass or a pydantic model, which is Avro.
-            deduplication: whether every message shall be persisted exactly once, whatever dies: needs a `producer_name`
-                and a topic that the broker deduplicates, which is proved here. Ids are the application's
-                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
-                `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
-                the producer takes no more messages; created again, it knows what is persisted. A `Recall` instead of
-                True finds out what the topic holds of a name that the broker has forgotten.
-            interceptors: see each message before it is sent, and what becomes of it; in this order.
-            hashing_scheme: how a message's key chooses its partition: with `HashingScheme.JavaStringHash` or
-                `Murmur3_32Hash` as the Java client's producers with that scheme choose. Partitions are not started
-                lazily then. A `message_router` decides instead.
+            schema: as officially, or a class of values: a dataclass or a pydantic model, encoded as Avro.
+            deduplication: persist every message exactly once, whatever fails. It needs a `producer_name` and a topic
+                with deduplication on the broker, which is checked here. Sequence ids are the application's
+                (`sequence_id`, increasing, 0 included) or automatic. A message that the topic already has gets
+                `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without a response
+                the producer accepts no more messages; create it again to learn what is persisted. With a `Recall`
+                instead of True, the topic is searched for messages of a name that the broker no longer knows.
+            interceptors: called in this order with each message before it is sent, and with its result.
+            hashing_scheme: the hash that chooses the partition of a message with a key; `HashingScheme.JavaStringHash`
+                and `Murmur3_32Hash` choose like the Java client with that scheme. Partitions are not started lazily
+                then. A `message_router` has priority.
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: `deduplication` without a name, or with what cannot be effectively once.
+            InvalidUse: `deduplication` without a name, or with arguments that it does not support.
             DeduplicationDisabled: the broker does not deduplicate the topic.
-            ProducerForgotten: the broker has forgotten the name, and the topic has not.
-            AdminError: with `deduplication`, the admin API refused or did not answer. All of these: nothing was sent.
+            ProducerForgotten: the broker no longer knows the name, but the topic has its messages.
+            AdminError: with `deduplication`, the admin API failed. Nothing was sent in any of these cases.
         """
-        self.context.callbacks.refuse("create_producer")
+        self.context.callbacks.raise_inside("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), with_schema(schema, kwargs))
         options = {"deduplication": deduplication, "interceptors": interceptors, "hashing_scheme": hashing_scheme}
         return self._open_producer_(named, **options)
 
-    @shaped_like(pulsar.Client.subscribe)
+    @with_signature_of(pulsar.Client.subscribe)
     def subscribe(
         self,
         topic: Any,
@@ -269,41 +268,43 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None,
         **kwargs: Any,
     ) -> Consumer[T]:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and twelve more.
+        """Subscribe to a topic, a list of topics or a pattern, with the official arguments and twelve more.
 
         Args:
             topic: as officially.
             subscription_name: as officially.
             *args: the official arguments.
             schema: as officially, or a class of values, as in `create_producer()`.
-            ack_group_time_ms: how long an acknowledgement may wait for others, in milliseconds, Java's
-                `acknowledgmentGroupTime`; by default 100. With 0 each is sent at once, which costs some milliseconds
-                as up to 100 does, because the C++ client's own group of 100 ms has to be flushed.
-            max_ack_group_size: how many wait at most, Java's `maxAcknowledgmentGroupSize`; by default 1000. With either
-                argument, a run of acknowledged messages on an Exclusive or Failover subscription is sent as one
-                cumulative acknowledgement.
-            enable_retry: whether `reconsume_later()` is wanted, Java's `enableRetry`: the consumer reads the retry
-                topic as well, so it is one of several topics; the `dead_letter_policy`, by default 16 times, says when
-                a message goes to the dead letter topic instead.
+            ack_group_time_ms: the time in milliseconds for which acknowledgements are grouped, Java's
+                `acknowledgmentGroupTime`; by default 100. With 0 each one is sent at once, which takes some
+                milliseconds (as does any value below 100), because the C++ client's own group has to be flushed.
+            max_ack_group_size: the maximum number of pending acknowledgements, Java's `maxAcknowledgmentGroupSize`; by
+                default 1000. With either argument, consecutive acknowledgements on an Exclusive or Failover
+                subscription are sent as one cumulative acknowledgement.
+            enable_retry: enable `reconsume_later()`, Java's `enableRetry`: the consumer also reads the retry topic, and
+                so has several topics. The `dead_letter_policy` (16 redeliveries by default) says when a message goes to
+                the dead letter topic instead.
             retry_letter_topic: by default `<first topic>-<subscription>-RETRY`.
-            negative_ack_redelivery_backoff: a `MultiplierRedeliveryBackoff`, or a function of how often a message was
-                redelivered, that gives the milliseconds instead of `negative_ack_redelivery_delay_ms`, at least 100.
-            ack_timeout_redelivery_backoff: the same, for what is added to `unacked_messages_timeout_ms`.
-            interceptors: see each message before it is handed out, and acknowledgements; in this order.
-            priority_level: consumers of a Shared subscription with a higher number get messages while those with lower
-                ones have no room; on Failover those with the lowest are chosen among.
-            subscription_properties: what the subscription carries on the broker, if this consumer makes it.
-            consumer_event_listener: hears whether the consumer of a Failover subscription is the active one.
-            letter_encryption_key: the name of the key that retry letters and dead letters are encrypted with; by
-                default that of their message, if it was encrypted and the key reader has that public key.
-            letter_crypto_key_reader: has the public key; by default the consumer's `crypto_key_reader` is asked for it.
+            negative_ack_redelivery_backoff: the delay of redelivery after a negative acknowledgement, instead of
+                `negative_ack_redelivery_delay_ms`: a `MultiplierRedeliveryBackoff`, or a function of the redelivery
+                count that returns milliseconds, at least 100.
+            ack_timeout_redelivery_backoff: the delay to add to `unacked_messages_timeout_ms`: a
+                `MultiplierRedeliveryBackoff` or such a function.
+            interceptors: called in this order with each message before it is delivered, and with acknowledgements.
+            priority_level: on a Shared subscription, consumers with a higher number get messages while those with a
+                lower one have no permits; on Failover the active consumer is one with the lowest number.
+            subscription_properties: properties of the subscription on the broker, if this consumer creates it.
+            consumer_event_listener: notified when the consumer of a Failover subscription becomes active or inactive.
+            letter_encryption_key: the name of the key that encrypts retry letters and dead letters; by default their
+                message's, if it was encrypted and the key reader has that public key.
+            letter_crypto_key_reader: the reader of that public key; by default the consumer's `crypto_key_reader`.
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: one of these is not valid, or cannot be set with this build of the official client; nothing was
+            InvalidUse: an argument is invalid, or not supported by this build of the official client; nothing was
                 opened.
         """
-        self.context.callbacks.refuse("subscribe")
+        self.context.callbacks.raise_inside("subscribe")
         arguments = topic, subscription_name, *args
         named = named_arguments(pulsar.Client.subscribe, arguments, with_schema(schema, kwargs))
         backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
@@ -317,7 +318,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         )
         return self._open_consumer_(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
 
-    @shaped_like(pulsar.Client.create_reader)
+    @with_signature_of(pulsar.Client.create_reader)
     def create_reader(
         self,
         topic: Any,
@@ -330,28 +331,30 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Reader[T]:
-        """Create a reader of a topic, a list of topics or a pattern; the arguments are the official ones, and more.
+        """Create a reader of a topic, a list of topics or a pattern, with the official arguments and more.
 
-        `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
-        the first one read, whole.
+        `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that whole
+        message is the first one read.
 
         Args:
-            topic: as officially; with `key_hash_ranges` it must exist. A list or a pattern gives a `TopicsReader`.
+            topic: as officially; with `key_hash_ranges` it must exist. A list or a pattern returns a `TopicsReader`.
             start_message_id: as officially; for several topics the earliest, the latest, or a dict of ids by topic.
             *args: the official arguments.
             schema: as officially, or a class of values, as in `create_producer()`.
-            key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
-            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
-            interceptors: see each message before it is handed out; in this order.
-            pattern_auto_discovery_period: after how many seconds topics of a pattern are looked for again.
+            key_hash_ranges: the key ranges to read, such as `[KeyHashRange(0, 10000)]`; returns a `RangeReader`.
+            key_forms: distinguishes keys sent as bytes from base64 text, and empty keys from missing ones; see
+                `KeyForms`.
+            interceptors: called in this order with each message before it is delivered.
+            pattern_auto_discovery_period: the interval in seconds at which a pattern's topics are looked up.
             **kwargs: the official arguments.
 
         Raises:
-            IncompleteChunkedMessage: the message cannot be read any more: chunks of it were trimmed.
+            IncompleteChunkedMessage: chunks of the start message were trimmed.
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidKeyHashRange, NoSuchTopic: as their names say; nothing was opened.
+            InvalidKeyHashRange: a key range is invalid; nothing was opened.
+            NoSuchTopic: the topic does not exist; nothing was opened.
         """
-        self.context.callbacks.refuse("create_reader")
+        self.context.callbacks.raise_inside("create_reader")
         arguments = topic, start_message_id, *args
         named = named_arguments(pulsar.Client.create_reader, arguments, with_schema(schema, kwargs))
         chain = ReaderChain.of(self.context, interceptors)
@@ -362,67 +365,67 @@ class Client(ClientTools, ClientOpening, ClientDoor):
             return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
         return self._open_reader_(named, chain=chain)
 
-    @shaped_like(pulsar.Client.create_table_view)
+    @with_signature_of(pulsar.Client.create_table_view)
     def create_table_view(
         self, *args: Any, schema: type[T] | TypedSchema[T] | None = None, **kwargs: Any
     ) -> TableView[T]:
-        """Create a table view; the arguments are the official ones.
+        """Create a table view with the official arguments.
 
-        The subscription on the broker has a name of its own, which `subscription_name` is the beginning of. The view
-        has read up to the last ids of the moment it began, as in Java; without an admin API, until there is no more.
+        The subscription on the broker has a unique name that begins with `subscription_name`. The view is complete when
+        it has read up to the last ids at its start, as in Java; without an admin API, when no message is left.
         """
-        self.context.callbacks.refuse("create_table_view")
+        self.context.callbacks.raise_inside("create_table_view")
         named = named_arguments(pulsar.Client.create_table_view, args, with_schema(schema, kwargs))
         return self._open_table_view_(named)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Give the names of a topic's partitions; of a topic without partitions its own."""
-        self.context.callbacks.refuse("get_topic_partitions")
-        known = telling_what_is_known(self.context, self._connected_url, {"topic": topic})
-        with known, telling_why(self._authentication):
-            return AskingClient(self.inner, self.context.senders.ask).partitions_of(topic)
+        """Return the names of a topic's partitions, or its own name if it is not partitioned."""
+        self.context.callbacks.raise_inside("get_topic_partitions")
+        known = opening_error_details(self.context, self._connected_url, {"topic": topic})
+        with known, authentication_error_details(self._authentication):
+            return InterruptibleClient(self.inner, self.context.senders.ask).partitions_of(topic)
 
     def close(self) -> None:
-        """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
-        self.context.callbacks.refuse("close")
+        """Wait until sent messages are persisted, send pending acknowledgements, and close; may be called twice."""
+        self.context.callbacks.raise_inside("close")
         with self._closing:  # a second caller, or the end of the program, waits for the first
             if self._closed:
                 return
-            for sender in self.context.senders:  # before any is closed
-                sender.refuse_interrupting()
-            for one in self._received_by_():
-                refuse_interrupting("A close", *one._locks_)
+            for sender in self.context.senders:  # check all before any is closed
+                sender.raise_if_interrupting()
+            for one in self._open_receivers_():
+                raise_if_interrupting("A close", *one._locks_)
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                with contextlib.suppress(pulsar.PulsarException):  # its messages' errors, which know
-                    finish_together(self.context.senders.end(), deadline)
+                with contextlib.suppress(pulsar.PulsarException):  # the messages' callbacks report these errors
+                    close_together(self.context.senders.end(), deadline)
                 self.context.close_schedulers()
-                stop_fetching(self._received_by_())
-                # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek, or that
-                # loses its connection just now.
+                stop_fetching(self._open_receivers_())
+                # A producer may have timed out during its close; a consumer may have been closed by the broker for a
+                # seek, or lost its connection.
                 with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
-                    self._close_inner(self.inner.close)  # no callback may be on its way when the program ends
-            except Exception:  # after anything else, such as a Ctrl-C, closing again goes on with it
+                    self._close_inner(self.inner.close)  # no callback may be pending when the program ends
+            except Exception:  # after a Ctrl-C or other BaseException, a second close continues
                 self._end()
                 raise
             self._end()
 
     def shutdown(self) -> None:
-        """Release everything at once, without waiting for the broker: what is pending is lost, as officially.
+        """Release everything without waiting for the broker: pending messages are lost, as officially.
 
-        Every send that waits raises `AlreadyClosed`, and every callback that has not been called is called with it.
+        Waiting sends raise `AlreadyClosed`, and callbacks that have not been called get it.
         """
-        close = self.inner.close_async  # refused in a child process, before anything changes
+        close = self.inner.close_async  # raises in a child process, before any change
         self._closed = True
         senders = self.context.senders.end()
         for sender in senders:
             sender.forget()
-        stop_fetching(self._received_by_())
+        stop_fetching(self._open_receivers_())
         fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process; a lock may have been held at the fork, for good."""
+        """Raise on every use in this child process; a lock may have been held during the fork."""
         super()._after_fork_(refusal)
         self.context._after_fork_(refusal)
         self._closing = OwnedLock()
@@ -435,39 +438,39 @@ class Client(ClientTools, ClientOpening, ClientDoor):
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close()` or `shutdown()` was called."""
+        """True after `close()` or `shutdown()`."""
         return self._closed
 
-    def _handles_(self) -> list[Ending | Consumer | Reader]:
-        """Give the senders of producers, the consumers and the readers that are open."""
-        return [*self.context.senders, *self._received_by_()]
+    def _handles_(self) -> list[OpenSender | Consumer | Reader]:
+        """Return the open senders, consumers and readers."""
+        return [*self.context.senders, *self._open_receivers_()]
 
-    def _received_by_(self) -> list[Consumer | Reader]:
-        """Give the consumers and readers that are open; the official ones among them are this library's own means."""
+    def _open_receivers_(self) -> list[Consumer | Reader]:
+        """Return the open consumers and readers; official ones in the list are internal to this library."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
     def _given_admins(
         self, admin: Any, arguments: dict[str, Any], *, changes: bool
     ) -> tuple[PulsarAdmin | None, AdminChoice | None]:
-        """Make what the application gave: one admin API, or a choice for a client that changes its cluster."""
+        """Return the application's admin API, or a choice of several if the client may change its cluster."""
         several = isinstance(admin, list | tuple)
         if admin is None or not (changes or (several and any(isinstance(one, PulsarAdmin) for one in admin))):
             return (admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments)), None
         if not changes:
-            raise InvalidUse("A client of one service URL takes one PulsarAdmin, or URLs of one cluster.")
+            raise InvalidUse("A client with one service URL takes one PulsarAdmin, or URLs of one cluster; got several")
         each = [*admin] if several else [admin]
         made = [one if isinstance(one, PulsarAdmin) else admin_at(one, arguments) for one in each]
         return None, AdminChoice(self, made, [one for one in made if one not in each])
 
     def _close_inner(self, close: Callable[[], object]) -> None:
         seconds = self.context.operation_timeout_seconds
-        ClientClose(self.inner, self.context.senders, self._received_by_(), seconds).close(close)
+        ClientClose(self.inner, self.context.senders, self._open_receivers_(), seconds).close(close)
 
     def _end(self) -> None:
         self._closed = True
         self._release()
 
     def _release(self) -> None:
-        for one in self._received_by_():
+        for one in self._open_receivers_():
             one._release_()
         self.context.release()

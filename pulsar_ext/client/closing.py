@@ -1,6 +1,6 @@
-"""Closing a C++ client after its last answer, and closing at the end of the program what is still open.
+"""Closing of C++ clients after their last answer, and of all open clients at the end of the program.
 
-The C++ client never frees what it was asked for and has not answered when it is closed.
+The C++ client leaks requests that are unanswered when it is closed.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 _BATCH_SECONDS = 0.5
-"""How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
+"""Time in seconds for batch receives to complete before they are ended; their default timeout is 100 ms."""
 
-_late_ones: set[ClientClose] = set()
+_background_closes: set[ClientClose] = set()
 
 
 class ClientClose:
-    """Closes a C++ client, in the background where it owes answers for longer than a close may take.
+    """Closes a C++ client, in the background if answers are outstanding after `ANSWER_SECONDS`.
 
-    A producer, consumer or reader that it is opening as it is closed would stay for good, and whoever waits for a
-    message, or is asked for the last one; and with them the threads, the memory and the descriptors of the client.
+    A producer, consumer or reader that is being opened, a pending receive or a request of the last message id would
+    leak on close, together with the client's threads, memory and descriptors.
 
     Args:
         inner: the C++ client.
-        senders: of the client, which were ended.
-        receiving: its consumers and readers that are open.
-        seconds: how long it may take in the background.
+        senders: the client's senders, which have been ended.
+        receiving: its open consumers and readers.
+        seconds: the timeout in the background.
     """
 
     def __init__(self, inner: Any, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float) -> None:
@@ -55,36 +55,36 @@ class ClientClose:
         self._closing = Lock()
 
     def close(self, close: Callable[[], object]) -> None:
-        """Close it.
+        """Close the client.
 
         Args:
-            close: does that, if nothing, or nothing any more, is owed.
+            close: closes it; called when no answer is outstanding.
 
         Raises:
-            pulsar.PulsarException: that failed.
+            pulsar.PulsarException: `close` failed.
         """
-        if self._is_owed():
-            for one in self._receiving:  # those who wait for a message are answered by that
+        if self._awaits_answers():
+            for one in self._receiving:  # completes their pending receives
                 with contextlib.suppress(pulsar.PulsarException):
                     self._senders.answer_to(one.inner.close_async)
-        if answered_within(ANSWER_SECONDS, self._is_owed) or not self._close_later():
+        if answered_within(ANSWER_SECONDS, self._awaits_answers) or not self._close_later():
             close()
 
     def close_now(self) -> None:
-        """Close it whatever it owes; whoever comes second waits for the first."""
+        """Close the client with outstanding answers; a second caller waits for the first."""
         with self._closing, contextlib.suppress(pulsar.PulsarException):
             self.inner.close()
-        _late_ones.discard(self)
+        _background_closes.discard(self)
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse to close in this child process; the lock may have been held at the fork."""
+        """Raise on a close in this child process; the lock may have been held during the fork."""
         self.inner, self._closing = refusal, Lock()
 
     def _close_later(self) -> bool:
-        """Have it closed in the background; False if no thread can be started any more."""
+        """Close the client on a background thread; return False if no thread can be started any more."""
 
         def run() -> None:
-            answered_within(self._seconds, self._is_owed)
+            answered_within(self._seconds, self._awaits_answers)
             self.close_now()
 
         refuse_after_fork(self, "Client")
@@ -92,16 +92,16 @@ class ClientClose:
             threads.start(run, name="pulsar_ext-closing")
         except RuntimeError:
             return False
-        _late_ones.add(self)
+        _background_closes.add(self)
         return True
 
-    def _is_owed(self) -> bool:
-        """Whether the C++ client has not answered everything."""
-        return self._senders.are_owed() or any(one._is_owed_ for one in self._receiving)
+    def _awaits_answers(self) -> bool:
+        """Return whether answers of the C++ client are outstanding."""
+        return self._senders.has_open_requests() or any(one._awaits_answer_ for one in self._receiving)
 
 
 def stop_fetching(receiving: list[Consumer | Reader]) -> None:
-    """Have nobody wait for a batch of a consumer any more: the C++ client would not answer."""
+    """End all batch receives of the consumers: the C++ client would not complete them."""
     consumers = [one for one in receiving if isinstance(one, Consumer)]
     for one in consumers:
         one._stop_fetching_()
@@ -110,15 +110,15 @@ def stop_fetching(receiving: list[Consumer | Reader]) -> None:
         one._end_batches_(deadline)
 
 
-_LEAVING_SECONDS = 0.05
-"""How long a thread has, at the end of the program, to come back from the C++ client."""
+_EXIT_SECONDS = 0.05
+"""Time in seconds for threads to return from the C++ client at the end of the program."""
 
 
-class Barrable(Protocol):
-    """A producer, a consumer or a reader."""
+class Blockable(Protocol):
+    """A producer, consumer or reader."""
 
-    def _bar_(self) -> None:
-        """Let nobody enter the C++ object any more."""
+    def _block_(self) -> None:
+        """Prevent further calls of the C++ object."""
 
 
 class Closable(Protocol):
@@ -126,15 +126,15 @@ class Closable(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True after the client was closed."""
         ...
 
-    def _handles_(self) -> Iterable[Barrable]:
-        """Give what is open."""
+    def _handles_(self) -> Iterable[Blockable]:
+        """Return the open producers, consumers and readers."""
         ...
 
     def close(self) -> None:
-        """Close it."""
+        """Close the client."""
 
 
 _open_clients: weakref.WeakSet[Closable] = weakref.WeakSet()
@@ -142,28 +142,28 @@ _workers: set[int] = set()
 
 
 def close_at_exit(client: Closable) -> None:
-    """Have a client closed at the end of the program, of a process that multiprocessing made as well."""
+    """Close a client at the end of the program, or of a multiprocessing worker process."""
     _open_clients.add(client)
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None and os.getpid() not in _workers:
-        _workers.add(os.getpid())  # such a process skips what atexit knows
+        _workers.add(os.getpid())  # such a process does not run atexit handlers
         Finalize(None, _close_all, exitpriority=100)
 
 
 def _close_all() -> None:
-    """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
+    """Close all open clients: an open C++ client would abort the process or lose pending messages."""
     for client in list(_open_clients):
-        used = list(client._handles_())
+        handles = list(client._handles_())
         if not client.is_closed:
             with contextlib.suppress(Exception):
                 client.close()
-        for one in used:
-            one._bar_()
-    for late in list(_late_ones):  # what waits in the background
-        late.close_now()
+        for one in handles:
+            one._block_()
+    for closing in list(_background_closes):  # wait for those in the background
+        closing.close_now()
     if threads.IS_PATCHED or threading.active_count() > 1:
-        # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
-        threads.sleep(_LEAVING_SECONDS)
+        # Python ends daemon threads anywhere; inside the C++ client this aborts the process.
+        threads.sleep(_EXIT_SECONDS)
 
 
 atexit.register(_close_all)

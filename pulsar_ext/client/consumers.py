@@ -1,6 +1,6 @@
-"""Opening consumers: what the official arguments mean here, and the parts that a consumer is made of.
+"""Opening of consumers with the official arguments, from the parts of a consumer.
 
-`ConsumerSettings` are those that the official client does not make: some it takes and ignores, others it does not know.
+`ConsumerSettings` are settings that the official client ignores or does not have.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from pulsar_ext._native.consumer_settings import set_priority_level, set_subscri
 from pulsar_ext._native.core import IS_USED
 from pulsar_ext._native.event_listener import set_event_listener
 from pulsar_ext._native.messages import inner_message_of
-from pulsar_ext._runtime.callbacks import guard_event, guard_listener, kept_weakly
+from pulsar_ext._runtime.callbacks import guard_event, guard_listener, weak_listener
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import look_after
+from pulsar_ext.intercept.chain import register_chain
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.many import take_over_batches
-from pulsar_ext.receive.native import ConsumerFoundation
+from pulsar_ext.receive.many import configure_prefetch
+from pulsar_ext.receive.native import ConsumerReopener
 from pulsar_ext.receive.order import ReceiveOrder
-from pulsar_ext.receive.undecryptable import Flow, PermitWatch, goes_on, refuse_encrypted_chunks, unique_name
+from pulsar_ext.receive.undecryptable import (
+    Flow,
+    PermitWatch,
+    raise_on_encrypted_chunks,
+    tolerates_decryption_failure,
+    unique_name,
+)
 from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch
-from pulsar_ext.redelivery.tracker import RedeliveryOptions, take_over_redelivery
+from pulsar_ext.redelivery.tracker import RedeliveryOptions, configure_redelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,27 +56,27 @@ _MOST: Final = 2**31 - 1
 
 
 class ConsumerEventListener(Protocol):
-    """Hears whether a consumer of a Failover subscription is the active one; mirrors Java's of that name.
+    """Listener for changes of a Failover subscription's active consumer, as Java's `ConsumerEventListener`.
 
-    The partition is -1 on a topic without partitions; on several topics it is the number of a partition of one of them.
+    The partition is -1 on a topic that is not partitioned; on several topics it is a partition's index of one of them.
     """
 
     def became_active(self, consumer: Any, partition: int, /) -> object:
-        """Hear that the consumer gets the messages of a partition from now on."""
+        """Note that the consumer gets the messages of a partition from now on."""
         ...
 
     def became_inactive(self, consumer: Any, partition: int, /) -> object:
-        """Hear that another consumer gets them."""
+        """Note that another consumer gets the messages of a partition from now on."""
         ...
 
 
 class ActiveEvents:
-    """Tells a listener of each change, one after the other, on a thread of the C++ client.
+    """Notifies a listener of each change, one after the other, on a thread of the C++ client.
 
-    A seek opens another C++ consumer, which hears again what is so already; that is no change.
+    After a seek a new C++ consumer reports its state again; an unchanged state is not reported to the listener.
 
     Args:
-        listener: the application's.
+        listener: the application's listener.
 
     Raises:
         InvalidUse: it is a class, or lacks one of the two methods.
@@ -80,53 +86,53 @@ class ActiveEvents:
         methods = (getattr(listener, name, None) for name in ("became_active", "became_inactive"))
         if isinstance(listener, type) or not all(map(callable, methods)):
             raise InvalidUse(
-                "consumer_event_listener must be an object with the methods became_active and became_inactive, not "
+                "consumer_event_listener must be an object with the methods became_active and became_inactive, got "
                 f"{listener!r}. Nothing was opened."
             )
         self._listener = listener
         self._events: deque[tuple[int, bool]] = deque()
         self._known: dict[int, bool] = {}
-        self._telling = threads.Lock()
+        self._notifying = threads.Lock()
         self._consumer: weakref.ref[Any] | None = None
 
     def attach(self, consumer: Any) -> None:
-        """Take the consumer that the listener is told of; the broker may have said something before it was there."""
+        """Set the consumer to report, and report the events that arrived before."""
         self._consumer = weakref.ref(consumer)
-        self._tell()
+        self._notify()
 
-    def hear(self, partition: int, active: bool) -> None:
-        """Hear of a partition; on a thread of the C++ client."""
+    def on_active(self, partition: int, active: bool) -> None:
+        """Add an event of a partition, on a thread of the C++ client."""
         self._events.append((partition, active))
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        while self._events and self._consumer is not None and self._telling.acquire(blocking=False):
+    def _notify(self) -> None:
+        while self._events and self._consumer is not None and self._notifying.acquire(blocking=False):
             try:
-                self._tell_next()
+                self._notify_next()
             finally:
-                self._telling.release()
+                self._notifying.release()
 
-    def _tell_next(self) -> None:
+    def _notify_next(self) -> None:
         partition, active = self._events.popleft()
         consumer = self._consumer and self._consumer()
         if consumer is not None and self._known.get(partition) is not active:
             self._known[partition] = active
-            tell = self._listener.became_active if active else self._listener.became_inactive
-            guard_event(tell, consumer, partition)
+            notify = self._listener.became_active if active else self._listener.became_inactive
+            guard_event(notify, consumer, partition)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What a C++ consumer is given besides the official arguments.
+    """Settings of a C++ consumer beyond the official arguments.
 
     Args:
-        discovery_seconds: after how many seconds a pattern looks for topics again.
-        priority_level: 0 is the highest.
-        subscription_properties: of the subscription, if this consumer makes it.
-        events: what is told which consumer is active.
+        discovery_seconds: the interval in seconds at which a pattern's topics are looked up.
+        priority_level: 0 is the highest priority.
+        subscription_properties: the subscription's properties, if this consumer creates it.
+        events: notified of changes of the active consumer.
 
     Raises:
-        InvalidUse: one of them is of another type, or out of range.
+        InvalidUse: a value has a wrong type or is out of range.
     """
 
     discovery_seconds: int
@@ -141,12 +147,12 @@ class ConsumerSettings:
         is_dict = isinstance(properties, Mapping)
         if not is_dict or not all(isinstance(text, str) for pair in properties.items() for text in pair):
             raise InvalidUse(
-                f"subscription_properties must be a dict of str to str, not {properties!r}. Nothing was opened."
+                f"subscription_properties must be a dict of str to str, got {properties!r}. Nothing was opened."
             )
 
     def __call__(self, configuration: Any) -> None:
-        """Give them to the configuration of a C++ consumer."""
-        configuration.pattern_auto_discovery_period(self.discovery_seconds)  # the official client ignores it
+        """Apply the settings to a C++ consumer configuration."""
+        configuration.pattern_auto_discovery_period(self.discovery_seconds)  # the official client ignores the argument
         if self.priority_level:
             set_priority_level(configuration, self.priority_level)
         if self.subscription_properties:
@@ -157,7 +163,7 @@ class ConsumerSettings:
 
 def _check_number(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise InvalidUse(f"{name} is an int from {least} to {_MOST}, not {value!r}. Nothing was opened.")
+        raise InvalidUse(f"{name} must be an int from {least} to {_MOST}, got {value!r}. Nothing was opened.")
 
 
 _OFFICIAL_REDELIVERY = RedeliveryOptions()
@@ -171,7 +177,7 @@ def open_consumer(
     opened: list[Any],
     *,
     make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_,
-    judges: bool = False,
+    screens_first: bool = False,
     gate: SeekGate,
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
@@ -182,44 +188,44 @@ def open_consumer(
     """Open a consumer.
 
     Args:
-        context: of the client.
+        context: the client's context.
         subscribe: the official `subscribe()`.
-        named: its arguments by name; what is taken over here is changed in them.
-        opened: where the official consumer goes, and then the one that is made of it; nobody uses the official one
-            afterwards. A list, because a Ctrl-C comes before what a call returns is in any other place.
+        named: its arguments by name, changed where this library takes over.
+        opened: gets the official consumer, which must not be used, and then ours. It is a list, because a Ctrl-C may
+            arrive before a returned value is stored.
         make: makes a consumer of an official one and its parts.
-        gate: what its C++ consumers are asked through.
-        judges: whether that consumer looks at each message before the application does.
+        gate: serializes calls of its C++ consumers.
+        screens_first: if the consumer checks each message before the application gets it.
         ack_group_time_ms: see `Client.subscribe()`.
-        max_ack_group_size: the same.
-        redelivery: the same.
+        max_ack_group_size: see `Client.subscribe()`.
+        redelivery: the retry and redelivery options.
         chain: its interceptors.
-        settings: what its C++ consumers are configured by.
+        settings: the settings of its C++ consumers.
     """
     grouping = check_consumer(named, ack_group_time_ms, max_ack_group_size)
-    refuse_encrypted_chunks(context, named)
+    raise_on_encrypted_chunks(context, named)
     listener = named["message_listener"]
-    make_heard: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_
+    make_listening: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_
     if chain is not None:
-        make, make_heard = _intercepting(make, chain), _intercepting(make_heard, chain)
+        make, make_listening = _intercepting(make, chain), _intercepting(make_listening, chain)
         if listener:
             listener = chain.listening(listener)
-        redelivery = _telling_of_late(redelivery, chain, named)
-    subscription = _take_over(context, named, grouping, gate, redelivery, judges=judges)
-    heard = None
+        redelivery = _with_ack_timeout(redelivery, chain, named)
+    subscription = _make_parts(context, named, grouping, gate, redelivery, screens_first=screens_first)
+    native_listener = None
     if listener:
         if subscription.flow is not None:
             listener = subscription.flow.handling(listener)
-        heard = _Listener(listener, subscription, make_heard)
-        named["message_listener"] = kept_weakly(heard)
+        native_listener = _Listener(listener, subscription, make_listening)
+        named["message_listener"] = weak_listener(native_listener)
         context.calls_back = True
     cluster, began = context.cluster.number(), time.monotonic()
     opened += map(call, (partial(subscribe, **named),))
     (official,) = opened
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
-    consumer._found_(
-        ConsumerFoundation(
+    consumer._set_reopener_(
+        ConsumerReopener(
             consumer,
             subscribe,
             named,
@@ -229,30 +235,30 @@ def open_consumer(
         ),
         cluster,
     )
-    consumer._listen_(heard)
+    consumer._listen_(native_listener)
     subscription.acks.attach(consumer.inner, began)
-    looks_ahead = subscription.queued and not listener
-    subscription.redelivery.attach(consumer.inner, consumer._screened_ if looks_ahead else None)
-    _look_after(context, subscription, named)
+    screens_ahead = subscription.queued and not listener
+    subscription.redelivery.attach(consumer.inner, consumer._screened_ if screens_ahead else None)
+    _start_monitors(context, subscription, named)
     if subscription.flow is not None:
         permits = PermitWatch(context, subscription.order, subscription.flow, named["topic"], named["consumer_name"])
-        subscription.order.take_part(permits)
+        subscription.order.add_subscriber(permits)
         permits.begin()
-    if heard is not None:
-        heard.consumers[consumer.topic()] = weakref.ref(consumer)
+    if native_listener is not None:
+        native_listener.consumers[consumer.topic()] = weakref.ref(consumer)
     if chain is not None:
-        subscription.redelivery.tell = chain.redelivers
+        subscription.redelivery.on_redeliver = chain.redelivers
         if subscription.redelivery.dead_letters is not None:
-            subscription.redelivery.dead_letters.tell = chain.became_letter
+            subscription.redelivery.dead_letters.on_acknowledged = chain.dead_lettered
         chain.show(consumer)
-        look_after(context, chain, named["topic"])
+        register_chain(context, chain, named["topic"])
     if settings.events is not None:
         settings.events.attach(consumer)
     opened += (consumer,)
 
 
 def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_size: Any) -> AckGrouping:
-    """Check what the official client takes of any kind, and return how acknowledgements are grouped (pure).
+    """Validate arguments that the official client does not, and return the grouping of acknowledgements (pure).
 
     Args:
         named: the official arguments by name.
@@ -260,15 +266,15 @@ def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_
         max_ack_group_size: see `Client.subscribe()`.
 
     Raises:
-        InvalidUse: one of these is not valid.
+        InvalidUse: an argument is invalid.
     """
     policy, listener = named["dead_letter_policy"], named["message_listener"]
     if policy is not None and not isinstance(policy, pulsar.ConsumerDeadLetterPolicy):
         raise InvalidUse(
-            f"dead_letter_policy must be a ConsumerDeadLetterPolicy(…) or None, not {policy!r}. Nothing was opened."
+            f"dead_letter_policy must be a ConsumerDeadLetterPolicy(…) or None, got {policy!r}. Nothing was opened."
         )
     if listener is not None and not callable(listener):
-        raise InvalidUse(f"message_listener must be a function or None, not {listener!r}. Nothing was opened.")
+        raise InvalidUse(f"message_listener must be a function or None, got {listener!r}. Nothing was opened.")
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     return AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
 
@@ -276,14 +282,14 @@ def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_
 def _intercepting(
     make: Callable[[pulsar.Consumer, Subscription], Consumer], chain: ConsumerChain
 ) -> Callable[[pulsar.Consumer, Subscription], Consumer]:
-    """Have what makes a consumer make one that calls interceptors."""
+    """Return a function that makes a consumer which calls interceptors."""
     return lambda official, subscription: intercept_consumer(make(official, subscription), chain)
 
 
-def _telling_of_late(redelivery: RedeliveryOptions, chain: ConsumerChain, named: dict[str, Any]) -> RedeliveryOptions:
-    """Have what is late found here, where an interceptor wants to know of it: the C++ client says nothing."""
+def _with_ack_timeout(redelivery: RedeliveryOptions, chain: ConsumerChain, named: dict[str, Any]) -> RedeliveryOptions:
+    """Enable this library's acknowledgement timeout if an interceptor needs it: the C++ client does not report it."""
     if (
-        chain.hears("on_ack_timeout_send")
+        chain.overrides("on_ack_timeout_send")
         and named["unacked_messages_timeout_ms"]
         and redelivery.ack_timeout_redelivery_backoff is None
     ):
@@ -291,41 +297,43 @@ def _telling_of_late(redelivery: RedeliveryOptions, chain: ConsumerChain, named:
     return redelivery
 
 
-def _look_after(context: ClientContext, subscription: Subscription, named: dict[str, Any]) -> None:
-    """Begin to look after chunks that nobody can receive, and after what nobody is given."""
+def _start_monitors(context: ClientContext, subscription: Subscription, named: dict[str, Any]) -> None:
+    """Start the monitors of incomplete chunked messages and of undelivered messages."""
     order, acks = subscription.order, subscription.acks
     leftovers = LeftoverWatch(context, order, named["topic"], named["subscription_name"], acks)
-    leftovers.most_pending = named["max_pending_chunked_message"]
+    leftovers.max_pending_chunked = named["max_pending_chunked_message"]
     leftovers.redeliver = subscription.redelivery.redeliver_entries
-    order.take_part(leftovers)
+    order.add_subscriber(leftovers)
     acks.collector.chunks_begin = leftovers.begin
     leftovers.begin()
     watch = partial(StrandedWatch, context, order, named["topic"], named["subscription_name"], acks, leftovers)
     if named["consumer_type"] == pulsar.ConsumerType.Shared:
         stranded = watch()
-        order.take_part(stranded)
+        order.add_subscriber(stranded)
         stranded.begin()
-    elif not subscription.splits and not named["is_read_compacted"]:  # of a compacted topic less comes than is there
-        order.take_part(watch(only=named["consumer_name"]))
+    elif not subscription.splits and not named["is_read_compacted"]:  # a compacted topic delivers less than its entries
+        order.add_subscriber(watch(only=named["consumer_name"]))
 
 
-def _take_over(
+def _make_parts(
     context: ClientContext,
     named: dict[str, Any],
     grouping: AckGrouping,
     gate: SeekGate,
     options: RedeliveryOptions,
     *,
-    judges: bool,
+    screens_first: bool,
 ) -> Subscription:
-    """Make the parts of a consumer; what they take over of the official arguments is changed in these."""
+    """Make the parts of a consumer, and change the official arguments that they take over."""
     splits = named["consumer_type"] in _SPLITTING
     retry = options.retry_topics(named, splits=splits)
     topic, queued = named["topic"], named["receiver_queue_size"] != 0
-    flow = Flow(listens=bool(named["message_listener"])) if queued and goes_on(named) else None
+    flow = Flow(listens=bool(named["message_listener"])) if queued and tolerates_decryption_failure(named) else None
     if flow is not None and not named["consumer_name"]:
         named["consumer_name"] = unique_name()
-    order = ReceiveOrder(numbers=not IS_USED and queued and not judges and not named["unacked_messages_timeout_ms"])
+    order = ReceiveOrder(
+        numbers=not IS_USED and queued and not screens_first and not named["unacked_messages_timeout_ms"]
+    )
     acks = Acknowledger(
         context,
         order,
@@ -337,16 +345,16 @@ def _take_over(
         keeps_indexes=bool(named["batch_index_ack_enabled"]),
         queue_size=max(named["receiver_queue_size"], 1),
     )
-    # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
+    # This library decides which messages of a batch are acknowledged; the C++ client must let all of them pass.
     named["batch_index_ack_enabled"] = True
-    redelivery = take_over_redelivery(context, named, acks, order, options, retry, splits=splits)
+    redelivery = configure_redelivery(context, named, acks, order, options, retry, splits=splits)
     if named["is_read_compacted"]:
         redelivery.compaction = CompactionFilter(context.admin_api)
-        order.take_part(redelivery.compaction)
-    order.take_part(redelivery)
-    order.take_part(acks)
+        order.add_subscriber(redelivery.compaction)
+    order.add_subscriber(redelivery)
+    order.add_subscriber(acks)
     if redelivery.screens:
-        order.number_no_more()
+        order.stop_numbering()
     return Subscription(
         context=context,
         order=order,
@@ -358,7 +366,7 @@ def _take_over(
         splits=splits,
         listens=bool(named["message_listener"]),
         queued=queued,
-        fetches=take_over_batches(named, screens=judges or redelivery.screens or flow is not None),
+        fetches=configure_prefetch(named, screens=screens_first or redelivery.screens or flow is not None),
         flow=flow,
     )
 
@@ -367,11 +375,12 @@ class _Listener:
     """Calls an application's listener.
 
     Args:
-        listener: the application's.
-        subscription: what its consumer is made of.
+        listener: the application's listener.
+        subscription: the parts of its consumer.
         make: makes a consumer, as `Consumer._assemble_()`.
 
-    `consumers` has the consumer by topic, weakly: the C++ consumer keeps the listener, which must not keep that.
+    `consumers` has weak references to the consumers by topic: the C++ consumer keeps the listener, which must not keep
+    them.
     """
 
     def __init__(
@@ -384,29 +393,29 @@ class _Listener:
         self.consumers: dict[str, weakref.ref[Consumer]] = {}
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
-        """Hear one message, on a thread of the C++ client."""
+        """Deliver one message, on a thread of the C++ client."""
         subscription = self._subscription
         inner = inner_message_of(message)
-        foundation = subscription.order.foundation
-        if subscription.acks.closed or (foundation is not None and foundation.leaves_out(inner)):
+        reopener = subscription.order.reopener
+        if subscription.acks.closed or (reopener is not None and reopener.is_excluded(inner)):
             return
         if subscription.redelivery.screens:
             if not subscription.redelivery.screen(inner):
                 return
-        elif subscription.acks.came_again(inner):
+        elif subscription.acks.is_redelivered_duplicate(inner):
             return
         topic = official.topic()
         known = self.consumers.get(topic)
         consumer = None if known is None else known()
-        if consumer is None:  # one of several topics: the C++ consumer of that topic alone
+        if consumer is None:  # of several topics: the C++ consumer of this topic only
             consumer = self._of_topic(official, topic)
         guard_listener(self._listener, consumer, adopt_message(message, consumer._message_class_))
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription
         order = ReceiveOrder()
-        order.take_part(subscription.redelivery)
-        order.take_part(subscription.acks)
+        order.add_subscriber(subscription.redelivery)
+        order.add_subscriber(subscription.acks)
         order.cluster = subscription.order.cluster
         messages = at_cluster(subscription.message_class, order.cluster)
         changed = replace(subscription, order=order, topics=topic, fetches=0, message_class=messages)

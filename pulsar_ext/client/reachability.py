@@ -1,7 +1,7 @@
-"""What is known of an opening that the C++ client only says failed: whether the broker listens, and who is there.
+"""Details of failed openings: whether the broker listens, and who occupies the subscription or the producer name.
 
-The C++ client tries again until its time is over, and then says `TimeOut`, whether nothing listens or the broker
-refuses the credentials. A socket and the admin API know more.
+The C++ client retries until its timeout and then only reports `TimeOut`, whether nothing listens or the broker rejects
+the credentials. A socket and the admin API provide more.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _UNREACHED = (pulsar.Timeout, pulsar.ConnectError, pulsar.LookupError)
 
 
 @contextlib.contextmanager
-def telling_what_is_known(
+def opening_error_details(
     context: ClientContext, service_url: Callable[[], str], named: dict[str, Any]
 ) -> Iterator[None]:
-    """Have an error of an opening say what the socket and the admin API know of its cause.
+    """Add the details that a socket and the admin API provide to an error of an opening.
 
     Args:
-        context: of the client.
-        service_url: returns the URL that the client connects to.
+        context: the client's context.
+        service_url: returns the client's current service URL.
         named: the arguments of the opening by name.
     """
     try:
@@ -49,19 +49,19 @@ def telling_what_is_known(
             TopicName.parse(topic)
         raise
     except _UNREACHED as error:
-        if _NOTHING not in str(error):  # an opening within this one has said it
-            _add(error, _why_unreached(context, service_url()))
+        if _NOTHING not in str(error):  # an inner opening has already added it
+            _add_details(error, _connection_details(context, service_url()))
         raise
     except (pulsar.ConsumerBusy, pulsar.ProducerBusy) as error:
         with contextlib.suppress(PulsarExtError):
             admin = context.admin_api().within(_ADMIN_SECONDS)
-            if said := "; ".join(_who_is_there(admin, named)):
-                _add(error, f"{said}. {_NOTHING}")
+            if detail := "; ".join(_occupants(admin, named)):
+                _add_details(error, f"{detail}. {_NOTHING}")
         raise
 
 
 def addresses_of(service_url: str) -> list[tuple[str, int]]:
-    """Return host and port of each broker that a service URL names, the usual port where it names none (pure)."""
+    """Return the host and port of each broker in a service URL, with the default port if it has none (pure)."""
     scheme, _, rest = service_url.partition("://")
     found = []
     for one in rest.partition("/")[0].split(","):
@@ -71,33 +71,33 @@ def addresses_of(service_url: str) -> list[tuple[str, int]]:
     return [(host.strip("[]"), port) for host, port in found]
 
 
-def _add(error: BaseException, known: str) -> None:
-    """Have an error say more: the same object, so that it shows one traceback."""
+def _add_details(error: BaseException, known: str) -> None:
+    """Add details to an error: to the object itself, so that it has one traceback."""
     error.args = (f"{error}: {known}",)
 
 
-def _why_unreached(context: ClientContext, service_url: str) -> str:
-    """Say what a connection to each address gives, and if one listens, what the admin API says."""
+def _connection_details(context: ClientContext, service_url: str) -> str:
+    """Return the result of a connection to each address, and the admin API's result if one listens."""
     addresses = addresses_of(service_url)[:_MOST_ADDRESSES]
     problems = {f"{host}:{port}": problem_of(host, port) for host, port in addresses}
     silent = [f"{address}: {problem}" for address, problem in problems.items() if problem]
     if len(silent) == len(problems):
         return f"no broker listens ({'; '.join(silent)}). {_NOTHING}; start it, or correct the service URL"
     listening = ", ".join(address for address, problem in problems.items() if not problem)
-    said = "so does the admin API"
+    detail = "so does the admin API"
     try:
         context.admin_api().within(_ADMIN_SECONDS).clusters()
     except AdminError as error:
-        said = f"the admin API says HTTP {error.status}: {error.reason}" if error.status else "the admin API does not"
+        detail = f"the admin API says HTTP {error.status}: {error.reason}" if error.status else "the admin API does not"
     except PulsarExtError:
-        said = "there is no admin API to ask"
-    return f"{listening} listens, and {said}. {_NOTHING}; check credentials, TLS, and the broker's log"
+        detail = "no admin API is known"
+    return f"{listening} listens, and {detail}. {_NOTHING}; check credentials, TLS, and the broker's log"
 
 
 def problem_of(host: str, port: int) -> str:
-    """Say why no broker can be reached there; empty if something listens that may be one.
+    """Return the reason why no broker can be reached at an address; empty if a broker may listen.
 
-    A broker ends a connection that begins with a request of HTTP; where the admin API listens, it is answered.
+    A broker closes a connection that begins with an HTTP request; an admin API answers it.
     """
     try:
         with socket.create_connection((host, port), _SOCKET_SECONDS) as connection, contextlib.suppress(OSError):
@@ -110,23 +110,23 @@ def problem_of(host: str, port: int) -> str:
     return ""
 
 
-def _who_is_there(admin: PulsarAdmin, named: dict[str, Any]) -> Iterator[str]:
-    """Name the consumers of the subscription, or the producer of the name, on each of the topics."""
+def _occupants(admin: PulsarAdmin, named: dict[str, Any]) -> Iterator[str]:
+    """Yield the consumers of the subscription, or the producers with the name, on each topic."""
     for topic in _topics(named):
         name = TopicName.parse(topic)
         for part in name.parts(admin.partitions(name)):
-            said = _who_is_on(admin.stats(part), named)
-            if said:
-                yield f"{said} on {part}"
+            detail = _occupants_of(admin.stats(part), named)
+            if detail:
+                yield f"{detail} on {part}"
 
 
 def _topics(named: dict[str, Any]) -> list[str]:
-    """Return the names of the topics of an opening; none for a pattern."""
+    """Return the topic names of an opening; an empty list for a pattern."""
     topics = [named["topic"]] if isinstance(named["topic"], str) else named["topic"]
     return topics if isinstance(topics, list) else []
 
 
-def _who_is_on(stats: TopicStats, named: dict[str, Any]) -> str:
+def _occupants_of(stats: TopicStats, named: dict[str, Any]) -> str:
     if "subscription_name" in named and (found := stats.subscriptions.get(named["subscription_name"])) is not None:
         there = [f"{one.get('consumerName')!r} at {one.get('address')}" for one in found.raw.get("consumers") or ()]
         kind = f"the {found.type} subscription {named['subscription_name']!r}"

@@ -1,4 +1,4 @@
-"""Opening readers: what the official arguments mean here."""
+"""Opening of readers and table views with the official arguments."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.handles import reader_heard
+from pulsar_ext._native.handles import listener_reader
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._native.signatures import named_arguments
-from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
-from pulsar_ext.chunks.leftovers import ends_in_a_half
+from pulsar_ext._runtime.callbacks import guard_listener, weak_listener
+from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.chain import look_after
+from pulsar_ext.intercept.chain import register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.native import ReaderFoundation
-from pulsar_ext.receive.undecryptable import Flow, refuse_encrypted_chunks
+from pulsar_ext.receive.native import ReaderReopener
+from pulsar_ext.receive.undecryptable import Flow, raise_on_encrypted_chunks
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 from pulsar_ext.schema.key_value import KeyValueSchema
 from pulsar_ext.table_view import End, TableView
@@ -51,17 +51,17 @@ def open_reader(
     """Open a reader.
 
     Args:
-        context: of the client.
+        context: the client's context.
         create: the official `create_reader()`.
-        named: its arguments by name; what is taken over here is changed in them.
-        opened: where the official reader goes, and then the one that is made of it; see `open_consumer()`.
+        named: its arguments by name, changed where this library takes over.
+        opened: gets the official reader, and then ours; see `open_consumer()`.
         make: makes a reader of an official one, as `Reader._assemble_()`.
         chain: its interceptors.
-        several_topics: whether it is one of several, whose messages' ids have to tell their topic.
-        skips_removed: whether a reader of a compacted topic skips what was removed of batches.
-        name: by which the broker lists it, where its permits are looked after.
+        several_topics: if it is one of several readers, whose messages' ids need a topic.
+        skips_removed: if a reader of a compacted topic skips messages that were removed from batches.
+        name: the reader's name on the broker, if its permits are monitored.
     """
-    refuse_encrypted_chunks(context, named)
+    raise_on_encrypted_chunks(context, named)
     topic, listener = named["topic"], named["reader_listener"]
     compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
     if isinstance(topic, str):
@@ -69,77 +69,79 @@ def open_reader(
     messages = message_class(named["schema"], several_topics=several_topics)
     queued = named["receiver_queue_size"] != 0
     flow = None if name is None or not queued else Flow(listens=bool(listener))
-    heard = None
+    native_listener = None
     if chain is not None and listener:
         listener = chain.listening(listener)
     if listener:
-        heard = _Listener(listener if flow is None else flow.handling(listener), context, messages, topic, compaction)
-        named["reader_listener"] = kept_weakly(heard)
+        native_listener = _Listener(
+            listener if flow is None else flow.handling(listener), context, messages, topic, compaction
+        )
+        named["reader_listener"] = weak_listener(native_listener)
         context.calls_back = True
     cluster = context.cluster.number()
     opened += map(call, (partial(create, **named),))
     (official,) = opened
     reader = make(official, context, messages, topic, queued=queued, compaction=compaction, flow=flow)
-    foundation = ReaderFoundation(reader, create, named, context)
-    reader._found_(foundation, cluster)
+    reopener = ReaderReopener(reader, create, named, context)
+    reader._set_reopener_(reopener, cluster)
     if flow is not None and name is not None:
-        reader._look_after_permits_(flow, name, foundation.move_before)
-    reader._listen_(heard)
-    if heard is not None:
-        heard.reader = weakref.ref(reader)
+        reader._monitor_permits_(flow, name, reopener.move_before)
+    reader._listen_(native_listener)
+    if native_listener is not None:
+        native_listener.reader = weakref.ref(reader)
     if chain is not None:
         if not chain.awaited:
             intercept_reader(reader, chain)
         chain.show(reader)
-        look_after(context, chain, topic)
+        register_chain(context, chain, topic)
     opened += (reader,)
 
 
 def open_table_view(
     context: ClientContext, create: Callable[..., pulsar.Reader], named: dict[str, Any], opened: list[Any]
 ) -> None:
-    """Open a table view, which reads the whole topic first.
+    """Open a table view, which first reads the whole topic.
 
     Args:
-        context: of the client.
+        context: the client's context.
         create: the official `create_reader()`.
         named: the arguments of `create_table_view()` by name.
-        opened: where the official reader goes, then ours, and then the view.
+        opened: gets the official reader, then ours, and then the view.
     """
     topic, name, schema = named["topic"], named["subscription_name"], named["schema"]
     if isinstance(schema, KeyValueSchema | AutoConsumeSchema):
-        raise InvalidUse(f"A table view has keys of its own, and no {type(schema).__name__}. Nothing was opened.")
+        raise InvalidUse(f"A table view does not support a {type(schema).__name__}. Nothing was opened.")
     reading = {"schema": schema, "subscription_role_prefix": name, "is_read_compacted": True}
     open_reader(
         context,
         create,
         named_arguments(pulsar.Client.create_reader, (topic, MessageId.earliest), reading),
         opened,
-        skips_removed=False,  # a view drops what has no key
+        skips_removed=False,  # a view drops messages without a key
     )
-    has_no_end = partial(ends_in_a_half, context.admin_api, topic)
+    ends_incomplete = partial(ends_in_incomplete_message, context.admin_api, topic)
     reader, end = opened[1], End()
 
     def find_end() -> None:
-        # Without it the view reads until there is no more.
+        # Without an end, the view reads until no message is left.
         with contextlib.suppress(AdminError, pulsar.PulsarException):
             end.find(reader.get_last_message_ids())
 
-    context.inquiries.run(find_end)  # meanwhile the view begins to read: the admin API may not answer
-    opened += (TableView._assemble_(reader, topic, name, schema, has_no_end, end),)
+    context.inquiries.run(find_end)  # in the background, because the admin API may not answer
+    opened += (TableView._assemble_(reader, topic, name, schema, ends_incomplete, end),)
 
 
 class _Listener:
     """Calls an application's reader listener.
 
     Args:
-        listener: the application's.
-        context: of the client.
+        listener: the application's listener.
+        context: the client's context.
         messages: the class of its messages.
-        topic: what is read.
-        compaction: tells what is left of a compacted topic; None if everything is read.
+        topic: the topic.
+        compaction: filters messages of a compacted topic; None if all messages are read.
 
-    `reader` is weak: the C++ reader keeps the listener, which must not keep the reader.
+    `reader` is a weak reference: the C++ reader keeps the listener, which must not keep the reader.
     """
 
     def __init__(
@@ -155,10 +157,10 @@ class _Listener:
         self.reader: weakref.ref[Reader] | None = None
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
-        """Hear one message, on a thread of the C++ client."""
+        """Deliver one message, on a thread of the C++ client."""
         if self._compaction is not None and not self._compaction(inner_message_of(message)):
             return
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
-            reader = Reader._assemble_(reader_heard(official), self._context, self._messages, self._topic)
+            reader = Reader._assemble_(listener_reader(official), self._context, self._messages, self._topic)
         guard_listener(self._listener, reader, adopt_message(message, reader._message_class_))

@@ -1,9 +1,9 @@
-"""Whether an admin API is that of the cluster that a client is connected to, and which one of several is.
+"""Checks that an admin API belongs to the cluster that a client is connected to.
 
-An environment variable reaches clients that it was not meant for, and a client that fails over leaves its cluster. The
-admin API of another cluster that has a topic of the same name would answer for ids and cursors of that one, and a skip
-would move a cursor there. No message of the
-binary protocol names the cluster; but what the client opens on a topic, its own cluster's admin API shows.
+An environment variable may reach clients that it is not meant for, and a client that fails over changes its cluster.
+The admin API of another cluster with a topic of the same name would return that cluster's ids and cursors, and a skip
+would move a cursor there. The binary protocol does not name the cluster, but the cluster's own admin API shows a reader
+that the client opens on a topic.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 _CHECK_SECONDS = 5.0
-_LOOKS = 10
-_LOOK_SECONDS = 0.1
+_POLLS = 10
+_POLL_SECONDS = 0.1
 _TOPIC_PARTS = 4
 
 
-class SameCluster:
-    """Lets requests pass once it is known that they go to the client's cluster; what is not known passes, too.
+class ClusterCheck:
+    """Check of each request that it goes to the client's cluster; requests pass while that is unknown.
 
-    It is asked before each request. At the first one about a topic that exists, it opens a reader and looks whether the
-    admin API shows it; that takes some ten milliseconds, once for a client.
+    It runs before each request. At the first request about an existing topic, it opens a reader and checks that the
+    admin API shows it, which takes about ten milliseconds, once per client.
 
     Args:
-        admin: the admin API, which asks without this check.
-        origin: where its URL comes from, for the error.
-        service_url: gives the client's, which another cluster's replaces where the client fails over to it.
-        open_reader: opens a reader at the end of a topic, whose subscription's name begins as it is told.
-        open_topics: gives the topics that the client's consumers are on.
+        admin: the admin API without this check.
+        origin: the source of its URL, for the error.
+        service_url: returns the client's service URL, which changes when the client fails over.
+        open_reader: opens a reader at the end of a topic with a prefix of its subscription's name.
+        open_topics: returns the topics of the client's consumers.
     """
 
     def __init__(
@@ -62,56 +62,56 @@ class SameCluster:
         self._open_reader = open_reader
         self._open_topics = open_topics
         self._same_for: str | None = None
-        self._refused_for: tuple[str, str] | None = None
+        self._rejected_for: tuple[str, str] | None = None
 
     def __call__(self, path: str) -> None:
-        """Look, if it is not known yet, before a request to this path below `/admin/v2/` is sent.
+        """Check the cluster, unless it is known, before a request to a path below `/admin/v2/`.
 
         Raises:
-            AdminRequired: it is another cluster's; nothing was sent.
+            AdminRequired: the admin API belongs to another cluster; nothing was sent.
         """
         if (topic := topic_of(path)) is not None:
             self.check(topic)
 
     @property
     def is_same(self) -> bool:
-        """If this is known to be the admin API of the cluster that the client is connected to."""
+        """True if the admin API is known to belong to the client's current cluster."""
         return self._same_for == self._service_url()
 
-    def refuse_another(self) -> None:
-        """Refuse to ask it if it is known to be another cluster's: a reader that has shown it once is not opened again.
+    def raise_if_other_cluster(self) -> None:
+        """Raise if the admin API is known to belong to another cluster, without opening a reader again.
 
         Raises:
-            AdminRequired: it is another cluster's.
+            AdminRequired: it belongs to another cluster.
         """
-        if self._refused_for is not None and self._refused_for[0] == self._service_url():
-            raise AdminRequired(self._refused_for[1])
+        if self._rejected_for is not None and self._rejected_for[0] == self._service_url():
+            raise AdminRequired(self._rejected_for[1])
 
     def check(self, topic: TopicName) -> None:
-        """Look, if it is not known yet, by a topic; raises as a call."""
+        """Check the cluster by a topic, unless it is known; raise like `__call__()`."""
         if self._same_for == (service_url := self._service_url()):
             return
-        self.refuse_another()
+        self.raise_if_other_cluster()
         if self._exists_there(topic, service_url) and self._shows_reader(topic, service_url):
             self._same_for = service_url
 
     def _exists_there(self, topic: TopicName, service_url: str) -> bool:
-        """Whether the admin API knows the topic, as one that messages can be on."""
+        """Return whether the admin API knows the topic, as one that can have messages."""
         try:
             self._admin.stats(topic)
         except AdminNotFound:
             if {str(topic), str(topic.parent)} & set(self._open_topics()):
                 what = f"has no topic {topic}, which this client consumes"
-                raise AdminRequired(self._told(what, service_url)) from None
+                raise AdminRequired(self._mismatch(what, service_url)) from None
             return False
-        except AdminNotAllowed:  # it has partitions: the request for one of them will come here as well
+        except AdminNotAllowed:  # partitioned: a request for a partition is checked later
             return False
         except AdminError:
             return False
         return True
 
     def _shows_reader(self, topic: TopicName, service_url: str) -> bool:
-        """Open a reader, and look for it; False if it cannot be opened or the admin API does not answer."""
+        """Return whether the admin API shows a new reader; False if it cannot be opened or nothing answers."""
         name = f"pulsar-ext-{uuid.uuid4().hex}"
         try:
             reader = self._open_reader(str(topic), name)
@@ -127,32 +127,32 @@ class SameCluster:
         finally:
             with contextlib.suppress(pulsar.PulsarException, ValueError):
                 reader.close()
-        told = self._told(f"shows no reader that this client has just opened on {topic}", service_url)
-        self._refused_for = service_url, told
-        raise AdminRequired(told)
+        mismatch = self._mismatch(f"shows no reader that this client has just opened on {topic}", service_url)
+        self._rejected_for = service_url, mismatch
+        raise AdminRequired(mismatch)
 
     def _is_shown(self, topic: TopicName, name: str) -> bool:
-        """Look for a subscription again and again. Apart from the reader's end: see `_native/locks.py`."""
-        for _ in range(_LOOKS):
+        """Poll for a subscription. A function of its own: see `_native/locks.py`."""
+        for _ in range(_POLLS):
             if any(one.startswith(name) for one in self._admin.stats(topic).subscriptions):
                 return True
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return False
 
-    def _told(self, what: str, service_url: str) -> str:
+    def _mismatch(self, what: str, service_url: str) -> str:
         name = "unknown"
         with contextlib.suppress(AdminError):
-            name = " or ".join(self._admin.clusters())  # which anybody may ask for
+            name = " or ".join(self._admin.clusters())  # which needs no permission
             name = self._admin.broker_configuration().get("clusterName", name)
         return (
             f"{self._origin} is {self._admin.url}, the admin API of another cluster ({name}) than that of the client's "
-            f"service URL {service_url}: it {what}. Nothing was changed; give Client(admin=…), with the admin URL of "
+            f"service URL {service_url}: it {what}. Nothing was changed; pass Client(admin=…), with the admin URL of "
             "each cluster if the client fails over."
         )
 
 
 def topic_of(path: str) -> TopicName | None:
-    """Read which topic a request is about from its path below `/admin/v2/`; None if it is about none."""
+    """Return the topic in a request's path below `/admin/v2/`; None if it has none."""
     parts = path.split("/")
     if len(parts) <= _TOPIC_PARTS or parts[0] not in {"persistent", "non-persistent"}:
         return None
@@ -163,12 +163,12 @@ def topic_of(path: str) -> TopicName | None:
 
 
 class AdminChoice:
-    """The admin APIs of the clusters that one client may be connected to, of which that of the present one is used.
+    """Admin APIs of the clusters that one client may be connected to, of which the current cluster's is used.
 
     Args:
         client: the client.
-        admins: one for each cluster. Their requests are checked, so that none goes to another cluster.
-        owned: those of them that end with the client.
+        admins: one per cluster; each request is checked, so that it goes to the current cluster only.
+        owned: the admin APIs to close with the client.
     """
 
     def __init__(self, client: Any, admins: Sequence[PulsarAdmin], owned: Sequence[PulsarAdmin]) -> None:
@@ -179,56 +179,56 @@ class AdminChoice:
         self._open_topics, self._owned = partial(_open_topics, client), owned
 
     def __call__(self) -> PulsarAdmin:
-        """Return the admin API of the cluster that the client is connected to.
+        """Return the admin API of the client's current cluster.
 
-        Where nothing is open to tell it by, it is the first one, whose requests are checked.
+        If no open consumer identifies it, return the first one, whose requests are checked.
 
         Raises:
-            AdminRequired: each one is of another cluster.
+            AdminRequired: all admin APIs belong to other clusters.
         """
         if len(self._each) == 1:
             return self._each[0][0]
         topics = [TopicName.parse(one) for one in self._open_topics()]
-        refused: AdminRequired | None = None
-        left = []
+        rejection: AdminRequired | None = None
+        candidates = []
         for admin, check in self._each:
             try:
-                check.refuse_another()
+                check.raise_if_other_cluster()
                 for topic in [] if check.is_same else topics[:1]:
                     check.check(topic)
             except AdminRequired as error:
-                refused = error
+                rejection = error
                 continue
             if check.is_same:
                 return admin
-            left.append(admin)
-        if not left and refused is not None:
-            raise refused
-        return left[0]
+            candidates.append(admin)
+        if not candidates and rejection is not None:
+            raise rejection
+        return candidates[0]
 
     def close(self) -> None:
-        """Close those that end with the client."""
+        """Close the owned admin APIs."""
         for admin in self._owned:
             admin.close()
 
 
 def checked_admin(client: Any, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
-    """Have an admin API checked that nobody gave to a client; `origin` is where its URL comes from."""
+    """Add the cluster check to an admin API that was not passed by the application; `origin` is its URL's source."""
     return admin.check_requests(_check_of(client, admin, origin))
 
 
 def _open_topics(client: Any) -> list[str]:
-    """Return the topics that a client consumes."""
+    """Return the topics of a client's consumers."""
     return [one.topic() for one in client._handles_() if isinstance(one, Consumer)]
 
 
-def _check_of(client: Any, admin: PulsarAdmin, origin: str) -> SameCluster:
+def _check_of(client: Any, admin: PulsarAdmin, origin: str) -> ClusterCheck:
     plain = admin.within(_CHECK_SECONDS)
 
     def service_url() -> str:
         return str(client.get_service_info().service_url)
 
-    def open_witness(topic: str, name: str) -> pulsar.Reader:
+    def open_probe(topic: str, name: str) -> pulsar.Reader:
         return pulsar.Client.create_reader(client, topic, pulsar.MessageId.latest, subscription_role_prefix=name)
 
-    return SameCluster(plain, origin, service_url, open_witness, partial(_open_topics, client))
+    return ClusterCheck(plain, origin, service_url, open_probe, partial(_open_topics, client))

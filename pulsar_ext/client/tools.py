@@ -1,4 +1,4 @@
-"""What a client does besides opening and closing: it builds, finds out, looks, and skips."""
+"""Methods of the client beyond opening and closing: builders, look-ups, diagnosis and skipping."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
 
 
 class ClientTools:
-    """What a `Client` offers on top of the official one."""
+    """Methods that `Client` adds to the official one."""
 
     __slots__ = ()
     context: ClientContext
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
-        """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
+        """Return a builder, Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
         return ReaderBuilder(self.context, schema)
 
     def stats(self) -> ClientStats:
-        """Give statistics of everything that is open, which the admin API is asked for.
+        """Return statistics of all open producers and consumers, from the admin API.
 
         Raises:
-            AdminError: the admin API refused, or did not answer.
+            AdminError: the admin API failed.
             pulsar.AlreadyClosed: the client is closed.
         """
-        self.context.callbacks.refuse("stats")
-        self.context.senders.refuse_ended()
-        received_by = self._received_by_()
+        self.context.callbacks.raise_inside("stats")
+        self.context.senders.raise_if_ended()
+        received_by = self._open_receivers_()
         return ClientStats(
             consumers=tuple(one.stats() for one in received_by if isinstance(one, Consumer)),
             producers=tuple(one.stats() for one in list(self.context.producers) if not one.sender.closed),
             readers=sum(isinstance(one, Reader) for one in received_by),
         )
 
-    def _received_by_(self) -> list[Consumer | Reader]:
-        """Give the consumers and readers that are open."""
+    def _open_receivers_(self) -> list[Consumer | Reader]:
+        """Return the open consumers and readers."""
         raise NotImplementedError
 
     def create_reader_group(
@@ -76,21 +76,23 @@ class ClientTools:
         key_forms: KeyFormsMode = "auto",
         receiver_queue_size: int = 1000,
     ) -> RangeReaderGroup:
-        """Open readers that share a topic by key ranges and, where its batches allow it, read it only once together.
+        """Open readers that share a topic by key ranges, and read it only once together if its batches allow that.
 
         Args:
-            topic: with or without partitions; it must exist.
-            start_message_id: where to start; on a partitioned topic `MessageId.earliest` or `latest`.
-            ranges: how many readers, or the ranges of each, which cover every slot once.
-            start_message_id_inclusive: whether to read the message of the start id too.
-            filtering: "broker" makes all readers stand on one sticky Key_Shared subscription, which is deleted at
-                `close()`; "client" makes each read everything and keep its part; "auto" looks at the topic's batches
-                and says in `group.filtering` and `group.reason` what it chose and why.
-            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
-            receiver_queue_size: of each reader.
+            topic: a topic, partitioned or not, that exists.
+            start_message_id: the start; on a partitioned topic `MessageId.earliest` or `latest`.
+            ranges: the number of readers, or the ranges of each, which together cover every slot once.
+            start_message_id_inclusive: read the message of the start id too.
+            filtering: "broker" uses one sticky Key_Shared subscription, which is deleted at `close()`; "client" makes
+                each reader read all messages and keep its part; "auto" decides by the topic's batches, and reports the
+                decision in `group.filtering` and `group.reason`.
+            key_forms: distinguishes keys sent as bytes from base64 text, and empty keys from missing ones; see
+                `KeyForms`.
+            receiver_queue_size: the queue size of each reader.
 
         Raises:
-            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as their names say; nothing was opened.
+            InvalidKeyHashRange, NoSuchTopic, InvalidUse: an argument is invalid, or the topic is missing; nothing was
+                opened.
         """
         return open_group(
             self.context,
@@ -104,7 +106,7 @@ class ClientTools:
         )
 
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
-        """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
+        """Return a consumer builder, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
         return ConsumerBuilder(self.context, schema)
 
     def requester(
@@ -118,23 +120,24 @@ class ClientTools:
         reply_schema: Any = None,
         **producer_options: Any,
     ) -> Requester:
-        """Open a requester: it sends requests to a topic, and gives their replies; see `docs/request.md`.
+        """Open a requester, which sends requests to a topic and returns their replies; see `docs/request.md`.
 
         Args:
-            topic: where requests go.
-            reply_topic: where replies come; by default a topic of its own, `<topic>-replies-<random>`. Requesters that
-                share one get the replies of all of them.
-            subscription_name: of the replies; by default a random one, which a requester that dies leaves behind.
-            timeout_ms: how long a request may take, in milliseconds, where it does not say so itself.
-            schema: of requests; bytes by default.
-            reply_schema: of replies; bytes by default.
-            **producer_options: of `create_producer()`; chunks are sent, if there are no batches.
+            topic: the topic of requests.
+            reply_topic: the topic of replies; by default a new one, `<topic>-replies-<random>`. Requesters that share
+                one get all their replies.
+            subscription_name: the subscription of replies; by default a random one, which a killed requester does
+                not delete.
+            timeout_ms: the default timeout of a request in milliseconds.
+            schema: the schema of requests; bytes by default.
+            reply_schema: the schema of replies; bytes by default.
+            **producer_options: arguments of `create_producer()`; without batching, large requests are chunked.
 
         Raises:
-            InvalidUse: one of these is not valid; nothing was opened.
-            pulsar.PulsarException: it could not be opened.
+            InvalidUse: an argument is invalid; nothing was opened.
+            pulsar.PulsarException: the requester could not be opened.
         """
-        self.context.callbacks.refuse("requester")
+        self.context.callbacks.raise_inside("requester")
         options = RequesterOptions(
             topic,
             reply_topic,
@@ -147,7 +150,7 @@ class ClientTools:
         requester = Requester(self.context, options)
         try:
             return requester.open()
-        except BaseException:  # such as a Ctrl-C: nobody has what was opened
+        except BaseException:  # such as a Ctrl-C: the caller does not get the requester
             with contextlib.suppress(pulsar.PulsarException):
                 requester.close()
             raise
@@ -164,68 +167,67 @@ class ClientTools:
         reply_schema: Any = None,
         **consumer_options: Any,
     ) -> Replier:
-        """Open a replier: its handler answers the requests on a topic, once it is `run()`; see `docs/request.md`.
+        """Open a replier, whose handler answers the requests of a topic after `run()`; see `docs/request.md`.
 
         Args:
-            topic: where requests come.
-            handler: a function of a request, whose result is the content of the reply. An iterator gives several, one
-                after the other.
-            subscription_name: what repliers that share requests have in common, and the name that replies say.
-            on_error: what becomes of a request whose handler raised, as in `Consumer.process()`. By default the
-                requester is told, and so it always is of a `RequestFailed`.
-            may_reply_to: whether a request on the first topic may have its replies on the second one; by default where
-                that is in the same namespace. A request that may not is left out, and logged.
-            schema: of requests; bytes by default.
-            reply_schema: of replies; bytes by default.
-            **consumer_options: of `subscribe()`; a Shared subscription by default.
+            topic: the topic of requests.
+            handler: a function of a request that returns the content of the reply; an iterator yields several replies.
+            subscription_name: the subscription of all repliers that share requests, and their name in replies.
+            on_error: the action for a request whose handler raised, as in `Consumer.process()`. By default the
+                requester gets the error, as it always does for a `RequestFailed`.
+            may_reply_to: decides if a request on the first topic may have its replies on the second; by default if both
+                are in one namespace. Other requests are skipped and logged.
+            schema: the schema of requests; bytes by default.
+            reply_schema: the schema of replies; bytes by default.
+            **consumer_options: arguments of `subscribe()`; by default for a Shared subscription.
 
         Raises:
-            InvalidUse: one of these is not valid; nothing was opened.
-            pulsar.PulsarException: it could not be opened.
+            InvalidUse: an argument is invalid; nothing was opened.
+            pulsar.PulsarException: the replier could not be opened.
         """
-        self.context.callbacks.refuse("replier")
+        self.context.callbacks.raise_inside("replier")
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         options = ReplierOptions(topic, subscription_name, _or_bytes(schema), _or_bytes(reply_schema), consumer_options)
         return Replier(self.context, options, replying).open()
 
     def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
-        """Find out through the admin API whether an id is part of a chunked message.
+        """Resolve an id through the admin API to the id of its chunked message, if it is part of one.
 
         Args:
-            topic: the topic, or the partitioned topic if the id names its partition.
-            message_id: any id: of the message's last chunk, or of any other chunk of it.
+            topic: the topic, or the partitioned topic if the id has its partition.
+            message_id: the id of any chunk of the message.
 
         Returns:
             The `ChunkMessageId` of the whole message, or an id equal to the given one if it is not chunked.
 
         Raises:
-            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
+            MessageIdNotFound: the entry does not exist; `IncompleteChunkedMessage` if chunks of the message are lost.
             MessageIdUnresolved: the message's chunks are more than 10,000 entries apart.
-            AdminError: the admin API refused or did not answer.
+            AdminError: the admin API failed.
         """
         return self.context.resolver.resolve(topic, message_id)
 
     def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
-        """Find the message that is so many messages behind another.
+        """Return the id of the message `count` messages after another one.
 
-        Messages count in the order in which a reader gets them: each one of a batch, and a chunked one once, where its
-        last chunk is.
+        Messages are counted in the order of a reader: each message of a batch, and a chunked message once, at its last
+        chunk.
 
         Args:
-            topic: the topic, or the partitioned topic if the id names its partition.
-            message_id: any id of the one message, or `MessageId.earliest`, which stands before the first.
-            count: how many messages behind it, 0 or more.
+            topic: the topic, or the partitioned topic if the id has its partition.
+            message_id: any id of the first message, or `MessageId.earliest`, the position before all messages.
+            count: the number of messages, 0 or more.
 
         Returns:
-            The id of the other message, None past the end of the topic.
+            The message id; None past the end of the topic.
 
         Raises:
-            InvalidUse: the count is not valid, or the id is `MessageId.latest`.
-            InvalidMessageId: the id names a batch and not which message of it.
-            MessageIdNotFound: the topic does not hold the message.
-            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-            AdminError: the admin API refused or did not answer.
+            InvalidUse: the count is invalid, or the id is `MessageId.latest`.
+            InvalidMessageId: the id is that of a batch without a batch index.
+            MessageIdNotFound: the topic does not have the message.
+            AdminNotAllowed: the topic is partitioned or non-persistent.
+            AdminError: the admin API failed.
         """
         start = self.context.resolver.message_of(topic, message_id)
         return message_id_after(self.context, topic, start, count)
@@ -240,24 +242,24 @@ class ClientTools:
         dry_run: bool = False,
         progress: bool = False,
     ) -> SkipResult:
-        """Skip messages that a subscription has not acknowledged: exactly so many, and none of them in part.
+        """Skip exactly `count` unacknowledged messages of a subscription, each of them completely.
 
         Args:
-            topic: a topic without partitions, or one partition.
-            subscription: must exist; with or without consumers, which stay connected.
-            count: how many; past the end, all there are.
+            topic: a topic that is not partitioned, or one partition.
+            subscription: an existing subscription, with or without consumers, which stay connected.
+            count: the number of messages; more than the backlog skips all.
             unit: `message`, or `entry` as the broker's own skip counts.
-            dry_run: only find out where the cursor would go.
-            progress: show a progress bar on standard error where the topic has to be read, if `rich` is installed.
+            dry_run: only compute the new cursor position.
+            progress: show a progress bar on standard error while the topic is read, if `rich` is installed.
 
         Raises:
-            InvalidUse: the count or the unit is not valid.
-            SkipInsideMessage: that would be inside a message; it says which two counts are possible.
-            CursorMoved: somebody acknowledged between the plan and its execution.
-            SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
-            AdminNotFound: no such topic or subscription.
-            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-            AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
+            InvalidUse: the count or the unit is invalid.
+            SkipInsideMessage: the position is inside a message; the error has the two nearest counts.
+            CursorMoved: messages were acknowledged between the plan and its execution.
+            SkipUnconfirmed: the broker was asked to skip, but the cursor does not show it.
+            AdminNotFound: the topic or the subscription does not exist.
+            AdminNotAllowed: the topic is partitioned or non-persistent.
+            AdminError: the admin API failed. Nothing was moved in any case but `SkipUnconfirmed`.
         """
         skipper = Skipper(self.context, topic, subscription, progress=progress)
         return skipper.skip(count, unit, dry_run=dry_run)
@@ -265,34 +267,34 @@ class ClientTools:
     def diagnose(
         self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
     ) -> Diagnosis:
-        """Find out why backlogs do not go away; it only reads, over the admin API. See `docs/doctor.md`.
+        """Find the causes of persistent backlogs; read-only, through the admin API. See `docs/doctor.md`.
 
         Args:
-            target: a namespace, `tenant/namespace`, or a topic, with or without partitions.
-            subscription: the one to look at; all by default.
-            limits: what is a finding, and what finding it may cost.
+            target: a namespace `tenant/namespace`, or a topic, partitioned or not.
+            subscription: the subscription to diagnose; all by default.
+            limits: thresholds of findings, and limits of the number of requests.
 
         Raises:
             InvalidUse: the target is neither.
-            AdminNotFound: no such namespace or topic, or none of its topics has the subscription.
-            AdminError: the admin API refused or did not answer.
+            AdminNotFound: the namespace or topic does not exist, or has no such subscription.
+            AdminError: the admin API failed.
         """
         return examine(self.context.admin_api(), target, subscription, limits)
 
     def look(self, topic: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None) -> Survey:
-        """Look at a topic as a map: its ledgers, its cursors with their holes, and what its entries are.
+        """Return a map of a topic: its ledgers, its cursors with their holes, and the kinds of its entries.
 
-        It only reads, over the admin API. See `docs/look.md`; `pulsar-ext look` draws the same.
+        It is read-only, through the admin API. See `docs/look.md`; `pulsar-ext look` draws the map.
 
         Args:
-            topic: with or without partitions, each of which has a map.
-            subscription: the one to look at; all by default.
-            limits: what is a finding, and what the look may cost; `MapLimits()` by default.
+            topic: a topic, partitioned or not; each partition has a map.
+            subscription: the subscription to show; all by default.
+            limits: thresholds of findings, and limits of the number of requests; `MapLimits()` by default.
 
         Raises:
-            InvalidUse: it is no topic.
-            AdminNotFound: no such topic, or it does not have the subscription.
-            AdminError: the admin API refused or did not answer.
+            InvalidUse: the topic name is invalid.
+            AdminNotFound: the topic does not exist, or has no such subscription.
+            AdminError: the admin API failed.
         """
         return survey(self.context.admin_api(), topic, subscription, limits)
 

@@ -1,1 +1,1 @@
-"""Effectively-once producers: sequence ids, and what a topic holds of a producer."""
+"""Producers with deduplication (effectively once): sequence ids, and a producer's entries on a topic."""

@@ -1,12 +1,11 @@
-"""Messages in chunks, effectively once.
+"""Chunked messages with deduplication.
 
-The broker deduplicates a message in chunks by its last chunk only. When the topic is loaded again while a message is
-half written, it takes the message's id from the chunks that are there, and drops the rest, which the client reports as
-`Ok`. And where a client sends a half written message again, C++ consumers drop both halves, because the chunks carry
-the same name. So such a message is sent alone: nothing else is in flight. If anything disturbs it, the C++ producer is
-closed before it can send the message again, the topic is searched for the message's last chunk, and if that is not
-there the message is sent under another producer's name, `name~1`, `name~2` and so on, whose chunks cannot be taken for
-the others.
+The broker deduplicates a chunked message by its last chunk only. If the topic is reloaded while a message is
+incomplete, the broker takes the message's id from the stored chunks and drops the rest, which the client reports as
+`Ok`. And if a client resends an incomplete message, C++ consumers drop both parts, because their chunks have the same
+producer name and id. So such a message is sent with nothing else in flight. After any failure the C++ producer is
+closed before it can resend the message, and the topic is searched for its last chunk. If it is missing, the message is
+sent under another producer name, `name~1`, `name~2` and so on, so that its chunks do not mix with the stored ones.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.argument_checks import check_sequence_id
 from pulsar_ext._native.handles import build_plain, inner_producer_of
-from pulsar_ext._native.refusals import check_sequence_id
 from pulsar_ext._native.results import result_of
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
@@ -29,8 +28,8 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 from pulsar_ext.produce.sender import close_quietly
 
 from .sender import NO_ROOM, DedupSender
-from .sequence_ids import Standing
-from .stored import Patience, is_whole
+from .sequence_ids import IdStatus
+from .stored import Patience, is_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,43 +50,43 @@ T = TypeVar("T")
 
 
 class ChunkRecovery:
-    """What a sender of chunked messages needs to open other producers: under its own name, and under derived ones.
+    """Opens producers for a sender of chunked messages, under its own name and under derived names.
 
     Args:
-        open_as: opens an official producer of a name.
+        open_as: opens an official producer of a given name.
         admin: the admin API.
-        settle: waits until the topic has no write pending.
+        await_writes: waits until the topic has no pending writes.
         topic: the topic or partition.
-        name: the producer's.
-        chunk_bytes: from how many bytes on a message may be sent in chunks.
-        half_written: the id of a message that is half written, None if there is none.
+        name: the producer name.
+        chunk_bytes: the size in bytes from which a message may be chunked.
+        incomplete_id: the id of an incomplete message on the topic, None if every message is complete.
     """
 
     def __init__(
         self,
         open_as: Callable[[str], pulsar.Producer],
         admin: PulsarAdmin,
-        settle: Callable[[], None],
+        await_writes: Callable[[], None],
         topic: str,
         name: str,
         *,
         chunk_bytes: int,
-        half_written: int | None,
+        incomplete_id: int | None,
     ) -> None:
         self.open_as = open_as
         self.admin = admin
-        self.settle = settle
+        self.await_writes = await_writes
         self.topic = topic
         self.name = name
         self.chunk_bytes = chunk_bytes
-        self.half_written = half_written
+        self.incomplete_id = incomplete_id
 
 
 class ChunkedSender(DedupSender):
     """A `DedupSender` with `chunking_enabled`.
 
     Args:
-        dispatch: the messages that go without chunks.
+        dispatch: sends messages that are not chunked.
         recovery: opens other producers.
     """
 
@@ -100,52 +99,52 @@ class ChunkedSender(DedupSender):
     def post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
     ) -> None:
-        """Send a message alone if it may be sent in chunks; the arguments are those of `BatchingSender.post`."""
+        """Send a message, with nothing else in flight if it may be chunked; see `BatchingSender.post`."""
         given = options.get("sequence_id")
         if given is not None:
             check_sequence_id(given)
         draft = self.handle.build(content, **options)
-        number = self.sequence.upcoming if given is None else given
+        sequence_id = self.sequence.upcoming if given is None else given
         recovery = self._recovery
-        if draft.length() + _METADATA_BYTES < recovery.chunk_bytes and number != recovery.half_written:
+        if draft.length() + _METADATA_BYTES < recovery.chunk_bytes and sequence_id != recovery.incomplete_id:
             super().post(content, callback, options, patient=patient)
             return
         data = None if draft.has_null_value() else draft.data()
         self.dispatch.exclusively(self._post_chunked, data, callback, options)
 
     def _post_chunked(self, data: bytes | None, callback: SendCallback | None, options: dict[str, Any]) -> None:
-        """Begin to send a message with nothing else in flight; the lock is held once."""
+        """Start to send a message with nothing else in flight; the lock is held exactly once."""
         dispatch, given = self.dispatch, options.get("sequence_id")
         if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=True)):
             return
         self._wait_until_idle()
         if dispatch.closed:
-            dispatch.refuse(callback, _CLOSED)
+            dispatch.reject(callback, _CLOSED)
             return
-        self.check_whole()
-        sequence_id, standing = self.sequence.admit(given)
-        if standing is not Standing.NEW:  # nothing is in flight, so it is persisted
-            dispatch.refuse(callback, DUPLICATE_MESSAGE)
+        self.raise_if_broken()
+        sequence_id, status = self.sequence.admit(given)
+        if status is not IdStatus.NEW:  # nothing is in flight, so it is persisted
+            dispatch.reject(callback, DUPLICATE_MESSAGE)
             return
         batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
         batch.callbacks, batch.ids, batch.count = (callback,), (sequence_id,), 1
-        begin = partial(self._begin_to_carry, iter((batch,)), data, options)
+        begin = partial(self._start_sending, iter((batch,)), data, options)
         try:
-            dispatch.fly(batch)
+            dispatch.begin_exclusive_send(batch)
             batch_scheduler.run(begin)
-        except BaseException:  # a signal's handler raised
-            if dispatch.pending.held:  # for this message: nobody else will begin
+        except BaseException:  # a signal handler raised
+            if dispatch.pending.paused:  # paused for this message, which nothing else would start
                 batch_scheduler.run(begin)
             raise
 
-    def _begin_to_carry(self, unsent: Iterator[Batch], data: bytes | None, options: dict[str, Any]) -> None:
-        """Have a thread send one message, once; on the scheduler's thread, where no signal arrives."""
+    def _start_sending(self, unsent: Iterator[Batch], data: bytes | None, options: dict[str, Any]) -> None:
+        """Start a thread that sends one message, once; runs on the scheduler's thread, where no signal arrives."""
         for batch in unsent:
-            self.dispatch.fly(batch)
-            threads.start(self._carry, batch, data, options, name="pulsar_ext-chunks")
+            self.dispatch.begin_exclusive_send(batch)
+            threads.start(self._send_until_stored, batch, data, options, name="pulsar_ext-chunks")
 
     def _wait_until_idle(self) -> None:
-        """Wait until nothing is in flight; the lock is held once."""
+        """Wait until nothing is in flight; the lock is held exactly once."""
         dispatch, pending = self.dispatch, self.dispatch.pending
         dispatch.push_open()
         while pending.completed < pending.accepted and not pending.barred:
@@ -153,30 +152,30 @@ class ChunkedSender(DedupSender):
                 dispatch.pending.wait_for, lambda: pending.barred or pending.completed >= pending.accepted
             )
 
-    def _carry(self, batch: Batch, data: bytes | None, options: dict[str, Any]) -> None:
-        """Send one message until it is on the topic, whole."""
+    def _send_until_stored(self, batch: Batch, data: bytes | None, options: dict[str, Any]) -> None:
+        """Send one message until all of it is on the topic."""
         sequence_id, recovery = batch.ids[0], self._recovery
         result: Any
         message_id: MessageId | None
         try:
-            if recovery.half_written == sequence_id:
+            if recovery.incomplete_id == sequence_id:
                 result, message_id = None, None
             else:
                 result, message_id = self._send_watched(self.handle.inner, batch.message)
             if result is None:
                 result, message_id = self._resolve(sequence_id, data, options)
-                if recovery.half_written != sequence_id and not self.dispatch.pending.barred:
+                if recovery.incomplete_id != sequence_id and not self.dispatch.pending.barred:
                     self._reopen()
-            recovery.half_written = None
-        except BaseException as error:  # noqa: BLE001  # its sender must get an answer
+            recovery.incomplete_id = None
+        except BaseException as error:  # noqa: BLE001  # the sender must get an outcome
             if not isinstance(error, pulsar.PulsarException):
-                _log.exception("A message in chunks could not be sent")
-            self.sequence.fail(f"it was not found out whether a message in chunks is persisted ({error})")
+                _log.exception("Could not send a chunked message")
+            self.sequence.fail(f"it is unknown whether a chunked message is persisted ({error})")
             result, message_id = result_of(error), None
-        self.dispatch.land(batch, result, message_id)
+        self.dispatch.end_exclusive_send(batch, result, message_id)
 
     def _send_watched(self, producer: Any, message: Any) -> tuple[Any, MessageId | None]:
-        """Send a message with a C++ producer, which is closed if its connection breaks; no result if it is unknown."""
+        """Send a message with a C++ producer, and close that if disconnected; return no result if it is unknown."""
         known = Flag()
         outcome: list[Any] = []
 
@@ -186,7 +185,7 @@ class ChunkedSender(DedupSender):
 
         producer.send_async(message, on_outcome)
         while not known.wait(_POLL_SECONDS):
-            if not producer.is_connected() or self.dispatch.forgotten:
+            if not producer.is_connected() or self.dispatch.client_closed:
                 close_quietly(producer)
                 if not known.wait(_PAUSE_SECONDS):
                     return None, None
@@ -197,22 +196,22 @@ class ChunkedSender(DedupSender):
         return (None if has_no_outcome else result), None
 
     def _resolve(self, sequence_id: int, data: bytes | None, options: dict[str, Any]) -> tuple[Any, MessageId | None]:
-        """Find out whether a message is whole on the topic, and send it under derived names until it is."""
+        """Check whether all of a message is on the topic, and send it under derived names until it is."""
         recovery = self._recovery
         name, attempt = recovery.name, 0
         while True:
-            # Who takes the name over keeps what is still on an earlier connection's way from being written.
-            if recovery.half_written != sequence_id or attempt:  # else the own producer has it
-                close_quietly(self._patiently(partial(recovery.open_as, name)))
-            self._patiently(recovery.settle)
-            if self._patiently(lambda: is_whole(recovery.admin, recovery.topic, recovery.name, sequence_id)):
+            # Opening a producer of the name keeps messages still in an earlier connection from being written.
+            if recovery.incomplete_id != sequence_id or attempt:  # otherwise this sender's producer has the name
+                close_quietly(self._retrying(partial(recovery.open_as, name)))
+            self._retrying(recovery.await_writes)
+            if self._retrying(lambda: is_stored(recovery.admin, recovery.topic, recovery.name, sequence_id)):
                 return DUPLICATE_MESSAGE, None
             attempt += 1
             name = f"{recovery.name}~{attempt}"
-            producer = self._patiently(partial(recovery.open_as, name))
+            producer = self._retrying(partial(recovery.open_as, name))
             try:
                 if producer.last_sequence_id() >= sequence_id:
-                    continue  # this name was tried before, and has not got it through either
+                    continue  # the name was used by an earlier attempt, which failed
                 message = build_plain(data, {**options, "sequence_id": sequence_id})
                 result, message_id = self._send_watched(inner_producer_of(producer), message)
             finally:
@@ -221,10 +220,10 @@ class ChunkedSender(DedupSender):
                 return result, message_id
 
     def _reopen(self) -> None:
-        """Open a C++ producer of the own name again."""
+        """Open another C++ producer of the sender's own name."""
         close_quietly(self.handle)
-        self.handle.replace(self._patiently(lambda: self._recovery.open_as(self._recovery.name)))
+        self.handle.replace(self._retrying(lambda: self._recovery.open_as(self._recovery.name)))
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer, for as long as the producer's timeout says and it is not closed."""
+    def _retrying(self, ask: Callable[[], T]) -> T:
+        """Retry a call within the producer's send timeout, until the producer is closed."""
         return Patience(self.dispatch.timeout or 1e9, lambda: self.closed or self.dispatch.pending.barred)(ask)

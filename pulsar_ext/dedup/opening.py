@@ -1,22 +1,22 @@
-"""Opening an effectively-once producer: prove that the broker deduplicates, and find where the name resumes.
+"""Opening an effectively-once producer: check that the broker deduplicates, and find where the name resumes.
 
-The broker tells a producer the highest id that was *pushed* under its name; what was pushed and not yet persisted may
-still be lost with the broker, or with a bookie. So that number is believed only where the topic holds what it stands
-for. And it is not all: of a group of batches by key a part may be persisted above it, a message in chunks may be half
-written at it, and a name that was idle for long is forgotten, while its messages are still there.
+The broker reports to a producer the highest sequence id *pushed* under its name; messages pushed but not yet persisted
+may still be lost with the broker or a bookie. So this id is trusted only if the topic has its message. And it is not
+enough: part of a group of key-based batches may be persisted above it, a chunked message may be incomplete at it, and
+the broker forgets a name that is idle for long while its messages are still stored.
 
-**Gaps.** A broker that cannot store for a moment may reject messages of a name and then store a later one; see
-`sender.py`. A process that ends before it has sent the rejected ones again leaves them missing below the broker's
-number. The later one is the first of its name in a new ledger, because a failed write closes the ledger. So a gap in
-the ids between a name's last entry in one ledger and its first in the next may be such messages, or ids that were never
-used. A batch of this library says which id was pushed before it, which tells the two apart. The name then counts as
-persisted up to the gap, and what is after it is read from the topic: what is sent again is a duplicate if it is there,
-and is stored if it is not.
+**Gaps.** A broker with a temporary write failure may reject messages of a name and then store a later one; see
+`sender.py`. If the process ends before it has resent the rejected ones, they are missing below the broker's id. The
+later message is the first of its name in a new ledger, because a failed write closes the ledger. So a gap in the ids
+between a name's last entry in one ledger and its first in the next may be rejected messages, or ids that were never
+used. Each batch of this library records the id pushed before it, which distinguishes the two. The name then resumes at
+the gap, and the ids above it are read from the topic: a resent message is a duplicate if it is there, and is stored
+otherwise.
 
-**Forgotten names.** Writers of a *family* have names that begin alike, and write one batch after the other: the ids of
-a batch are higher than all those of the batches before, whichever of the names has them, and a batch begins when the
-one before it is persisted. So a search backwards from a topic's end knows all that a name has of the current batch as
-soon as it finds an entry of the name, or one that any name of the family has of an earlier batch.
+**Forgotten names.** The writers of a *family* have names with a common prefix, and write one batch after the other: a
+batch begins when the one before it is persisted, and its ids are higher than all ids of earlier batches, under any name
+of the family. So a search backwards from the end of the topic is complete for a name as soon as it finds an entry of
+the name, or an entry of the family that belongs to an earlier batch.
 """
 
 from __future__ import annotations
@@ -70,55 +70,55 @@ if TYPE_CHECKING:
 
 _MOST_LEDGERS = 16
 _MOST_ENTRIES = 5_000
-"""How many entries may be behind a gap that is looked for."""
+"""Maximum number of entries after a gap that is searched for."""
 _MOST_FOREIGN = 100
-"""How many entries of other producers may be between a ledger's begin, or end, and the name's entry."""
+"""Maximum number of other producers' entries between the begin or end of a ledger and the name's entry."""
 _PROCESSES = 4
-"""How many processes of the name may have ended one after the other before the refused messages were sent again."""
+"""Maximum number of processes of the name that may have ended before the rejected messages were resent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Where a name's ids leave some out: behind its last entry before a ledger, up to before its first there."""
+    """Unused sequence ids of a name: above `before`, its last in older ledgers, and below `until`, its first here."""
 
     ledger_id: int
     before: int
-    behind: int
+    until: int
 
 
-def first_unfilled(gaps: Iterable[Gap], held: Collection[int]) -> Gap | None:
-    """Give the first of the gaps, the oldest first, some of whose ids are not held (pure)."""
-    ids = sorted(held)
+def first_unfilled_gap(gaps: Iterable[Gap], stored_ids: Collection[int]) -> Gap | None:
+    """Return the oldest gap with ids that are not stored, or None (pure); the gaps are in order."""
+    ids = sorted(stored_ids)
     for gap in gaps:
-        if sum(gap.before < one < gap.behind for one in ids) < gap.behind - gap.before - 1:
+        if sum(gap.before < stored < gap.until for stored in ids) < gap.until - gap.before - 1:
             return gap
     return None
 
 
-def held_behind_gap(
-    admin: PulsarAdmin, topic: str, stats: InternalStats, name: str, most_pending: int
+def persisted_after_gap(
+    admin: PulsarAdmin, topic: str, stats: InternalStats, name: str, max_pending: int
 ) -> tuple[int, frozenset[int]] | None:
-    """Find the oldest gap in a name's ids that may be messages which the broker refused.
+    """Find the oldest gap in a name's ids that may be messages rejected by the broker.
 
     Args:
-        admin: the admin API; a `PatientAdmin`, for what it does not find counts as trimmed.
+        admin: the admin API; a `PatientAdmin`, because an entry that is not found counts as trimmed.
         topic: the topic or partition.
         stats: of the topic.
-        name: the producer's.
-        most_pending: how many messages it may have had without an answer, 0 for any number.
+        name: the producer name.
+        max_pending: its maximum number of messages in flight, 0 for unlimited.
 
     Returns:
-        The id in front of the gap, up to which everything is persisted, and the ids above it that are persisted as
-        well. None without such a gap, or where encrypted batches keep it from being found.
+        The id before the gap, up to which everything is persisted, and the ids above it that are persisted too. None
+        without such a gap, or if encrypted batches prevent the search.
 
     Raises:
-        AdminError: the admin API refused or did not answer.
+        AdminError: the admin API failed or did not answer.
     """
     try:
         gaps = sorted(_gaps(admin, topic, stats, name), key=lambda gap: gap.ledger_id)
         if not gaps:
             return None
-        held: set[int] = set()
+        stored_ids: set[int] = set()
         own = 0
         for entry in tail(admin, topic, stats):
             if entry.position.ledger_id < gaps[0].ledger_id:
@@ -127,25 +127,25 @@ def held_behind_gap(
                 continue
             if same_name(entry.producer_name, name):
                 own += entry.num_messages_in_batch or 1
-                if most_pending and own > _PROCESSES * most_pending:  # no older gap was left by a process that ended
+                if max_pending and own > _PROCESSES * max_pending:  # an older gap cannot be from rejected messages
                     gaps = [gap for gap in gaps if gap.ledger_id > entry.position.ledger_id]
                     break
             if not OwnEntry.of(entry).is_partial:
-                held.update(_ids(admin, topic, entry))
+                stored_ids.update(_ids(admin, topic, entry))
     except InvalidUse:
         return None
-    gap = first_unfilled(gaps, held)
-    return None if gap is None else (gap.before, frozenset(one for one in held if one > gap.before))
+    gap = first_unfilled_gap(gaps, stored_ids)
+    return None if gap is None else (gap.before, frozenset(stored for stored in stored_ids if stored > gap.before))
 
 
 def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> Iterator[Gap]:
-    """Give the gaps between two ledgers, the newest first."""
+    """Yield the gaps between two ledgers, newest first."""
     sizes = [(ledger_id, entries) for ledger_id, entries in stats.ledger_sizes() if entries]
-    behind = 0
+    newer_entries = 0
     for index in reversed(range(max(1, len(sizes) - _MOST_LEDGERS), len(sizes))):
         ledger_id, entries = sizes[index]
-        behind += entries
-        if behind > _MOST_ENTRIES:
+        newer_entries += entries
+        if newer_entries > _MOST_ENTRIES:
             return
         in_ledger = (Position(ledger_id, entry_id) for entry_id in range(entries))
         first = next((one for one in _own(admin, topic, name, in_ledger) if same_name(one.producer_name, name)), None)
@@ -153,19 +153,19 @@ def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> It
         if first is None or before is None:
             continue
         previous = previous_id(first)
-        if previous is None:  # it may have been any
+        if previous is None:  # unknown, so assume the lowest id of the entry minus one
             previous = min(_ids(admin, topic, first)) - 1
         if previous > before:
             yield Gap(ledger_id, before, previous + 1)
 
 
 def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[tuple[int, int]]) -> int | None:
-    """Give the highest id of a name's last entry in these ledgers, and of derived names' entries behind that."""
+    """Return the highest id of a name's last entry in these ledgers, and of derived names' entries after it."""
     highest = -1
     for entry in _own(admin, topic, name, positions_from_end(sizes)):
         own = OwnEntry.of(entry)
         if not own.is_partial:
-            ids = _ids(admin, topic, entry) if previous_id(entry) is None else (own.carried,)
+            ids = _ids(admin, topic, entry) if previous_id(entry) is None else (own.sequence_id,)
             highest = max(highest, *ids)
             if same_name(entry.producer_name, name):
                 return highest
@@ -173,7 +173,7 @@ def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[t
 
 
 def _own(admin: PulsarAdmin, topic: str, name: str, positions: Iterable[Position]) -> Iterator[EntryMetadata]:
-    """Give the entries of a name, and of names derived from it, until too many are of others, or one was trimmed."""
+    """Yield the entries of a name and its derived names, until too many others in between, or a trimmed one."""
     foreign = 0
     for position in positions:
         try:
@@ -191,58 +191,60 @@ def _is_own(shown: str, name: str) -> bool:
 
 
 def _ids(admin: PulsarAdmin, topic: str, entry: EntryMetadata) -> tuple[int, ...]:
-    """Give the sequence ids of an entry's messages."""
+    """Return the sequence ids of an entry's messages."""
     if entry.num_messages_in_batch is not None:
         entry = admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True)
     return stored_entry(entry).ids
 
 
 MOST_ENTRIES = 10_000
-"""How many entries are looked at, about 20 s of requests."""
+"""Maximum number of entries that are searched; they take about 20 s of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyEntry:
-    """An entry of any producer: its name as the broker shows it, and what `OwnEntry` has."""
+    """An entry of any producer: its name as the broker shows it, and its `OwnEntry`."""
 
     name: str
     own: OwnEntry
 
 
-def recalled(name: str, family: str, first: int, entries: Iterable[FamilyEntry]) -> tuple[Resumption, bool]:
-    """Decide where a forgotten name goes on (pure).
+def resume_forgotten(name: str, family: str, first: int, entries: Iterable[FamilyEntry]) -> tuple[Resumption, bool]:
+    """Decide where a forgotten name resumes (pure).
 
     Args:
-        name: the producer's.
-        family: what the names of the family begin with; empty if only the name itself is known.
-        first: the lowest id of the batch that is about to be written, 0 or more.
-        entries: of the topic, the newest first, read only as far as needed.
+        name: the producer name.
+        family: the common prefix of the family's names; empty if only this name is known.
+        first: the lowest id of the batch to write next, 0 or more.
+        entries: of the topic, newest first; read only as far as needed.
 
     Returns:
-        Where it goes on, `published` being -1 where there is nothing of the name that matters; and whether that is
-        certain, or there may be something behind these entries.
+        Where it resumes, with `published` -1 if no relevant entry was found; and whether the result is certain, or
+        older entries could change it.
     """
-    half: int | None = None
+    incomplete: int | None = None
     for entry in entries:
         own = entry.own
         if same_name(entry.name, name) or derives_from(entry.name, name):
             if not own.is_partial:
-                return Resumption(own.carried, half if half is not None and half > own.carried else None), True
-            half = own.carried if half is None else half
-        elif family and entry.name.startswith(family) and own.carried < first:
-            return Resumption(-1, half), True
-    return Resumption(-1, half), False
+                return Resumption(
+                    own.sequence_id, incomplete if incomplete is not None and incomplete > own.sequence_id else None
+                ), True
+            incomplete = own.sequence_id if incomplete is None else incomplete
+        elif family and entry.name.startswith(family) and own.sequence_id < first:
+            return Resumption(-1, incomplete), True
+    return Resumption(-1, incomplete), False
 
 
 class Recall:
-    """What an effectively-once producer needs so that the broker may forget its name.
+    """Lets an effectively-once producer resume although the broker has forgotten its name.
 
-    It keeps the headers that it has asked for, so that the producers of many names on one topic share them.
+    It caches entry headers, so that the producers of many names on one topic share the requests.
 
     Args:
-        family: what the names of the family begin with; empty if there is no family.
-        first: the lowest id of the batch that is about to be written.
-        is_new: whether the application vouches for names of which nothing is found among the last 10,000 entries.
+        family: the common prefix of the family's names; empty if there is no family.
+        first: the lowest id of the batch to write next.
+        is_new: whether the application asserts that a name not found among the last 10,000 entries is new.
     """
 
     def __init__(self, family: str, first: int, *, is_new: bool = False) -> None:
@@ -252,23 +254,23 @@ class Recall:
         self._known: dict[str, dict[Position, FamilyEntry]] = {}
 
     def find(self, admin: PulsarAdmin, topic: str, name: str) -> Resumption | None:
-        """Find out where a name goes on, on a topic that has no write pending.
+        """Find where a name resumes, on a topic without pending writes.
 
         Returns:
-            As `recalled`, where that is certain or all that the topic has was looked at. None if it is not known after
-            10,000 entries, or if other names look like this one, because they have characters beyond Latin-1.
+            The result of `resume_forgotten`, if it is certain or the whole topic was searched. None if it is uncertain
+            after 10,000 entries, or if other names look like this one, because they have characters beyond Latin-1.
 
         Raises:
-            AdminError: the admin API refused or did not answer.
+            AdminError: the admin API failed or did not answer.
         """
         if not is_shown_exactly(name):
             return None
         stats = admin.internal_stats(topic)
-        found, certain = recalled(name, self._family, self._first, self._entries(admin, topic, stats))
+        found, certain = resume_forgotten(name, self._family, self._first, self._entries(admin, topic, stats))
         return found if certain or self.is_new or stats.number_of_entries <= MOST_ENTRIES else None
 
     def _entries(self, admin: PulsarAdmin, topic: str, stats: InternalStats) -> Iterator[FamilyEntry]:
-        """Give the last entries of a topic, the newest first; what was asked for before is not asked for again."""
+        """Yield the last entries of a topic, newest first, from the cache if possible."""
         known = self._known.setdefault(topic, {})
         for position in islice(positions_from_end(stats.ledger_sizes()), MOST_ENTRIES):
             if position not in known:
@@ -277,7 +279,7 @@ class Recall:
                 except AdminNotFound:
                     if not is_trimmed(admin.internal_stats(topic), position):
                         raise
-                    return  # as all before it
+                    return  # older entries are trimmed too
                 known[position] = FamilyEntry(entry.producer_name, OwnEntry.of(entry))
             yield known[position]
 
@@ -286,51 +288,52 @@ _LOOKED_AT = 256
 _PATIENCE_SECONDS = 20.0
 _PAUSE_SECONDS = 0.05
 _WALK_SECONDS = 120.0
-"""How long a walk over entries goes on though the admin API is away: to begin it again would take longer still."""
+"""Retry time during a search over entries; long, because a new search would take longer still."""
 
 
 def check_deduplication_arguments(named: dict[str, Any]) -> None:
-    """Refuse what cannot be effectively once.
+    """Check the arguments of an effectively-once producer.
 
     Raises:
-        InvalidUse: there is no producer name, the topic is not persistent, or messages in chunks are compressed.
+        InvalidUse: the producer name is missing, the topic is not persistent, or chunked messages are compressed.
     """
     name = named["producer_name"]
     if not isinstance(name, str) or not name:
         raise InvalidUse(
-            "deduplication=True needs a producer_name, the same one after each restart: the broker remembers sequence "
-            "ids by it. Nothing was opened."
+            "deduplication=True needs a producer_name that stays the same after each restart: the broker keeps "
+            "sequence ids by name. Nothing was opened."
         )
     if named["batching_enabled"] and named["chunking_enabled"]:
         raise InvalidUse("Batching and chunking of messages can't be enabled together.")
     if named["chunking_enabled"] and named["compression_type"] != pulsar.CompressionType.NONE:
         raise InvalidUse(
-            "deduplication=True with chunking_enabled takes no compression_type: the broker cannot show chunks of a "
-            "compressed message, so that the producer could not find out what is persisted when it is opened again."
+            "deduplication=True with chunking_enabled supports no compression_type: the broker cannot show chunks "
+            "of a compressed message, so a reopened producer could not determine which messages are persisted. "
+            "Nothing was opened."
         )
     if isinstance(named["topic"], str) and TopicName.parse(named["topic"]).domain != "persistent":
-        raise InvalidUse(f"{named['topic']} is not persistent, so nothing on it can be deduplicated.")
+        raise InvalidUse(f"{named['topic']} is not persistent, so it cannot be deduplicated. Nothing was opened.")
     first = named["initial_sequence_id"]
     if first is not None and (isinstance(first, bool) or not isinstance(first, int) or first < -1):
-        raise InvalidUse(f"initial_sequence_id is {first!r}; it must be -1 or more.")
+        raise InvalidUse(f"initial_sequence_id must be an int >= -1, got {first!r}")
 
 
 class TrimmedGroupWarning(UserWarning):
-    """It cannot be proved that a producer of batches by key was not killed in the midst of a group."""
+    """A producer with key-based batches may have been killed within a group, and this cannot be checked any more."""
 
 
 class Opening:
-    """Finds out where a name stands on one topic without partitions, or on one partition.
+    """Determines where a name resumes on one non-partitioned topic or partition.
 
     Args:
         admin: the admin API.
         topic: the topic or partition.
-        name: the producer's name.
-        initial: as `initial_sequence_id`.
-        group: how many messages a group of batches by key may have, 0 where batches are not by key.
-        most_pending: how many messages may be without an answer at a time, 0 for any number.
+        name: the producer name.
+        initial: the `initial_sequence_id`.
+        group: the maximum number of messages in a group of key-based batches, 0 if batches are not by key.
+        max_pending: the maximum number of messages in flight, 0 for unlimited.
         chunked: whether messages are sent in chunks.
-        recall: finds a forgotten name's last message on the topic; None to refuse such a name.
+        recall: finds a forgotten name's last message on the topic; None to reject such a name.
     """
 
     def __init__(
@@ -341,7 +344,7 @@ class Opening:
         initial: int | None,
         group: int,
         *,
-        most_pending: int,
+        max_pending: int,
         chunked: bool,
         recall: Recall | None = None,
     ) -> None:
@@ -350,18 +353,18 @@ class Opening:
         self._name = name
         self._initial = -1 if initial is None else initial
         self._group = group
-        self._most_pending = most_pending
+        self._max_pending = max_pending
         self._chunked = chunked
         self._recall = recall
-        self.half_written: int | None = None
-        """The id of a message in chunks that is half written, so that the broker takes it for persisted."""
+        self.incomplete_id: int | None = None
+        """The id of an incomplete chunked message, which the broker counts as persisted."""
 
-    def prove(self) -> None:
-        """Find out that the broker deduplicates the topic.
+    def check_enabled(self) -> None:
+        """Check that the broker deduplicates the topic.
 
         Raises:
             DeduplicationDisabled: it does not.
-            AdminError: the admin API refused or did not answer.
+            AdminError: the admin API failed or did not answer.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -379,81 +382,82 @@ class Opening:
             status=status,
         )
 
-    def settle(self) -> None:
-        """Wait until the topic has no write pending.
+    def await_writes(self) -> None:
+        """Wait until the topic has no pending writes.
 
         Raises:
             ProducerBroken: writes stay pending.
-            AdminError: the admin API refused or did not answer.
+            AdminError: the admin API failed or did not answer.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while pending := self._admin.internal_stats(self._topic).raw.get("pendingAddEntriesCount", 0):
             if time.monotonic() > deadline:
                 raise ProducerBroken(
-                    f"{self._topic} has had writes pending for {_PATIENCE_SECONDS:g} s ({pending} now), so that it is "
-                    f"not known what of the producer {self._name} is persisted. Nothing was sent; try again later.",
+                    f"{self._topic} has had writes pending for {_PATIENCE_SECONDS:g} s ({pending} now), so it is "
+                    f"unknown which messages of the producer {self._name} are persisted. Nothing was sent; try again "
+                    "later.",
                     last_published=None,
                 )
             threads.sleep(_PAUSE_SECONDS)
 
     def sequence(self, published: int) -> SequenceIds | None:
-        """Give the name's sequence, whose number the broker says is `published`.
+        """Return the name's sequence ids; `published` is the broker's last id of the name.
 
         Returns:
-            None if the topic does not hold what that number stands for: it was pushed, and is pending or lost.
+            None if the topic does not have the message of that id: it was pushed, and is pending or lost.
 
         Raises:
             ProducerForgotten: the broker has forgotten the name.
-            MessageIdUnresolved: the name's last entry is not among the last 10,000, and the broker's snapshot of
-                sequence ids does not have it.
-            AdminError: the admin API refused or did not answer.
+            MessageIdUnresolved: the name's last entry is neither among the last 10,000 nor in the broker's snapshot of
+                sequence ids.
+            AdminError: the admin API failed or did not answer.
         """
         above: frozenset[int] = frozenset()
         stats = self._admin.internal_stats(self._topic)
         if published < 0:
             if self._recall is not None:
-                published = self._recalled(self._recall)
+                published = self._resume_forgotten(self._recall)
             else:
                 self._check_fresh(stats)
         else:
-            borne_out = self._borne_out(published, stats)
-            if borne_out is None:
+            confirmed = self._confirmed(published, stats)
+            if confirmed is None:
                 return None
-            published = borne_out
+            published = confirmed
         if self._group and published >= 0:
             above = persisted_above(published, self._own(published), self._group)
         elif published >= 0:
-            behind = held_behind_gap(self._patient_admin(), self._topic, stats, self._name, self._most_pending)
-            published, above = behind or (published, above)
+            after_gap = persisted_after_gap(self._patient_admin(), self._topic, stats, self._name, self._max_pending)
+            published, above = after_gap or (published, above)
         return SequenceIds(published, above, first=self._initial + 1)
 
-    def _borne_out(self, published: int, stats: InternalStats) -> int | None:
-        """Give where the name goes on by the broker's number; None if the topic does not bear that out."""
+    def _confirmed(self, published: int, stats: InternalStats) -> int | None:
+        """Return where the name resumes by the broker's id; None if the topic does not confirm it."""
         snapshot, counted = snapshot_of(stats, self._name)
         if self._chunked:
             own = own_entries(self._patient_admin(), self._topic, stats, self._name, derived=True)
             resumption = resume_chunked(published, own, snapshot)
             if resumption is None:
                 return None
-            self.half_written = resumption.half_written
+            self.incomplete_id = resumption.incomplete_id
             return resumption.published
         if snapshot != published:
-            own = own_entries(self._patient_admin(), self._topic, stats, self._name, behind=counted)
+            own = own_entries(self._patient_admin(), self._topic, stats, self._name, after=counted)
             if not is_persisted(published, own, snapshot):
                 return None
         return published
 
-    def unsure(self, published: int) -> ProducerBroken:
-        """Give the error of a number that the topic does not bear out."""
+    def unconfirmed_error(self, published: int) -> ProducerBroken:
+        """Return the error for a last sequence id that the topic does not confirm."""
         return ProducerBroken(
-            f"For {_PATIENCE_SECONDS:g} s the broker has said that the last sequence id of the producer {self._name} "
-            f"is {published}, and {self._topic} does not hold that message. It is pending, or lost, so that it is not "
-            "known where to go on. Nothing was sent; try again later.",
+            f"For {_PATIENCE_SECONDS:g} s the broker has reported {published} as the last sequence id of producer "
+            f"{self._name}, but {self._topic} does not have that message. It is pending or lost, so it is unknown "
+            "where to resume. Nothing was sent; try again later.",
             last_published=None,
         )
 
     def chunk_bytes(self) -> int:
-        """Give from how many bytes on a message may be sent in chunks; 0 if the broker does not say."""
+        """Return the size in bytes from which a message may be chunked; 0 if the broker does not report it."""
         try:
             return int(self._admin.broker_configuration().get("maxMessageSize", 0))
         except (AdminError, ValueError):
@@ -471,59 +475,59 @@ class Opening:
                 yield stored_entry(entry)
         if not known:
             warnings.warn(
-                f"{self._topic} holds nothing of the producer {self._name} any more, whose last sequence id is "
-                f"{published}. If it was killed in the midst of a group of batches by key, and what was persisted of "
-                "the group has been trimmed since, those messages are stored again when they are sent again.",
+                f"{self._topic} has no entries of producer {self._name} any more, whose last sequence id is "
+                f"{published}. If it was killed within a group of key-based batches, and the persisted part of the "
+                "group was trimmed, messages of that part are stored again when they are resent.",
                 TrimmedGroupWarning,
                 stacklevel=2,
             )
 
-    def _recalled(self, recall: Recall) -> int:
-        """Find out what the topic holds of a name that the broker does not know: the highest id, -1 if nothing."""
+    def _resume_forgotten(self, recall: Recall) -> int:
+        """Return the highest id that the topic has of a name forgotten by the broker, -1 if none."""
         found = recall.find(self._admin, self._topic, self._name)
         if found is None:
-            raise self._forgotten(
+            raise self._forgotten_error(
                 f"the last {MOST_ENTRIES:,} entries of {self._topic} do not show whether it has sent messages, or its "
                 "name has characters beyond Latin-1, which are not shown",
                 -1,
             )
         if self._group and found.published >= 0:
-            raise self._forgotten(
-                f"{self._topic} holds a message of it with sequence id {found.published}, and a group of batches by "
-                "key may be there in part",
+            raise self._forgotten_error(
+                f"{self._topic} has a message of it with sequence id {found.published}, and possibly part of a group "
+                "of key-based batches",
                 found.published,
             )
-        self.half_written = found.half_written if self._chunked else None
+        self.incomplete_id = found.incomplete_id if self._chunked else None
         return found.published
 
     def _check_fresh(self, stats: InternalStats) -> None:
-        """Find out that the topic holds nothing of a name that the broker does not know."""
+        """Check that the topic has no messages of a name that the broker does not know."""
         looked = 0
         for entry in tail(self._admin, self._topic, stats):
             is_own = same_name(entry.producer_name, self._name)
             if is_own and self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1:
-                self.half_written = entry.sequence_id
+                self.incomplete_id = entry.sequence_id
             elif is_own:
-                raise self._forgotten(
-                    f"{self._topic} holds a message of it with sequence id {entry.sequence_id} at {entry.position}",
+                raise self._forgotten_error(
+                    f"{self._topic} has a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
                 )
             looked += 1
             if looked >= _LOOKED_AT:
                 break
         if looked < stats.number_of_entries and self._initial >= 0:
-            raise self._forgotten(
-                f"initial_sequence_id={self._initial} says that it has sent messages, and none of them is in the last "
-                f"{looked} of {stats.number_of_entries} entries of {self._topic}",
+            raise self._forgotten_error(
+                f"initial_sequence_id={self._initial} implies that it has sent messages, and none of them is among "
+                f"the last {looked} of {stats.number_of_entries} entries of {self._topic}",
                 self._initial,
             )
 
-    def _forgotten(self, why: str, sequence_id: int) -> ProducerForgotten:
+    def _forgotten_error(self, why: str, sequence_id: int) -> ProducerForgotten:
         return ProducerForgotten(
-            f"The broker knows no sequence id of the producer {self._name}, yet {why}. A name that is idle for longer "
-            "than brokerDeduplicationProducerInactivityTimeoutMinutes (6 hours by default) is forgotten, and the "
-            "broker would store its messages twice. Find the last one on the topic, and go on behind it with another "
-            "name; a higher value of that setting of the broker keeps this from happening.",
+            f"The broker has no sequence id of producer {self._name}, but {why}. It forgets names idle for longer "
+            "than brokerDeduplicationProducerInactivityTimeoutMinutes (default 6 hours), and would store their "
+            "messages twice. Resume after its last message on the topic with a new name, or raise that broker "
+            "setting.",
             producer_name=self._name,
             topic=self._topic,
             sequence_id=sequence_id,
@@ -533,29 +537,29 @@ class Opening:
 _COMING = ("Initialized", "Recovering", "Enabling")
 
 
-def open_surely(
+def open_confirmed(
     open_producer: Callable[[], Any], close: Callable[[Any], None], opening: Opening
 ) -> tuple[Any, SequenceIds]:
-    """Open a producer so that its name's number is sure; close it again if it cannot be effectively once.
+    """Open a producer with a confirmed last sequence id; close it again if it cannot be effectively once.
 
     From then on no other producer pushes under the name.
 
     Args:
         open_producer: opens an official producer of the name.
-        close: closes one.
-        opening: what there is to find out.
+        close: closes a producer.
+        opening: the checks.
 
     Raises:
         DeduplicationDisabled, ProducerForgotten, MessageIdUnresolved, AdminError: see `Opening`.
-        ProducerBroken: the broker's number is more than the topic holds, and stays so.
-            In each case it is closed, and nothing was sent.
+        ProducerBroken: the topic does not confirm the broker's last sequence id.
+            In each case the producer is closed, and nothing was sent.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         producer = open_producer()
         try:
-            opening.prove()
-            opening.settle()
+            opening.check_enabled()
+            opening.await_writes()
             published = producer.last_sequence_id()
             sequence = opening.sequence(published)
         except BaseException:
@@ -563,8 +567,8 @@ def open_surely(
             raise
         if sequence is not None:
             return producer, sequence
-        # Another one is told the number anew: what has failed is taken back.
+        # A new producer gets the id again: the broker may have corrected it after failed writes.
         close(producer)
         if time.monotonic() > deadline:
-            raise opening.unsure(published)
+            raise opening.unconfirmed_error(published)
         threads.sleep(_PAUSE_SECONDS)

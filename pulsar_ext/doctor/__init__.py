@@ -1,5 +1,5 @@
-"""Why a backlog does not go away: what the admin API shows of topics, and what follows from it.
+"""Diagnosis of topics: why a backlog does not shrink, as far as the admin API shows it.
 
-`findings.py` has what is known of one topic and what is found; each other module finds things in it (pure), and
-`examination.py` asks for it and puts the report together.
+`findings.py` has the facts of one topic and the classes of a finding. `examination.py` sends the requests and builds
+the report. Each other module has rules (pure functions from facts to findings).
 """

@@ -1,4 +1,4 @@
-"""Finds entries that stay: chunks of incomplete messages, and holes far below acknowledged entries (pure)."""
+"""Rules for entries that stay: chunks of incomplete messages, and holes far below acknowledged entries (pure)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def looked_at(facts: TopicFacts, subscription: str) -> list[EntryMetadata]:
-    """Give the headers of the first entries that a subscription has not acknowledged, without a gap."""
+def inspected_entries(facts: TopicFacts, subscription: str) -> list[EntryMetadata]:
+    """Return the headers of a subscription's first unacknowledged entries, up to the first that was not read."""
     found = []
     for position in facts.first_unacknowledged(subscription, facts.limits.entries):
         entry = facts.entries.get(position)
@@ -32,13 +32,13 @@ def looked_at(facts: TopicFacts, subscription: str) -> list[EntryMetadata]:
 
 
 def find_chunks(facts: TopicFacts) -> Iterator[Finding]:
-    """Find what of chunked messages no consumer of the C++ client can ever acknowledge, by subscription."""
+    """Find chunks that no consumer of the C++ client can ever acknowledge, by subscription."""
     for name, _ in facts.subscriptions():
-        seen = looked_at(facts, name)
+        seen = inspected_entries(facts, name)
         last = facts.number_of(facts.internal.last_confirmed_entry)
         if not seen:
             continue
-        # What has its end behind the last entry that was looked at cannot be told from what has none.
+        # The end of a message may be after the last entry that was read, so its chunks are judged by that entry's time.
         is_all = facts.entries_until(name, last) <= len(seen)
         until = facts.now_ms if is_all else seen[-1].publish_time
         found = leftovers_among(seen, until - int(facts.limits.patience_seconds * 1000))
@@ -58,13 +58,15 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
     kept = facts.number_of(facts.internal.last_confirmed_entry) - first + 1
     remedies = [
         Remedy(
-            "open a consumer of pulsar_ext on the subscription: it acknowledges what no consumer can receive, within a "
-            "minute or two, and delivers the rest",
+            "open a consumer of pulsar_ext on the subscription: within a minute or two it acknowledges the chunks that "
+            "no consumer can receive, and delivers the rest",
         )
     ]
     if facts.entries_until(name, facts.number_of(stuck[-1].position)) == len(stuck):
         remedies.append(
-            skip_remedy(facts.name, name, len(stuck), "move the cursor over these chunks, before which nothing is left")
+            skip_remedy(
+                facts.name, name, len(stuck), "move the cursor past these chunks; no unacknowledged entry precedes them"
+            )
         )
     return Finding(
         "chunks",
@@ -72,7 +74,7 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
         facts.name,
         name,
         f"{counted(len(stuck), 'chunk')} of {counted(len(messages), 'message')} that can never be received: "
-        f"{in_part} acknowledged in part, {len(messages) - in_part} never to be complete",
+        f"{in_part} partly acknowledged, {len(messages) - in_part} incomplete",
         {
             "chunks": len(stuck),
             "bytes": cost,
@@ -81,14 +83,14 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
             "kept_entries": kept,
             "kept_bytes": round(kept * facts.internal.entry_bytes()),
         },
-        f"they stay in the backlog for ever, and with them {counted(kept, 'entry')} after the first; on Shared they "
-        "can stall the subscription",
+        f"they stay in the backlog forever and keep {counted(kept, 'entry')} from the first on; on Shared they can "
+        "stall the subscription",
         tuple(remedies),
     )
 
 
 def _of_message(facts: TopicFacts, name: str, chunks: Sequence[EntryMetadata]) -> dict[str, Any]:
-    """Say what is left of a message, and which chunks of it beside that are acknowledged."""
+    """Describe the remaining chunks of a message, and the acknowledged chunks next to them."""
     first = chunks[0]
     beside = {position for one in chunks for position in neighbours(facts, name, one.position)}
     acknowledged = sorted(
@@ -108,50 +110,50 @@ def _of_message(facts: TopicFacts, name: str, chunks: Sequence[EntryMetadata]) -
 
 
 def neighbours(facts: TopicFacts, name: str, position: Position) -> list[Position]:
-    """Give the entries just before one and behind it, where they are acknowledged."""
+    """Return the entries directly before and after a position that are acknowledged."""
     cursor, number = facts.internal.cursors[name], facts.number_of(position)
     near = (facts.ledgers.number(number - 1), facts.ledgers.number(number + 1))
     return [one for one in near if one is not None and cursor.acknowledges(one)]
 
 
 _COUNTED_TYPES = ("Shared", "Key_Shared")
-"""Of these alone the broker counts what each consumer holds."""
+"""Subscription types for which the broker counts unacknowledged messages per consumer."""
 
 
 def find_holes(facts: TopicFacts) -> Iterator[Finding]:
-    """Find the holes of each subscription, and tell who holds them."""
+    """Find the holes of each subscription, and the consumers that hold them."""
     for name, stats in facts.subscriptions():
         holes = [
             run
             for run in facts.runs[name]
-            if run.acknowledged_behind >= facts.limits.hole_distance and not _was_closed(facts, name, run)
+            if run.acknowledged_after >= facts.limits.hole_distance and not _is_closing(facts, name, run)
         ]
-        if holes and not _is_new(facts, holes) and not _all_wait_for_their_time(facts, stats, holes):
+        if holes and not _is_new(facts, holes) and not _are_delayed(facts, stats, holes):
             yield _hole(facts, name, stats, holes)
 
 
-def _was_closed(facts: TopicFacts, name: str, run: Run) -> bool:
-    """Whether both its ends were acknowledged while it was watched: somebody is at work on it."""
+def _is_closing(facts: TopicFacts, name: str, run: Run) -> bool:
+    """Return True if both ends of a hole were acknowledged during the watch, so that a consumer works on it."""
     cursor = facts.later[-1][1].cursors.get(name) if facts.later else None
     ends = (facts.position(number) for number in (run.first, run.last))
     return cursor is not None and all(map(cursor.acknowledges, ends))
 
 
 def _is_new(facts: TopicFacts, holes: list[Run]) -> bool:
-    """Whether the first of them was sent a moment ago, so that it may be acknowledged yet."""
+    """Return True if the first hole's entry was published a moment ago, and may yet be acknowledged."""
     first = facts.entries.get(facts.position(holes[0].first))
     return first is not None and facts.seconds_since(first.publish_time) < facts.limits.patience_seconds
 
 
-def _all_wait_for_their_time(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) -> bool:
-    """Whether all of it, as far as it was looked at, is delayed: that is what delayed messages look like."""
+def _are_delayed(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) -> bool:
+    """Return True if every inspected entry of the holes is a delayed message."""
     if not stats.delayed_messages:
         return False
-    seen = [one for run in holes for one in _looked_at(facts, run)]
+    seen = [one for run in holes for one in _inspected(facts, run)]
     return bool(seen) and all((one.deliver_at_time or 0) > facts.now_ms for one in seen)
 
 
-def _looked_at(facts: TopicFacts, run: Run) -> Iterator[Any]:
+def _inspected(facts: TopicFacts, run: Run) -> Iterator[Any]:
     for number in range(run.first, min(run.last, run.first + facts.limits.entries) + 1):
         entry = facts.entries.get(facts.position(number))
         if entry is not None:
@@ -160,9 +162,9 @@ def _looked_at(facts: TopicFacts, run: Run) -> Iterator[Any]:
 
 def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Run]) -> Finding:
     entries = sum(run.entries for run in holes)
-    holders, said = _holders(stats)
+    holders, description = _holders(stats)
     delivered = holes[-1].last <= facts.read_until(name)
-    seen = [one for run in holes[:_SHOWN] for one in _looked_at(facts, run)]
+    seen = [one for run in holes[:_SHOWN] for one in _inspected(facts, run)]
     batches = [one for one in seen if one.message_count > 1]
     evidence: dict[str, Any] = {
         "entries": entries,
@@ -171,7 +173,7 @@ def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Ru
             for run in holes[:_SHOWN]
         ],
         "more_holes": max(len(holes) - _SHOWN, 0),
-        "acknowledged_behind": holes[0].acknowledged_behind,
+        "acknowledged_behind": holes[0].acknowledged_after,
         "mark_delete": str(facts.internal.cursors[name].mark_delete_position),
         "held_by": holders,
         "delivered": delivered,
@@ -193,30 +195,30 @@ def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Ru
         facts.name,
         name,
         f"{counted(entries, 'unacknowledged entry')} from {facts.position(holes[0].first)} on, "
-        f"before {counted(holes[0].acknowledged_behind, 'acknowledged entry')}; {said}"
-        + (f"; acknowledged inside batches among them: {counted(in_part, 'message')}" if in_part else ""),
+        f"before {counted(holes[0].acknowledged_after, 'acknowledged entry')}; {description}"
+        + (f"; {counted(in_part, 'message')} inside their batches acknowledged" if in_part else ""),
         evidence,
         f"the cursor stays before them, which keeps {counted(kept, 'entry')}, about "
-        f"{kept * facts.internal.entry_bytes():,.0f} bytes; if there are more such gaps than the broker stores, "
-        "acknowledged messages come again",
+        f"{kept * facts.internal.entry_bytes():,.0f} bytes; if there are more holes than the broker stores, "
+        "acknowledged messages are redelivered",
         (
             Remedy(
-                "have the broker load the topic anew: clients connect again, and what is not acknowledged is delivered "
-                "again; it loses nothing",
+                "unload the topic: the broker loads it again, clients reconnect, and unacknowledged messages are "
+                "redelivered; nothing is lost",
                 f"pulsar-ext admin unload {topic}",
             ),
             skip_remedy(
                 facts.name,
                 name,
                 facts.entries_until(name, holes[-1].last),
-                "give these messages up: the cursor goes behind the last of them",
+                "abandon these messages: the cursor moves past the last of them",
             ),
         ),
     )
 
 
 def _holders(stats: SubscriptionStats) -> tuple[list[dict[str, Any]], str]:
-    """Tell which consumers may hold them, and say so."""
+    """Return the consumers that may hold the unacknowledged messages, and a phrase that names them."""
     consumers = stats.raw.get("consumers") or ()
     if not consumers:
         return [], "there is no consumer"
@@ -232,17 +234,17 @@ def _holders(stats: SubscriptionStats) -> tuple[list[dict[str, Any]], str]:
     ]
     names = ", ".join(repr(one["consumer"]) for one in holders[:_SHOWN])
     if not holders:
-        return [], f"held by none of {counted(len(consumers), 'consumer')}"
+        return [], f"none of the {counted(len(consumers), 'consumer')} holds them"
     if are_counted:
         return holders, f"held by {names}"
     return holders, f"consumers: {names}"
 
 
 def _acknowledged_in_part(facts: TopicFacts, name: str, stats: SubscriptionStats) -> int:
-    """Count the messages that are acknowledged inside batches that are not, where it can be told; else 0.
+    """Return the number of messages acknowledged inside unacknowledged batches, or 0 if it cannot be computed.
 
-    The broker does not show them. But where consumers hold everything that was delivered, the messages that they hold
-    are fewer than those of the entries by just as many.
+    The broker does not show them. If consumers hold every entry that was delivered, the number is the difference
+    between the messages of these entries and the messages that the consumers hold.
     """
     consumers = stats.raw.get("consumers") or ()
     if stats.type not in _COUNTED_TYPES or stats.raw.get("msgInReplay") or not consumers:

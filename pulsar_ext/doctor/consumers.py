@@ -1,4 +1,4 @@
-"""Finds clients that do not work: consumers that are missing, stalled or repeat, producers that send twice (pure)."""
+"""Rules for clients: missing or stalled consumers, redelivery storms, producers that send twice (pure)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def is_busy(stats: SubscriptionStats) -> bool:
-    """Whether it is worth to watch a subscription: it has a consumer and a backlog."""
+    """Return True if a subscription has a consumer and a backlog, and so is worth watching."""
     return bool(stats.consumers) and stats.backlog_entries > 0
 
 
-def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
-    """Find subscriptions with a backlog that had no consumer for a while."""
+def find_unconsumed(facts: TopicFacts) -> Iterator[Finding]:
+    """Find subscriptions with a backlog that have had no consumer for a while."""
     for name, stats in facts.subscriptions():
         last_ms = max(stats.raw.get("lastConsumedFlowTimestamp", 0), stats.raw.get("lastAckedTimestamp", 0))
         idle = facts.seconds_since(last_ms)
@@ -39,7 +39,7 @@ def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
             "warning",
             facts.name,
             name,
-            f"nobody has consumed {since}, with a backlog of {counted(entries, 'entry')}",
+            f"no consumer {since}, and a backlog of {counted(entries, 'entry')}",
             {
                 "entries": entries,
                 "bytes": size,
@@ -47,11 +47,11 @@ def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
                 "idle_seconds": None if idle == float("inf") else round(idle, 1),
                 "type": stats.type,
             },
-            "its backlog grows with each message, and no ledger from the first of them on can be trimmed",
+            "its backlog grows with each message, and no ledger from its first entry on can be trimmed",
             (
-                Remedy("start its consumers; if it is read now and then only, nothing is wrong"),
+                Remedy("start its consumers; if it is read only from time to time, ignore this"),
                 Remedy(
-                    "delete the subscription, if nobody needs it: what it has not read is lost to it",
+                    "delete the subscription if it is not needed: its unread messages are lost to it",
                     f"pulsar-ext admin delete-subscription {topic} {subscription}",
                 ),
             ),
@@ -59,13 +59,13 @@ def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
-    """Find consumers that take nothing, though there is something to give."""
+    """Find consumers that receive nothing although their subscription has a backlog."""
     for name, stats in facts.subscriptions():
         if not stats.backlog_entries:
             continue
         blocked = bool(stats.raw.get("blockedSubscriptionOnUnackedMsgs"))
         stalled = [
-            found for one in stats.raw.get("consumers") or () if (found := _stalled(facts, name, one)) is not None
+            stall for one in stats.raw.get("consumers") or () if (stall := _stalled(facts, name, one)) is not None
         ]
         if not stalled and not blocked:
             continue
@@ -79,7 +79,7 @@ def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
             name,
             f"{len(stalled)} of {counted(count, 'consumer')} without progress: {'; '.join(why)}"
             if not blocked
-            else "the broker delivers nothing more to anybody, because of "
+            else "the broker delivers nothing more to this subscription: it has "
             f"{counted(stats.unacked_messages, 'unacknowledged message')}",
             {
                 "consumers": stalled,
@@ -89,29 +89,30 @@ def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
                 "limit": facts.settings.get("maxUnackedMessagesPerSubscription"),
                 "backlog_entries": stats.backlog_entries,
             },
-            "what they hold stays with them, and nothing else comes to them" + (": nobody works" if is_all else ""),
+            "the messages that they hold stay with them, and they receive no others"
+            + ("; none is consumed" if is_all else ""),
             (
                 Remedy(
-                    "have these consumers receive and acknowledge, or close them, in the program at the address: what "
-                    "they hold then goes to others"
+                    "have these consumers receive and acknowledge, or close them, in the program at the address; other "
+                    "consumers then receive the messages that they hold"
                 ),
             ),
         )
 
 
 def _stalled(facts: TopicFacts, name: str, consumer: dict[str, Any]) -> dict[str, Any] | None:
-    """Say why a consumer takes nothing; None if it does, or has not long enough."""
+    """Describe a consumer that has received nothing for long enough; return None for any other."""
     permits, blocked = consumer.get("availablePermits", 0), bool(consumer.get("blockedConsumerOnUnackedMsgs"))
     moments = ("lastConsumedFlowTimestamp", "lastAckedTimestamp", "firstConsumedFlowTimestamp")
     last_ms = max(consumer.get(moment) or 0 for moment in moments)
     idle = facts.seconds_since(last_ms)
     if (permits > 0 and not blocked) or idle < facts.limits.patience_seconds:
         return None
-    why = "it asked for no more"
+    why = "it has no permits left"
     if blocked:
-        why = "it holds as many unacknowledged messages as it may"
+        why = "it is at its limit of unacknowledged messages"
     elif permits < 0:
-        why = "it was given more than it asked for, and has asked for no more"
+        why = "its permits are negative: it received more than it asked for"
     key = consumer.get("consumerName", "")
     for later, _ in facts.later:
         again = later.subscriptions.get(name)
@@ -130,22 +131,26 @@ def _stalled(facts: TopicFacts, name: str, consumer: dict[str, Any]) -> dict[str
 
 
 def find_storms(facts: TopicFacts) -> Iterator[Finding]:
-    """Find subscriptions that were given the same entries again in each moment that they were watched."""
-    if len(facts.later) < 2:  # noqa: PLR2004  # once is a redelivery
+    """Find subscriptions whose same entries were delivered again between all samples of the watch."""
+    if len(facts.later) < 2:  # noqa: PLR2004  # a single one is a normal redelivery
         return
     for name, stats in facts.subscriptions():
-        looks = [(facts.stats, facts.internal), *facts.later]
-        if not all(name in each.subscriptions and name in cursors.cursors for each, cursors in looks):
+        samples = [(facts.stats, facts.internal), *facts.later]
+        if not all(name in each.subscriptions and name in cursors.cursors for each, cursors in samples):
             continue
-        cursors = [internal.cursors[name] for _, internal in looks]
-        given = [each.subscriptions[name].delivered_messages for each, _ in looks]
-        delayed = [each.subscriptions[name].delayed_messages for each, _ in looks]
+        cursors = [internal.cursors[name] for _, internal in samples]
+        delivered = [each.subscriptions[name].delivered_messages for each, _ in samples]
+        delayed = [each.subscriptions[name].delayed_messages for each, _ in samples]
         again = [
-            after - before - (waited - waits)
-            for before, after, waited, waits in zip(given, given[1:], delayed, delayed[1:], strict=False)
+            after - before - (delayed_before - delayed_after)
+            for before, after, delayed_before, delayed_after in zip(
+                delivered, delivered[1:], delayed, delayed[1:], strict=False
+            )
         ]
-        stands = len({(one.mark_delete_position, one.read_position, one.individually_deleted) for one in cursors}) == 1
-        if not stands or min(again) <= 0:
+        is_unmoved = (
+            len({(one.mark_delete_position, one.read_position, one.individually_deleted) for one in cursors}) == 1
+        )
+        if not is_unmoved or min(again) <= 0:
             continue
         first = facts.runs[name][0].first if facts.runs[name] else None
         entries = facts.entries_until(name, facts.read_until(name))
@@ -155,7 +160,7 @@ def find_storms(facts: TopicFacts) -> Iterator[Finding]:
             facts.name,
             name,
             f"{counted(sum(again), 'delivery')} of the same {counted(entries, 'entry')} within "
-            f"{facts.limits.pause_seconds:g} s, none for the first time and none acknowledged",
+            f"{facts.limits.pause_seconds:g} s; no entry was new, and none was acknowledged",
             {
                 "delivered": sum(again),
                 "seconds": facts.limits.pause_seconds,
@@ -164,11 +169,11 @@ def find_storms(facts: TopicFacts) -> Iterator[Finding]:
                 "read_position": str(cursors[0].read_position),
                 "consumers": list(stats.consumers),
             },
-            "consumers work on messages that they never finish, and what they refuse costs as much as what they do",
+            "consumers repeat work on messages that they never acknowledge",
             (
                 Remedy(
-                    "look at why the application refuses the first of them, and give it a dead letter policy "
-                    "(`dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(…)`), or a longer delay of redelivery"
+                    "check why the application negatively acknowledges the first of them, and set a dead letter policy "
+                    "(`dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(…)`) or a longer redelivery delay"
                 ),
             ),
         )
@@ -179,22 +184,24 @@ _SNAPSHOT = "pulsar.dedup"
 """The cursor whose position and properties are the broker's snapshot of sequence ids."""
 
 
-def unremembered(facts: TopicFacts) -> list[str]:
-    """Name the connected producers that the broker's snapshot of sequence ids does not have; none if it has none."""
+def producers_missing_from_snapshot(facts: TopicFacts) -> list[str]:
+    """Return the connected producers missing from the broker's snapshot of sequence ids; `[]` without a snapshot."""
     cursor = facts.internal.cursors.get(_SNAPSHOT)
     if facts.stats.deduplication_status != "Enabled" or cursor is None:
         return []
-    remembered = cursor.raw.get("properties") or {}
-    return sorted(set(facts.stats.publishers) - set(remembered))
+    known = cursor.raw.get("properties") or {}
+    return sorted(set(facts.stats.publishers) - set(known))
 
 
 def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
-    """Find connected producers that deduplication has forgotten.
+    """Find connected producers whose sequence ids deduplication has forgotten.
 
-    What a broker knows of a name is in its snapshot, or in entries behind it, which it reads when it loads the topic.
-    Looks at the entries that were looked at, those at the end of the topic among them.
+    The broker knows a producer name from its snapshot, or from entries after the snapshot, which it reads when it loads
+    the topic. Only the inspected entries are considered, which include those at the end of the topic.
     """
-    names = {name.encode("latin-1", "replace").decode("latin-1"): name for name in unremembered(facts)}
+    names = {
+        name.encode("latin-1", "replace").decode("latin-1"): name for name in producers_missing_from_snapshot(facts)
+    }
     last = {names[one.producer_name]: one for _, one in sorted(facts.entries.items()) if one.producer_name in names}
     snapshot = facts.internal.cursors[_SNAPSHOT] if last else None
     if snapshot is None:
@@ -202,7 +209,7 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
     forgotten = {name: one for name, one in sorted(last.items()) if one.position <= snapshot.mark_delete_position}
     if not forgotten:
         return
-    kept, most = (
+    kept, limit = (
         len(snapshot.raw.get("properties") or {}),
         facts.settings.get("brokerDeduplicationMaxNumberOfProducers"),
     )
@@ -213,8 +220,8 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
         "warning",
         facts.name,
         "",
-        f"deduplication is on, but the broker would know no sequence id of {len(forgotten)} connected producers that "
-        f"have sent, {', '.join(map(repr, forgotten))}: its snapshot has none, nor has an entry behind the snapshot",
+        f"deduplication is on, but the broker has no sequence id of {len(forgotten)} connected producers that have "
+        f"sent, {', '.join(map(repr, forgotten))}: neither in its snapshot nor in an entry after the snapshot",
         {
             "producers": {
                 one: {"last_entry": str(entry.position), "sequence_id": sequence_ids[one]}
@@ -223,18 +230,18 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
             "more": max(len(forgotten) - _SHOWN, 0),
             "snapshot": str(snapshot.mark_delete_position),
             "producers_in_snapshot": kept,
-            "most_in_snapshot": most,
+            "most_in_snapshot": limit,
             "forgotten_after_minutes": facts.settings.get("brokerDeduplicationProducerInactivityTimeoutMinutes"),
         },
-        "once the topic is loaded anew, if it was not since, what they send again is stored twice",
+        "after the topic is loaded again, messages that they resend are stored twice",
         (
             Remedy(
-                f"close each, and go on behind its last message under a new name: for {name!r} behind the sequence id "
-                f"{sequence_id}, with `create_producer(…, producer_name=…, deduplication=True)`, which refuses a name "
-                "that was forgotten",
+                f"close each, and continue after its last message under a new name: for {name!r} after sequence id "
+                f"{sequence_id}, with `create_producer(…, producer_name=…, deduplication=True)`, which raises for a "
+                "forgotten name",
             ),
             Remedy(
-                "have the broker remember more producers, or for longer, in broker.conf: "
+                "have the broker keep more producers, or keep them longer; in broker.conf: "
                 "brokerDeduplicationMaxNumberOfProducers, brokerDeduplicationProducerInactivityTimeoutMinutes"
             ),
         ),
@@ -242,9 +249,9 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
-    """Find, without deduplication, entries of one producer name whose sequence ids come again or go backwards.
+    """Find, without deduplication, entries of one producer name whose sequence ids repeat or go backwards.
 
-    Looks at the entries that were looked at, those at the end of the topic among them.
+    Only the inspected entries are considered, which include those at the end of the topic.
     """
     if facts.stats.deduplication_status == "Enabled":
         return
@@ -274,9 +281,9 @@ def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
         "warning",
         facts.name,
         "",
-        f"deduplication is off; of {len(facts.entries):,} entries that were looked at, {len(again)} repeat the "
-        f"sequence id of an earlier one of the same producer, and the ids of {len(back)} go backwards; "
-        f"{', '.join(map(repr, sorted(producers)))} sent messages again, or began to count anew",
+        f"deduplication is off; of {len(facts.entries):,} inspected entries, {len(again)} repeat the sequence id of an "
+        f"earlier entry of their producer, and the ids of {len(back)} go backwards; "
+        f"{', '.join(map(repr, sorted(producers)))} resent messages or restarted the sequence",
         {
             "producers": sorted(producers),
             "again": [[str(first), str(second)] for first, second in again[:_SHOWN]],
@@ -284,11 +291,11 @@ def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
             "more": max(len(again) - _SHOWN, 0) + max(len(back) - _SHOWN, 0),
             "deduplication": facts.stats.deduplication_status,
         },
-        "consumers get what was sent again twice; and where deduplication is switched on, ids that go backwards are "
-        "dropped: have the producers go on with theirs first",
+        "consumers receive resent messages twice; and after deduplication is switched on, messages whose ids go "
+        "backwards are dropped: let the producers continue their sequence first",
         (
             Remedy(
-                "have the broker drop what comes twice, and open the producers with `deduplication=True`",
+                "have the broker drop duplicates, and open the producers with `deduplication=True`",
                 f"pulsar-ext admin set-deduplication {namespace} true",
             ),
         ),

@@ -1,6 +1,6 @@
-"""The diagnosis: asks the admin API about topics within limits, and applies every rule to what it shows.
+"""The diagnosis: requests to the admin API within limits, and the rules applied to the answers.
 
-It sends reading requests only. What they show of a topic becomes `TopicFacts`, and the rules see these alone.
+All requests are read-only. The answers for a topic become `TopicFacts`, the only input of the rules.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ R = TypeVar("R")
 
 _AT_ONCE = 8
 _FIXED_REQUESTS = 3
-_LOOKS = 2
+_SAMPLES = 2
 _BATCHES = 16
-"""So many batches of a topic are taken apart."""
+"""Maximum number of a topic's batches whose payload is read."""
 _HEADER_BYTES = 600
 _NO_SETTINGS: Mapping[str, str] = {}
 _NO_POLICIES = NamespacePolicies(None, None, None, None, {}, {})
@@ -41,43 +41,44 @@ _NO_POLICIES = NamespacePolicies(None, None, None, None, {}, {})
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen of topics.
+    """Facts about topics.
 
     Args:
         facts: of each topic and partition.
-        left_out: topics that were not looked at, because they would have passed the limit of requests.
-        requests: how many requests were sent.
-        notes: what could not be looked at, and why.
+        excluded: topics that were not inspected because of the limit of requests.
+        requests: number of requests sent.
+        notes: what could not be inspected, and why.
     """
 
     facts: tuple[TopicFacts, ...]
-    left_out: tuple[str, ...]
+    excluded: tuple[str, ...]
     requests: int
     notes: tuple[str, ...]
 
 
 def has_work(facts: TopicFacts) -> bool:
-    """Whether the consumers of a topic have something to do."""
+    """Return True if a subscription of the topic has a consumer and a backlog."""
     return any(consumers.is_busy(stats) for _, stats in facts.subscriptions())
 
 
-def wanted_entries(facts: TopicFacts, most: int) -> list[Position]:
-    """Choose the entries to look at: the first unacknowledged ones of each subscription, the last ones of the topic.
+def wanted_entries(facts: TopicFacts, limit: int) -> list[Position]:
+    """Choose the entries to inspect: each subscription's first unacknowledged ones, and the last ones of the topic.
 
-    The last ones show how producers count: that matters where nothing is deduplicated, or a producer is not known.
+    The last ones show the producers' sequence ids: they matter without deduplication, or if the broker's snapshot
+    lacks a producer.
     """
     end = 0 if facts.ledgers.last is None else facts.ledgers.up_to(facts.ledgers.last)
     wanted: dict[Position, None] = {}
     for name, _ in facts.subscriptions():
-        room = most - len(wanted)
+        room = limit - len(wanted)
         if room <= 0:
             break
         wanted |= dict.fromkeys(facts.first_unacknowledged(name, room))
     for name, _ in facts.readers():
-        if len(wanted) < most:
+        if len(wanted) < limit:
             wanted |= dict.fromkeys(facts.first_unacknowledged(name, 1))
-    if facts.stats.deduplication_status != "Enabled" or consumers.unremembered(facts):
-        wanted |= dict.fromkeys(facts.position(number) for number in range(max(end - most // 2, 0) + 1, end + 1))
+    if facts.stats.deduplication_status != "Enabled" or consumers.producers_missing_from_snapshot(facts):
+        wanted |= dict.fromkeys(facts.position(number) for number in range(max(end - limit // 2, 0) + 1, end + 1))
     return list(wanted)
 
 
@@ -86,37 +87,39 @@ def observe(
     target: str,
     subscription: str | None = None,
     limits: DiagnosisLimits | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
     *,
     wanted: Callable[[TopicFacts, int], Sequence[Position]] = wanted_entries,
     watched: Callable[[TopicFacts], bool] = has_work,
 ) -> Observation:
-    """Look at topics, and judge nothing; the first arguments and the errors are those of `examine()`.
+    """Collect the facts about topics, without judging them; errors are those of `examine()`.
 
     Args:
         admin: see `examine`.
         target: see `examine`.
         subscription: see `examine`.
         limits: see `examine`.
-        tell: see `examine`.
-        wanted: chooses the entries of a topic to look at, so many at most.
-        watched: whether to look at a topic's statistics twice more.
+        report: see `examine`.
+        wanted: returns the entries of a topic to inspect, given their maximum number.
+        watched: returns True for a topic whose statistics are to be sampled twice more.
     """
     if subscription is not None and not isinstance(subscription, str):
-        raise InvalidUse(f"subscription must be its name or None, not {subscription!r}. Nothing was asked.")
+        raise InvalidUse(f"subscription must be a name or None, got {subscription!r}; no request was sent")
     if limits is not None and not isinstance(limits, DiagnosisLimits):
-        raise InvalidUse(f"limits must be DiagnosisLimits(…), MapLimits(…) or None, not {limits!r}. Nothing was asked.")
-    asking = _Observer(admin, subscription, limits or DiagnosisLimits(), tell)
+        raise InvalidUse(
+            f"limits must be DiagnosisLimits(…), MapLimits(…) or None, got {limits!r}; no request was sent"
+        )
+    asking = _Observer(admin, subscription, limits or DiagnosisLimits(), report)
     return asking.observe(target, wanted, watched)
 
 
 class _Observer:
-    """Asks for one observation; the arguments are those of `examine()`."""
+    """Observer that sends the requests of one observation; the arguments are those of `examine()`."""
 
     def __init__(
-        self, admin: PulsarAdmin, subscription: str | None, limits: DiagnosisLimits, tell: Callable[[str], None]
+        self, admin: PulsarAdmin, subscription: str | None, limits: DiagnosisLimits, report: Callable[[str], None]
     ) -> None:
-        self._admin, self._subscription, self._limits, self._tell = admin, subscription, limits, tell
+        self._admin, self._subscription, self._limits, self._report = admin, subscription, limits, report
         self._requests = 0
         self._notes: list[str] = []
 
@@ -130,45 +133,43 @@ class _Observer:
         policies = self._allowed("the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES)
         settings = self._allowed("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
         watches = self._limits.pause_seconds > 0
-        each = 2 + (2 * _LOOKS if watches else 0)
+        each = 2 + (2 * _SAMPLES if watches else 0)
         room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
-        topics, left_out = topics[:room], topics[room:]
-        self._tell(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
-        facts = self._first_look(topics, policies, settings)
+        topics, excluded = topics[:room], topics[room:]
+        self._report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
+        facts = self._first_sample(topics, policies, settings)
         if watches:
             facts = self._watch(facts, watched)
-        facts = self._look_at_schemas(self._look_at_entries(facts, wanted))
-        return Observation(tuple(facts), tuple(left_out), self._requests, tuple(self._notes))
+        facts = self._inspect_schemas(self._inspect_entries(facts, wanted))
+        return Observation(tuple(facts), tuple(excluded), self._requests, tuple(self._notes))
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- topics ------------------------------------------------------------------------------------------------------
 
     def _topics(self, target: str) -> tuple[str, list[str]]:
-        """Give the namespace, and the topics and partitions that are meant."""
+        """Return the namespace, and the topics and partitions of a target."""
         self._requests += 1
         if isinstance(target, str) and "://" not in target and target.count("/") == 1:
-            TopicName.parse(f"{target}/-")  # refuses a name that cannot be
+            TopicName.parse(f"{target}/-")  # raises for an invalid name
             return target, list(self._admin.topics(target))
         name = TopicName.parse(target)
         if not name.is_persistent:
-            raise InvalidUse(f"{name} is not persistent: it stores nothing, so it has no backlog")
+            raise InvalidUse(f"{name} is not persistent, so it has no backlog; name a persistent topic")
         count = 0 if name.is_partition else self._admin.partitions(name)
         return name.namespace_name, [str(name.partition(index)) for index in range(count)] or [str(name)]
 
     def _allowed(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
-        """Ask for what not everybody may see."""
+        """Call `ask`, and return `otherwise` with a note if the credentials do not permit it."""
         self._requests += 1
         try:
             return ask()
         except AdminUnauthorized:
-            self._notes.append(
-                f"{what} may not be seen with these credentials, so what depends on it was not looked at"
-            )
+            self._notes.append(f"not permitted with these credentials: {what}; the rules that need it were not applied")
             return otherwise
 
-    def _first_look(
+    def _first_sample(
         self, topics: Sequence[str], policies: NamespacePolicies, settings: Mapping[str, str]
     ) -> list[TopicFacts]:
-        def look(topic: str) -> TopicFacts | None:
+        def sample(topic: str) -> TopicFacts | None:
             found = self._statistics(topic)
             now = time.time_ns() // 1_000_000
             if found is None:
@@ -177,13 +178,13 @@ class _Observer:
             return TopicFacts(topic, stats, internal, policies, settings, now, self._limits, only=self._subscription)
 
         self._requests += 2 * len(topics)
-        facts = [one for one in self._map(look, topics) if one is not None]
+        facts = [one for one in self._map(sample, topics) if one is not None]
         wanted = self._subscription
         if len(facts) < len(topics):
-            self._notes.append(f"deleted meanwhile: {counted(len(topics) - len(facts), 'topic')}")
+            self._notes.append(f"deleted during the diagnosis: {counted(len(topics) - len(facts), 'topic')}")
         if wanted is not None and not any(wanted in one.stats.subscriptions for one in facts):
             raise AdminNotFound(
-                f"None of {counted(len(facts), 'topic')} has a subscription {wanted!r}",
+                f"subscription {wanted!r} not found on {counted(len(facts), 'topic')}",
                 status=None,
                 reason="Subscription not found",
                 method=None,
@@ -197,19 +198,19 @@ class _Observer:
         except AdminNotFound:
             return None
 
-    # -- a while later -----------------------------------------------------------------------------------------------
+    # -- the watch ---------------------------------------------------------------------------------------------------
 
     def _watch(self, facts: Sequence[TopicFacts], watched: Callable[[TopicFacts], bool]) -> list[TopicFacts]:
-        """Look again twice at topics in which something may happen."""
+        """Sample the statistics of busy topics twice more."""
         busy = [one.name for one in facts if watched(one)]
         later: dict[str, list[tuple[TopicStats, InternalStats]]] = {name: [] for name in busy}
         if busy:
-            self._tell(
-                f"{counted(len(busy), 'topic')} watched for {self._limits.pause_seconds:g} s: "
-                f"{2 * _LOOKS * len(busy)} requests"
+            self._report(
+                f"{counted(len(busy), 'topic')} watched during {self._limits.pause_seconds:g} s: "
+                f"{2 * _SAMPLES * len(busy)} requests"
             )
-        for _ in range(_LOOKS if busy else 0):
-            time.sleep(self._limits.pause_seconds / _LOOKS)
+        for _ in range(_SAMPLES if busy else 0):
+            time.sleep(self._limits.pause_seconds / _SAMPLES)
             self._requests += 2 * len(busy)
             for name, found in zip(busy, self._map(self._statistics, busy), strict=True):
                 if found is not None:
@@ -218,36 +219,38 @@ class _Observer:
 
     # -- entries -----------------------------------------------------------------------------------------------------
 
-    def _look_at_entries(
+    def _inspect_entries(
         self, facts: Sequence[TopicFacts], wanted: Callable[[TopicFacts, int], Sequence[Position]]
     ) -> list[TopicFacts]:
-        left = self._limits.max_requests - self._requests
-        most = max(min(int(self._limits.entries), left // (2 * max(len(facts), 1))), 0)
-        chosen = [(one, wanted(one, most)) for one in facts]
+        remaining = self._limits.max_requests - self._requests
+        limit = max(min(int(self._limits.entries), remaining // (2 * max(len(facts), 1))), 0)
+        chosen = [(one, wanted(one, limit)) for one in facts]
         count = sum(len(positions) for _, positions in chosen)
         if not count:
             return list(facts)
-        self._tell(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
+        self._report(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
         read = self._read([(one.name, position, False) for one, positions in chosen for position in positions])
         facts = [replace(one, entries=read.get(one.name, {})) for one in facts]
         more = [
             *((one.name, position, True) for one in facts for position in _batches(one)),
-            *((one.name, position, False) for one in facts for position in _beside_chunks(one)),
+            *((one.name, position, False) for one in facts for position in _neighbours_of_chunks(one)),
         ][: max(self._limits.max_requests - self._requests, 0)]
         if more:
             size = {one.name: one.internal.entry_bytes() for one in facts}
             cost = sum(size[topic] if payload else _HEADER_BYTES for topic, _, payload in more)
-            self._tell(f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes")
+            self._report(
+                f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes"
+            )
         found = self._read(more)
         return [replace(one, entries={**one.entries, **found.get(one.name, {})}) for one in facts]
 
-    def _look_at_schemas(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
-        """Ask for the schemas of topics where entries wait that were looked at."""
-        waiting = [one.name for one in facts if any(map(one.waits, one.entries))]
+    def _inspect_schemas(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
+        """Read the schemas of topics with inspected entries in a backlog."""
+        waiting = [one.name for one in facts if any(map(one.is_unacknowledged, one.entries))]
         waiting = waiting[: max(self._limits.max_requests - self._requests, 0)]
         if not waiting:
             return list(facts)
-        self._tell(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
+        self._report(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
         self._requests += len(waiting)
         found = dict(zip(waiting, self._map(self._schemas, waiting), strict=True))
         return [replace(one, schemas=found.get(one.name)) for one in facts]
@@ -259,7 +262,7 @@ class _Observer:
             return None
 
     def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
-        """Read entries; those that are gone are left out."""
+        """Read entries; those that no longer exist are omitted."""
 
         def read(one: tuple[str, Position, bool]) -> EntryMetadata | None:
             topic, position, payload = one
@@ -283,21 +286,21 @@ class _Observer:
 
 
 def _batches(facts: TopicFacts) -> Iterable[Position]:
-    """Choose batches that a Key_Shared subscription waits for."""
+    """Choose batches in the backlog of a Key_Shared subscription."""
     subscriptions = keys.key_shared(facts)
     waiting = [
         position
         for position, one in sorted(facts.entries.items())
-        if one.message_count > 1 and keys.waits(facts, position, subscriptions)
+        if one.message_count > 1 and keys.is_unacknowledged(facts, position, subscriptions)
     ]
     return waiting[:_BATCHES]
 
 
-def _beside_chunks(facts: TopicFacts) -> Iterable[Position]:
-    """Choose acknowledged entries beside chunks that are not."""
+def _neighbours_of_chunks(facts: TopicFacts) -> Iterable[Position]:
+    """Choose acknowledged entries next to unacknowledged chunks."""
     wanted: dict[Position, None] = {}
     for name, _ in facts.subscriptions():
-        chunks = [one for one in chunked.looked_at(facts, name) if one.is_chunk]
+        chunks = [one for one in chunked.inspected_entries(facts, name) if one.is_chunk]
         left = leftovers_among(chunks, facts.now_ms)
         for position in (*left.useless, *left.endless):
             wanted |= dict.fromkeys(chunked.neighbours(facts, name, position))
@@ -314,11 +317,11 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     keys.find_mixed_batches,
     readers.find_unread_letters,
     storage.find_expiring,
-    readers.find_readers_behind,
+    readers.find_lagging_readers,
     storage.find_quotas,
     storage.find_kept_ledgers,
     storage.find_never_compacted,
-    consumers.find_forsaken,
+    consumers.find_unconsumed,
     consumers.find_duplicates,
     consumers.find_forgotten,
     storage.find_schema_misfits,
@@ -330,27 +333,27 @@ def examine(
     target: str,
     subscription: str | None = None,
     limits: DiagnosisLimits | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
-    """Look at a namespace or a topic.
+    """Diagnose a namespace or a topic.
 
     Args:
         admin: the admin API; only read from.
         target: `tenant/namespace`, or a topic with or without partitions.
-        subscription: the one to look at; all by default.
-        limits: what is a finding, and what finding it may cost.
-        tell: is called with what is about to be asked for, and what that costs.
+        subscription: name of the only subscription to inspect; all by default.
+        limits: thresholds of findings, and limits of requests.
+        report: called before each step with a line about its requests and bytes.
 
     Raises:
-        InvalidUse: the target is neither.
-        AdminNotFound: no such namespace or topic, or none of its topics has the subscription.
-        AdminError: the admin API refused or did not answer.
+        InvalidUse: the target is neither a namespace nor a persistent topic.
+        AdminNotFound: the namespace, the topic or the subscription was not found.
+        AdminError: the admin API rejected a request or did not answer.
     """
-    return judge(observe(admin, target, subscription, limits, tell))
+    return judge(observe(admin, target, subscription, limits, report))
 
 
 def judge(seen: Observation) -> Diagnosis:
-    """Say what is wrong with what was seen (pure)."""
+    """Return the findings in an observation (pure)."""
     found = [finding for one in seen.facts for rule in RULES for finding in rule(one)]
     found.sort(key=lambda one: one.severity != "error")
-    return Diagnosis(tuple(found), len(seen.facts), seen.left_out, seen.requests, seen.notes)
+    return Diagnosis(tuple(found), len(seen.facts), seen.excluded, seen.requests, seen.notes)

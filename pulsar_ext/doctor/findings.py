@@ -1,4 +1,4 @@
-"""What is known of one topic and its cursors, in numbers, and what a diagnosis consists of: findings (pure)."""
+"""Facts of one topic and its cursors, in entry numbers, and the parts of a diagnosis: findings and remedies (pure)."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ _COMPACTION = "__compaction"
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisLimits:
-    """From when on something is a finding, and what finding it may cost.
+    """Thresholds of findings, and limits of the requests of a diagnosis.
 
     Args:
-        hole_distance: How many acknowledged entries behind an unacknowledged one make it a hole.
-        patience_seconds: How many seconds an entry may be unacknowledged, a consumer may do nothing, and a chunked
-            message may lack its end, before it is a finding.
-        quota_share: Which share of a quota or a time to live may be used up before it is a finding, from 0 to 1.
-        kept_ledgers: How many full ledgers that one subscription alone keeps are a finding.
-        entries: How many entries of a topic to look at, at most. Each takes a request.
-        pause_seconds: How many seconds to watch whether the same messages come again and again. With 0 it does not
-            watch.
-        max_requests: How many requests to make, at most.
+        hole_distance: Number of acknowledged entries after an unacknowledged one that make it a hole.
+        patience_seconds: Seconds that an entry may be unacknowledged, a consumer idle or a chunked message incomplete
+            before it is a finding.
+        quota_share: Share of a quota or a time to live that may be used up before it is a finding, from 0 to 1.
+        kept_ledgers: Number of full ledgers kept by one subscription alone that is a finding.
+        entries: Maximum number of entries to inspect per topic. Each takes a request.
+        pause_seconds: Seconds to watch for repeated deliveries. 0 disables the watch.
+        max_requests: Maximum number of requests.
 
     Raises:
-        InvalidUse: one of them is negative, or the share is above 1.
+        InvalidUse: a value is negative, or the share is above 1.
     """
 
     hole_distance: int = 100
@@ -60,33 +59,33 @@ class DiagnosisLimits:
         for name in (one.name for one in fields(self)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < least.get(name, 0):
-                raise InvalidUse(f"{name} must be a number of at least {least.get(name, 0)}, not {value!r}")
+                raise InvalidUse(f"{name} must be a number >= {least.get(name, 0)}, got {value!r}")
         if self.quota_share > 1:
-            raise InvalidUse(f"quota_share must be a share from 0 to 1, not {self.quota_share!r}")
+            raise InvalidUse(f"quota_share must be a share from 0 to 1, got {self.quota_share!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Entries that are not acknowledged, one behind the other, by their numbers in the topic, 1-based.
+    """Consecutive unacknowledged entries, by their 1-based numbers in the topic.
 
     Args:
-        first: the first one's number.
-        last: the last one's number.
-        acknowledged_behind: how many entries further behind are acknowledged.
+        first: number of the first entry.
+        last: number of the last entry.
+        acknowledged_after: number of acknowledged entries after the run.
     """
 
     first: int
     last: int
-    acknowledged_behind: int
+    acknowledged_after: int
 
     @property
     def entries(self) -> int:
-        """How many they are."""
+        """Number of entries in the run."""
         return self.last - self.first + 1
 
 
 def unacknowledged_runs(ledgers: Ledgers, cursor: CursorInfo) -> list[Run]:
-    """Give every run of entries that a cursor has not acknowledged, in order; in time linear in its ranges."""
+    """Return the runs of unacknowledged entries of a cursor in order; the time is linear in its ranges."""
     end = 0 if ledgers.last is None else ledgers.up_to(ledgers.last)
     edges = [ledgers.up_to(cursor.mark_delete_position)]
     acknowledged = 0
@@ -107,20 +106,20 @@ def unacknowledged_runs(ledgers: Ledgers, cursor: CursorInfo) -> list[Run]:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What the admin API shows of one topic or partition.
+    """Facts that the admin API shows of one topic or partition.
 
     Args:
         name: its full name.
         stats: its statistics.
         internal: its ledgers and cursors.
         policies: of its namespace.
-        settings: of the broker; empty if they may not be seen.
-        now_ms: when they were asked for, in milliseconds since the epoch.
-        entries: the headers of entries that were looked at, by position.
-        later: statistics and cursors of moments later, if it was watched.
-        schemas: each version of its schema that there is; None where nobody asked.
-        limits: what is a finding.
-        only: the one subscription that is asked about; None for all.
+        settings: of the broker; empty if not permitted.
+        now_ms: time of the statistics, in milliseconds since the epoch.
+        entries: headers of the inspected entries, by position.
+        later: later samples of statistics and cursors, if the topic was watched.
+        schemas: existing versions of its schema; None if not requested.
+        limits: thresholds of findings.
+        only: the only subscription to inspect; None for all.
     """
 
     name: str
@@ -136,7 +135,7 @@ class TopicFacts:
     schemas: Mapping[int, SchemaInfo] | None = None
     ledgers: Ledgers = field(init=False, repr=False, compare=False)
     runs: Mapping[str, Sequence[Run]] = field(init=False, repr=False, compare=False)
-    """Of each cursor what it has not acknowledged."""
+    """Unacknowledged runs of each cursor."""
 
     def __post_init__(self) -> None:
         ledgers = Ledgers(self.internal.ledger_sizes())
@@ -145,9 +144,9 @@ class TopicFacts:
         object.__setattr__(self, "runs", runs)
 
     def subscriptions(self) -> Iterator[tuple[str, SubscriptionStats]]:
-        """Give each subscription that is asked about, and that both statistics know: some come or go in between.
+        """Yield each durable subscription to inspect that both statistics have.
 
-        Those of readers are not among them, nor the one of the compaction.
+        A subscription may be created or deleted between the two requests. Readers and the compaction are excluded.
         """
         for name, stats in self.stats.subscriptions.items():
             asked = name == self.only if self.only is not None else name != _COMPACTION
@@ -155,17 +154,17 @@ class TopicFacts:
                 yield name, stats
 
     def readers(self) -> Iterator[tuple[str, SubscriptionStats]]:
-        """Give each reader that is asked about, by the name of its cursor."""
+        """Yield each reader to inspect, by the name of its cursor."""
         for name, stats in self.stats.subscriptions.items():
             if self.only in (None, name) and name in self.internal.cursors and not stats.durable:
                 yield name, stats
 
-    def waits(self, position: Position) -> bool:
-        """Whether a subscription that is asked about has not acknowledged an entry."""
+    def is_unacknowledged(self, position: Position) -> bool:
+        """Return True if an inspected subscription has not acknowledged an entry."""
         return any(not self.internal.cursors[name].acknowledges(position) for name, _ in self.subscriptions())
 
     def position(self, number: int) -> Position:
-        """Give where the entry of a number is.
+        """Return the position of the entry with a number.
 
         Raises:
             InvalidUse: the topic has no such entry.
@@ -175,48 +174,48 @@ class TopicFacts:
             raise InvalidUse(f"{self.name} has no entry {number}")
         return found
 
-    def first_unacknowledged(self, subscription: str, most: int) -> list[Position]:
-        """Give the first entries that a subscription has not acknowledged, in order, so many at most."""
+    def first_unacknowledged(self, subscription: str, limit: int) -> list[Position]:
+        """Return the first unacknowledged entries of a subscription in order, at most `limit`."""
         found: list[Position] = []
         for run in self.runs[subscription]:
-            room = most - len(found)
+            room = limit - len(found)
             found += (self.position(number) for number in range(run.first, min(run.last + 1, run.first + room)))
-            if len(found) >= most:
+            if len(found) >= limit:
                 break
         return found
 
     def number_of(self, position: Position) -> int:
-        """Give the number of an entry, 1-based."""
+        """Return the 1-based number of an entry."""
         return self.ledgers.up_to(position)
 
     def read_until(self, subscription: str) -> int:
-        """Give the number of the last entry that was read for a subscription, and so perhaps delivered."""
+        """Return the number of the last entry read for a subscription, which may have been delivered."""
         ledger_id, entry_id = self.internal.cursors[subscription].read_position
         return self.ledgers.up_to(Position(ledger_id, entry_id - 1))
 
     def entries_until(self, subscription: str, number: int) -> int:
-        """Count the entries up to a number that a subscription has not acknowledged."""
+        """Return the number of unacknowledged entries of a subscription up to and including an entry number."""
         return sum(min(run.last, number) - run.first + 1 for run in self.runs[subscription] if run.first <= number)
 
     def seconds_since(self, milliseconds: float) -> float:
-        """Tell how long ago a moment was; since for ever, if it never was."""
+        """Return the seconds since a timestamp in milliseconds; infinity for a timestamp of 0."""
         return float("inf") if milliseconds <= 0 else max(self.now_ms - milliseconds, 0) / 1000
 
 
 Severity = Literal["warning", "error"]
-"""An error costs messages, or stalls a subscription, already; a warning will."""
+"""`error`: messages are already lost or a subscription stalls; `warning`: they will."""
 
 _STATUS = {"warning": 1, "error": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What mends a finding.
+    """A way to resolve a finding.
 
     Args:
-        what: what is to be done, and what that does, in a sentence.
-        command: which does it, as typed into a shell; empty where only the application can.
-        dry_run: the same command, that only shows what it would do; empty where there is no such.
+        what: what to do, and its effect, in a sentence.
+        command: shell command that does it; empty if only the application can.
+        dry_run: the command with its dry-run option; empty if it has none.
     """
 
     what: str
@@ -226,17 +225,17 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """Problem of a topic or subscription.
 
     Args:
         kind: its name, such as `holes`; `docs/doctor.md` lists them.
         severity: `warning` or `error`.
-        topic: the full name of a topic or one partition.
-        subscription: of the topic, empty where it is about the topic itself.
-        what: what is the case, in a sentence.
-        evidence: what shows it: numbers, positions and names, as JSON has them.
-        otherwise: what happens if nothing is done.
-        remedies: what mends it; the first loses nothing, where there is such a one.
+        topic: full name of a topic or partition.
+        subscription: of the topic; empty if the topic itself is concerned.
+        what: the problem, in a sentence.
+        evidence: numbers, positions and names that show it, as JSON values.
+        otherwise: the effect of doing nothing.
+        remedies: ways to resolve it; one that loses no messages comes first.
     """
 
     kind: str
@@ -251,14 +250,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found, the errors first, and what it cost.
+    """The findings, errors first, and the cost of the diagnosis.
 
     Args:
         findings: all of them.
-        topics: how many topics and partitions were looked at.
-        left_out: those that were not, because they would have passed the limit of requests.
-        requests: how many requests were sent.
-        notes: what could not be looked at, and why.
+        topics: number of topics and partitions that were inspected.
+        left_out: topics that were not inspected because of the limit of requests.
+        requests: number of requests sent.
+        notes: what could not be inspected, and why.
     """
 
     findings: tuple[Finding, ...]
@@ -269,15 +268,15 @@ class Diagnosis:
 
     @property
     def exit_status(self) -> int:
-        """0 without findings, 1 with warnings, 2 with errors."""
+        """Exit status: 0 without findings, 1 with warnings, 2 with errors."""
         return max((_STATUS[one.severity] for one in self.findings), default=0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON has it."""
+        """Return the diagnosis as JSON values."""
         return {"exit_status": self.exit_status, **asdict(self)}
 
 
 def skip_remedy(topic: str, subscription: str, entries: int, what: str) -> Remedy:
-    """Give the command that moves a cursor over so many entries."""
+    """Return the remedy whose command moves a cursor past `entries` entries."""
     command = f"pulsar-ext skip {shlex.quote(topic)} {shlex.quote(subscription)} {entries} --unit entry"
     return Remedy(what, command, f"{command} --dry-run")

@@ -1,4 +1,4 @@
-"""Finds what keeps Key_Shared subscriptions from working: slots of nobody, batches of several keys (pure)."""
+"""Rules for Key_Shared subscriptions: uncovered or blocked slots, batches of several keys (pure)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SHOWN = 10
 
 
 def key_shared(facts: TopicFacts) -> list[str]:
-    """Name the Key_Shared subscriptions of a topic."""
+    """Return the names of the Key_Shared subscriptions of a topic."""
     return [name for name, stats in facts.subscriptions() if stats.type == "Key_Shared"]
 
 
-def waits(facts: TopicFacts, position: Position, subscriptions: Iterable[str]) -> bool:
-    """Whether one of these subscriptions has not acknowledged an entry."""
+def is_unacknowledged(facts: TopicFacts, position: Position, subscriptions: Iterable[str]) -> bool:
+    """Return True if one of these subscriptions has not acknowledged an entry."""
     return any(not facts.internal.cursors[name].acknowledges(position) for name in subscriptions)
 
 
 def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
-    """Find slots that no consumer has, beside consumers with fixed ranges."""
+    """Find slots without a consumer on subscriptions with fixed ranges."""
     for name, stats in facts.subscriptions():
         if stats.type != "Key_Shared" or not stats.consumers:
             continue
@@ -45,17 +45,17 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
             "error",
             facts.name,
             name,
-            f"{counted(cover.uncovered.slots, 'slot')} of keys without a consumer: {cover.uncovered}",
+            f"{counted(cover.uncovered.slots, 'key slot')} without a consumer: {cover.uncovered}",
             {
                 "uncovered": str(cover.uncovered),
                 "slots": cover.uncovered.slots,
                 "consumers": {consumer: str(ranges) for consumer, ranges in cover.consumers},
             },
-            "the broker keeps the messages of these slots, and at its limit it stops reading for every consumer",
+            "the broker retains the messages of these slots; at its limit it stops reading for every consumer",
             (
                 Remedy(
                     "start consumers for these slots, or have all use KeySharedPolicy.auto_split_hash_range(); "
-                    "this shows who has which",
+                    "this command shows the slots of each consumer",
                     f"pulsar-ext ranges check {topic} {subscription}",
                 ),
             ),
@@ -63,12 +63,12 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
-    """Find slots that moved to other consumers, and wait for one that holds messages of theirs and does nothing."""
+    """Find slots that moved to another consumer but are blocked by an idle consumer that holds their messages."""
     for name, stats in facts.subscriptions():
         if stats.type != "Key_Shared":
             continue
-        looks = [stats, *(one.subscriptions[name] for one, _ in facts.later if name in one.subscriptions)]
-        always = set.intersection(*(set(_draining(one)) for one in looks))
+        samples = [stats, *(one.subscriptions[name] for one, _ in facts.later if name in one.subscriptions)]
+        always = set.intersection(*(set(_draining(one)) for one in samples))
         blocking = {key: held for key, held in _draining(stats).items() if key in always and _is_idle(facts, held)}
         if not blocking:
             continue
@@ -82,8 +82,8 @@ def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
             "error",
             facts.name,
             name,
-            f"{counted(len(slots), 'slot')} of keys blocked by {', '.join(map(repr, holders))}, with "
-            f"{counted(messages, 'unacknowledged message')} from before",
+            f"{counted(len(slots), 'key slot')} blocked by {', '.join(map(repr, holders))}, which holds "
+            f"{counted(messages, 'unacknowledged message')} of them",
             {
                 "held_by": holders,
                 "held_messages": messages,
@@ -93,19 +93,19 @@ def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
                 "waiting_messages": stats.raw.get("msgInReplay", 0),
                 "blocked_attempts": sum(held["blockedAttempts"] for held in blocking.values()),
             },
-            "the keys of these slots come to nobody, and at the limit of messages that wait the broker stops reading "
-            "for every consumer",
+            "messages of these slots are not delivered; at its limit of pending messages the broker stops reading for "
+            "every consumer",
             (
                 Remedy(
-                    "have this consumer acknowledge what it holds, or close it, in the program at the address: its "
-                    "messages then go to the consumers that have the slots now"
+                    "have this consumer acknowledge the messages that it holds, or close it, in the program at the "
+                    "address; the consumers that own the slots now then receive its messages"
                 ),
             ),
         )
 
 
 def _draining(stats: SubscriptionStats) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Give what each consumer holds of slots that others have now, and that was asked for meanwhile."""
+    """Return the messages that each consumer holds of moved slots, if the broker tried to deliver more of them."""
     return {
         (consumer.get("consumerName", ""), one["hash"]): {**consumer, **one}
         for consumer in stats.raw.get("consumers") or ()
@@ -120,16 +120,16 @@ def _is_idle(facts: TopicFacts, consumer: Mapping[str, Any]) -> bool:
 
 
 def _slots_of(keys: Sequence[StickyKey], cover: KeyCover) -> int:
-    """Count the slots of a batch's keys, and of its first message, which decides for all, with a key or without.
+    """Return the number of slots of a batch's keys; the first message counts with or without a key.
 
-    Another message without a key may go to any consumer.
+    The broker dispatches a batch by its first message. Any consumer may receive another message without a key.
     """
     given = {cover.slot_of(one.key) for one in keys if one.is_given}
     return len(given | {cover.slot_of(keys[0].key)}) if given else 0
 
 
 def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
-    """Find batches whose messages belong to several slots, where somebody consumes by slots."""
+    """Find batches whose messages belong to several slots of a Key_Shared subscription."""
     covers = {
         name: cover_of(facts.name, name, stats) for name, stats in facts.subscriptions() if stats.type == "Key_Shared"
     }
@@ -137,7 +137,7 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
     for position, entry in sorted(facts.entries.items()):
         if entry.payload is None or entry.encrypted or not (entry.num_messages_in_batch or 0) > 1:
             continue
-        waiting = [cover for name, cover in covers.items() if waits(facts, position, [name])]
+        waiting = [cover for name, cover in covers.items() if is_unacknowledged(facts, position, [name])]
         keys = batch_keys(entry.payload, entry.message_count, entry.producer_name) if waiting else None
         slots = max((_slots_of(keys, cover) for cover in waiting), default=0) if keys else 0
         if keys and slots > 1:
@@ -152,7 +152,7 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
         facts.name,
         "",
         f"{counted(len(mixed), 'batch')} of several keys in the backlog of "
-        f"{', '.join(map(repr, subscriptions))}, from {', '.join(map(repr, producers))}",
+        f"{', '.join(map(repr, subscriptions))}, sent by {', '.join(map(repr, producers))}",
         {
             "subscriptions": subscriptions,
             "producers": producers,
@@ -162,12 +162,12 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
             },
             "more_batches": max(len(mixed) - _SHOWN, 0),
         },
-        "the broker delivers a batch by its first message's key: the others come to consumers that do not have their "
-        "keys, and out of their order",
+        "the broker dispatches a batch by its first message's key: messages of the other keys reach the wrong "
+        "consumers, out of order",
         (
             Remedy(
-                "have the producers batch by key: `batching_type=pulsar.BatchingType.KeyBased`, or no batches; what is "
-                "stored already stays as it is until it is consumed"
+                "have the producers batch by key: `batching_type=pulsar.BatchingType.KeyBased`, or disable batching; "
+                "batches already stored stay as they are until they are consumed"
             ),
         ),
     )

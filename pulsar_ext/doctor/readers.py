@@ -1,4 +1,4 @@
-"""Finds readers: those that will lose messages, and letters that nobody will ever read (pure)."""
+"""Rules for readers that will lose messages, and for dead letters without a subscription (pure)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _MORE = 10
-"""So many times what is needed now is proposed."""
+"""Factor between the retention that is needed now and the one that is proposed."""
 _NONE = Retention(0, 0)
-_FOR_EVER = -1
+_UNLIMITED = -1
 
 
-def find_readers_behind(facts: TopicFacts) -> Iterator[Finding]:
-    """Find readers with unread entries in full ledgers that every subscription is done with.
+def find_lagging_readers(facts: TopicFacts) -> Iterator[Finding]:
+    """Find readers with unread entries in full ledgers that every subscription has acknowledged.
 
-    A reader's cursor keeps no ledger: when the retention is over, the broker moves it over what it deletes.
+    A reader's cursor keeps no ledger: when the retention is over, the broker moves the cursor past deleted ledgers.
     """
-    fleeting = {name for name, stats in facts.stats.subscriptions.items() if not stats.durable}
+    readers = {name for name, stats in facts.stats.subscriptions.items() if not stats.durable}
     kept_from = min(
-        (one.mark_delete_position for name, one in facts.internal.cursors.items() if name not in fleeting),
+        (one.mark_delete_position for name, one in facts.internal.cursors.items() if name not in readers),
         default=facts.internal.last_confirmed_entry,
     )
     # The last ledger is being written to, and is not deleted.
@@ -47,13 +47,13 @@ def find_readers_behind(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def _retention(facts: TopicFacts) -> Retention:
-    """Give the namespace's retention; where it sets none, the broker's."""
+    """Return the namespace's retention, or the broker's default."""
     defaults = (facts.settings.get(f"defaultRetention{what}") for what in ("TimeInMinutes", "SizeInMB"))
     return facts.policies.retention or Retention(*(int(one or 0) for one in defaults))
 
 
 def _used(retention: Retention, age_seconds: float, stored: int) -> float:
-    """Tell which share of a retention is used up, by age or by size, whichever is over first."""
+    """Return the share of a retention that is used up, by age or by size, whichever is larger."""
     if retention == _NONE:
         return 1.0
     shares = [0.0]
@@ -73,16 +73,16 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
     stored = facts.internal.total_size
     minutes = max(_MORE * retention.minutes, round(_MORE * age / 60), 60)
     size = max(_MORE * retention.size_mib, _MORE * stored // _MIB, 1024)
-    minutes = _FOR_EVER if retention.minutes < 0 else minutes
-    size = _FOR_EVER if retention.size_mib < 0 else size
+    minutes = _UNLIMITED if retention.minutes < 0 else minutes
+    size = _UNLIMITED if retention.size_mib < 0 else size
     namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
     return Finding(
         "readers-behind",
         "error" if used >= 1 else "warning",
         facts.name,
         name,
-        f"a reader has not read {counted(unread, 'entry')} of full ledgers, which no subscription keeps, and "
-        + ("there is no retention" if retention == _NONE else f"{used:.0%} of their retention is used up"),
+        f"a reader has {counted(unread, 'unread entry')} in full ledgers that no subscription keeps, and "
+        + ("there is no retention" if retention == _NONE else f"{used:.0%} of the retention is used up"),
         {
             "readers": consumers,
             "unread_entries": unread,
@@ -92,13 +92,13 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
             "retention_minutes": retention.minutes,
             "retention_mib": retention.size_mib,
         },
-        "the broker deletes these ledgers, and moves the reader over them without a word",
+        "the broker deletes these ledgers and silently moves the reader past them",
         (
             Remedy(
-                "keep what was acknowledged for longer",
+                "keep acknowledged messages longer",
                 f"pulsar-ext admin set-retention {namespace} --minutes={minutes} --size-mib={size}",
             ),
-            Remedy("read with a subscription of its own, which keeps what it has not acknowledged"),
+            Remedy("read with a durable subscription, which keeps its unacknowledged messages"),
         ),
     )
 
@@ -107,11 +107,11 @@ _KINDS = {"-DLQ": "dead letters", "-RETRY": "messages to retry"}
 
 
 def find_unread_letters(facts: TopicFacts) -> Iterator[Finding]:
-    """Find a dead letter or retry topic, known by the ends of the clients' own names, without a subscription."""
+    """Find dead letter and retry topics, by the names that clients choose for them, without a subscription."""
     name = TopicName.parse(facts.name).parent.name
     what = next((what for end, what in _KINDS.items() if name.endswith(end)), None)
-    stored, came = facts.internal.number_of_entries, facts.stats.messages_in
-    if what is None or not max(stored, came) or facts.stats.subscriptions:
+    stored, received = facts.internal.number_of_entries, facts.stats.messages_in
+    if what is None or not max(stored, received) or facts.stats.subscriptions:
         return
     retention = facts.policies.retention
     kept = retention is not None and retention.minutes != 0 and retention.size_mib != 0
@@ -120,18 +120,18 @@ def find_unread_letters(facts: TopicFacts) -> Iterator[Finding]:
         "warning" if kept else "error",
         facts.name,
         "",
-        f"{what} come here, and no subscription keeps them: stored are {counted(stored, 'entry')}",
+        f"{what} are sent here, but no subscription keeps them; {counted(stored, 'entry')} stored",
         {
             "entries": stored,
-            "messages_since_load": came,
+            "messages_since_load": received,
             "retention_minutes": None if retention is None else retention.minutes,
         },
         "they are deleted when the retention is over"
         if kept
-        else "they are deleted with the ledger that they are in: without retention, soon after the next one is begun",
+        else "they are deleted with their ledger: without retention, soon after the next ledger is opened",
         (
             Remedy(
-                "keep what is there and what comes, and read it",
+                "keep the stored and future messages, and read them",
                 f"pulsar-ext admin create-subscription {shlex.quote(facts.name)} letters earliest",
             ),
             Remedy(

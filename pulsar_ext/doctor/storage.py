@@ -1,4 +1,4 @@
-"""Finds what is wrong with stored messages: they expire, exceed quotas, keep ledgers, lack a schema (pure)."""
+"""Rules for stored messages: near expiry, over a quota, kept ledgers, missing schema versions (pure)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
-    """Find messages that nobody has acknowledged and that the time to live of their namespace will drop soon."""
+    """Find unacknowledged messages that the namespace's time to live will soon expire."""
     seconds = facts.policies.message_ttl_seconds or 0
     namespace = TopicName.parse(facts.name).namespace_name
     for name, stats in facts.subscriptions() if seconds else ():
@@ -33,8 +33,8 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
             "error" if expired else "warning",
             facts.name,
             name,
-            f"the oldest message that is not acknowledged is {age:,.0f} s old, and the time to live is {seconds:,} s"
-            + (f"; dropped already: {counted(expired, 'message')}" if expired else ""),
+            f"the oldest unacknowledged message is {age:,.0f} s old, and the time to live is {seconds:,} s"
+            + (f"; already expired: {counted(expired, 'message')}" if expired else ""),
             {
                 "oldest": str(entry.position),
                 "age_seconds": round(age, 1),
@@ -42,10 +42,10 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
                 "expired_messages": expired,
                 "backlog_entries": stats.backlog_entries,
             },
-            "the broker acknowledges these messages by itself: nobody will have read them",
+            "the broker acknowledges these messages itself, and they are never read",
             (
                 Remedy(
-                    "give the consumers more time",
+                    "raise the time to live",
                     f"pulsar-ext admin set-message-ttl {shlex.quote(namespace)} {max(seconds * 10, round(age * 10))}",
                 ),
             ),
@@ -53,7 +53,7 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
-    """Find a topic whose backlog is near a quota, or above."""
+    """Find a topic whose backlog is near or above a quota."""
     namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
     raw = facts.stats.raw
     kinds = (
@@ -81,14 +81,14 @@ def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
             facts.name,
             slowest,
             f"the backlog has used {used / limit:.0%} of its quota, {used:,} of {limit:,} {unit}; "
-            f"{slowest!r} is the furthest behind",
+            f"{slowest!r} has the oldest cursor",
             {"kind": kind, "used": used, "limit": limit, "unit": unit, "policy": policy, "slowest": slowest},
-            "the broker skips the oldest messages of the backlog, unread"
+            "the broker skips the oldest messages of the backlog unread"
             if evicts
-            else "the broker lets nobody publish any more",
+            else "the broker blocks all producers of the topic",
             (
                 Remedy(
-                    "raise the quota until the consumers are done",
+                    "raise the quota until the consumers catch up",
                     f"pulsar-ext admin set-backlog-quota {namespace} --kind {kind} "
                     f"--limit-{unit} {max(used, limit) * 4} --policy {policy}",
                 ),
@@ -97,17 +97,17 @@ def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
-    """Find a subscription that alone keeps ledgers from being deleted which all others are done with."""
+    """Find a subscription that alone keeps ledgers, which all others have acknowledged, from being deleted."""
     cursors = facts.internal.cursors
-    behind = sorted(
+    cursors_by_mark = sorted(
         (cursors[name].mark_delete_position, name)
         for name, stats in facts.stats.subscriptions.items()
         if stats.durable and name in cursors
     )
-    if not behind or behind[0][1] not in dict(facts.subscriptions()):
+    if not cursors_by_mark or cursors_by_mark[0][1] not in dict(facts.subscriptions()):
         return
-    mark, name = behind[0]
-    done = behind[1][0] if len(behind) > 1 else facts.internal.last_confirmed_entry
+    mark, name = cursors_by_mark[0]
+    done = cursors_by_mark[1][0] if len(cursors_by_mark) > 1 else facts.internal.last_confirmed_entry
     # Full ledgers only: the last one is being written to.
     full = [one for one in facts.internal.ledgers[:-1] if one.entries]
     kept = [one for one in full if mark < Position(one.ledger_id, one.entries - 1) <= done]
@@ -115,14 +115,14 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
         return
     size = sum(one.size for one in kept)
     topic, subscription = shlex.quote(facts.name), shlex.quote(name)
-    others = [other for _, other in behind[1:]]
+    others = [other for _, other in cursors_by_mark[1:]]
     yield Finding(
         "kept-ledgers",
         "warning",
         facts.name,
         name,
         f"kept for this subscription alone: {counted(len(kept), 'full ledger')}, {counted(size, 'byte')}"
-        + (f", which {counted(len(others), 'other')} acknowledged" if others else ""),
+        + (f", acknowledged by {counted(len(others), 'other')}" if others else ""),
         {
             "ledgers": [one.ledger_id for one in kept],
             "bytes": size,
@@ -130,11 +130,11 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
             "backlog_entries": sum(run.entries for run in facts.runs[name]),
             "other_subscriptions": len(others),
         },
-        "no ledger from the first of them on can be deleted, whatever the retention, and their number grows",
+        "no ledger from the first of them on can be deleted, whatever the retention",
         (
-            Remedy("have its consumers acknowledge what they are done with; with holes, mend these first"),
+            Remedy("have its consumers acknowledge; if there are holes, resolve these first"),
             Remedy(
-                "delete the subscription, if nobody needs it: what it has not read is lost to it",
+                "delete the subscription if it is not needed: its unread messages are lost to it",
                 f"pulsar-ext admin delete-subscription {topic} {subscription}",
             ),
         ),
@@ -142,7 +142,7 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_never_compacted(facts: TopicFacts) -> Iterator[Finding]:
-    """Find a topic above its namespace's threshold of compaction of which no compaction has succeeded."""
+    """Find a topic above its namespace's compaction threshold for which no compaction has succeeded."""
     threshold = facts.policies.raw.get("compaction_threshold") or 0
     compaction = facts.stats.raw.get("compaction") or {}
     stored = facts.internal.total_size
@@ -154,10 +154,10 @@ def find_never_compacted(facts: TopicFacts) -> Iterator[Finding]:
         "warning",
         facts.name,
         "",
-        f"{stored:,} bytes are stored, above the threshold of compaction, {threshold:,}, and none has succeeded since "
-        "the broker loaded the topic" + ("; the last one failed" if failed else ""),
+        f"{stored:,} bytes are stored, above the compaction threshold of {threshold:,}, and no compaction has "
+        "succeeded since the broker loaded the topic" + ("; the last one failed" if failed else ""),
         {"bytes": stored, "threshold": threshold, "last_failed_ms": failed or None},
-        "readers of the compacted topic read every message of each key, and each of their starts takes longer",
+        "readers of the compacted topic read every message of each key, and start more and more slowly",
         (
             Remedy(
                 "compact it now; if it failed, the broker's log says why",
@@ -171,43 +171,46 @@ _SHOWN = 10
 
 
 def version_of(entry: EntryMetadata) -> int | None:
-    """Give the version of the topic's schema that an entry was sent with; None if it was sent without."""
+    """Return the schema version that an entry was sent with; None if it was sent without a schema."""
     return int.from_bytes(entry.schema_version, "big") if entry.schema_version else None
 
 
 def find_schema_misfits(facts: TopicFacts) -> Iterator[Finding]:
-    """Find, among the entries that were looked at and that wait, those that no version of the schema is for."""
+    """Find inspected entries in a backlog that have no schema version or one that no longer exists."""
     if facts.schemas is None:
         return
     without: list[Position] = []
-    gone: dict[Position, int] = {}
+    deleted: dict[Position, int] = {}
     for position, one in sorted(facts.entries.items()):
         version = version_of(one)
-        if one.marker_type is not None or not facts.waits(position):
+        if one.marker_type is not None or not facts.is_unacknowledged(position):
             continue
         if version is None and facts.schemas:
             without.append(position)
         elif version is not None and version not in facts.schemas:
-            gone[position] = version
-    if without or gone:
-        yield _finding(facts, without, gone)
+            deleted[position] = version
+    if without or deleted:
+        yield _finding(facts, without, deleted)
 
 
-def _finding(facts: TopicFacts, without: Sequence[Position], gone: Mapping[Position, int]) -> Finding:
+def _finding(facts: TopicFacts, without: Sequence[Position], deleted: Mapping[Position, int]) -> Finding:
     schemas = facts.schemas or {}
-    said = [f"{len(gone)} of versions that are gone" if gone else "", f"{len(without)} of none" if without else ""]
-    misfits = sorted({*without, *gone})
+    counts = [
+        f"{len(deleted)} have a deleted schema version" if deleted else "",
+        f"{len(without)} have no schema" if without else "",
+    ]
+    misfits = sorted({*without, *deleted})
     namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
     remedies = [
         Remedy(
-            "read them with a consumer without a schema, or, where their version is gone, with one that has their "
-            "schema and asks for none, as Python's do"
+            "read them with a consumer without a schema or, if their version is deleted, with a consumer of their "
+            "schema that does not request the version, as Python's do"
         )
     ]
     if without:
         remedies.append(
             Remedy(
-                "have the broker refuse producers without a schema where there is one, from now on",
+                "have the broker reject producers without a schema on topics with one, from now on",
                 f"pulsar-ext admin set-schema-validation-enforced {namespace} true",
             )
         )
@@ -216,31 +219,31 @@ def _finding(facts: TopicFacts, without: Sequence[Position], gone: Mapping[Posit
             facts.name,
             name,
             facts.entries_until(name, facts.number_of(last)),
-            "give everything up to the last of them up, on this subscription",
+            "abandon all messages up to the last of them on this subscription",
         )
         for name, last in _last_for_each(facts, misfits).items()
     )
     return Finding(
         "schema-misfits",
-        "error" if gone else "warning",
+        "error" if deleted else "warning",
         facts.name,
         "",
-        f"of the entries that wait and were looked at, {' and '.join(one for one in said if one)}: the topic has a "
-        f"schema in versions {', '.join(map(str, sorted(schemas))) or 'no more'}",
+        f"of the inspected entries in the backlog, {' and '.join(one for one in counts if one)}; the topic has "
+        f"schema versions {', '.join(map(str, sorted(schemas))) or '(none)'}",
         {
             "versions": {str(version): one.type for version, one in sorted(schemas.items())},
-            "gone": {str(position): version for position, version in list(gone.items())[:_SHOWN]},
+            "gone": {str(position): version for position, version in list(deleted.items())[:_SHOWN]},
             "without": list(map(str, without[:_SHOWN])),
-            "more": max(len(gone) - _SHOWN, 0) + max(len(without) - _SHOWN, 0),
+            "more": max(len(deleted) - _SHOWN, 0) + max(len(without) - _SHOWN, 0),
             "producers": sorted({facts.entries[position].producer_name for position in misfits}),
         },
-        "consumers with a schema cannot read them: in Java, and wherever the version is asked for, a receive fails",
+        "consumers with a schema cannot read them: in Java, and if the version is requested, a receive fails",
         tuple(remedies),
     )
 
 
 def _last_for_each(facts: TopicFacts, misfits: Sequence[Position]) -> dict[str, Position]:
-    """Give the last of them that each subscription waits for."""
+    """Return the last misfit that each subscription has not acknowledged."""
     return {
         name: position
         for name, _ in facts.subscriptions()

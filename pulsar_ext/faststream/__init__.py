@@ -1,7 +1,7 @@
-"""A FastStream broker for Pulsar: `PulsarBroker`, its router, its messages and its test client.
+"""FastStream broker for Pulsar: `PulsarBroker`, its router, its messages and its test client.
 
-It stands on `pulsar_ext.asyncio`: a subscriber is a consumer, and what is published goes through producers that are
-kept open. FastStream's headers are Pulsar's properties. Needs the extra `faststream`.
+It is based on `pulsar_ext.asyncio`: a subscriber is a consumer, and messages are published by producers that are kept
+open. FastStream's headers are Pulsar's properties. Needs the extra `faststream`.
 """
 
 from __future__ import annotations

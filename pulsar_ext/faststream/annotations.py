@@ -1,4 +1,4 @@
-"""What a handler may ask for by an annotation: `async def handle(body: str, message: PulsarMessage)`."""
+"""Annotations for the arguments of handlers: `async def handle(body: str, message: PulsarMessage)`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .broker import PulsarBroker as Broker
 from .message import PulsarMessage as Parsed
 
 PulsarMessage = Annotated[Parsed, Context("message")]
-"""The message that is handled: its headers, its key, and `ack()`, `nack()` and `reject()`."""
+"""Handled message: its headers, its key, and `ack()`, `nack()` and `reject()`."""
 
 PulsarBroker = Annotated[Broker, Context("broker")]
-"""The broker that the handler belongs to."""
+"""Broker that the handler belongs to."""
 
 Client = Annotated[AsyncClient, Context("broker._connection")]
-"""The broker's client, a `pulsar_ext.asyncio.Client`."""
+"""Client of the broker, a `pulsar_ext.asyncio.Client`."""

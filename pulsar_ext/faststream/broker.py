@@ -1,4 +1,4 @@
-"""The broker: connects, publishes, asks, logs and stops."""
+"""Broker: connects, publishes, sends requests, logs and stops."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def driver_annotations(broker: Any) -> UnderlyingDriverAnnotations:
-    """Return the annotation to use instead of each bare class.
+    """Return the annotations to use instead of bare classes.
 
     Args:
         broker: the class of the broker.
@@ -66,11 +66,11 @@ def driver_annotations(broker: Any) -> UnderlyingDriverAnnotations:
 
 _ID_WIDTH: Final = 10
 _LONGEST_ID: Final = 200
-"""FastStream cuts ids at a length; this is more than that of two ids, as a chunked message has."""
+"""Maximum length of an id in log lines, where FastStream truncates; the two ids of a chunked message are shorter."""
 
 
 class _Columns(DefaultLoggerStorage):
-    """The columns are as wide as what is known when the broker connects."""
+    """Log columns, as wide as the longest value known when the broker connects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class _Columns(DefaultLoggerStorage):
 
 
 def logger_state(logger: LoggerProto | None, log_level: int) -> LoggerState:
-    """Give what logs: the application's logger, one of FastStream's by default, or None for none."""
+    """Return the state of the logger: the application's, FastStream's by default, or None to disable logging."""
     return make_logger_state(logger=logger, log_level=log_level, default_storage_cls=_Columns)
 
 
 _PING_SECONDS = 5.0
 _NO_TOPIC = "persistent://public/default/faststream-ping-partition-0"
-"""No broker makes a partition of a topic because somebody asks about it."""
+"""Topic that no broker creates on a lookup, because it is a partition."""
 
 
 class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
@@ -115,38 +115,38 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         service_url: such as `pulsar://localhost:6650`; without it `PULSAR_URL` of the environment.
         admin: the admin API, as in `pulsar_ext.Client`.
         producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for every producer. By default
-            each message leaves at once, large ones are sent in chunks, and a full queue is waited for.
-        may_reply_to: a function of a message's topic and of the one where it wants its reply; whether a reply is sent.
-            By default only within the message's namespace.
-        reply_topic: where the replies to `request()` come. By default each topic that is asked has a reply topic of its
-            own, with a random name, which a process that is killed leaves behind. A topic of this process, such as
-            `"replies-of-billing-0"`, is taken over by the next start; two processes cannot use one at once.
-        graceful_timeout: how many seconds `stop()` waits for handlers before it cancels them; with None it cancels
-            them at once.
+            each message is sent immediately, large ones are chunked, and `publish()` waits while the queue is full.
+        may_reply_to: a function of a message's topic and its reply topic; a reply is sent if it returns true. By
+            default, only within the message's namespace.
+        reply_topic: the topic that receives replies to `request()`. By default each requested topic has its own reply
+            topic with a random name, which a killed process does not delete. A topic of this process, such as
+            `"replies-of-billing-0"`, is reused by its next start; two processes cannot use it at the same time.
+        graceful_timeout: seconds for which `stop()` waits for handlers before it cancels them; with None it cancels
+            them immediately.
         decoder: as in FastStream.
         parser: as in FastStream.
         codec: as in FastStream.
         dependencies: of all handlers.
-        middlewares: around all handlers and all that is published.
-        routers: taken over as by `include_router()`.
-        ack_policy: of those subscribers that have none of their own.
+        middlewares: around all handlers and all published messages.
+        routers: included as by `include_router()`.
+        ack_policy: of subscribers without their own.
         id_generator: makes correlation ids.
-        specification_url: the address in AsyncAPI; by default the service URL, without what stands before an `@`.
+        specification_url: the address in AsyncAPI; by default the service URL without credentials before an `@`.
         protocol: for AsyncAPI; by default that of the service URL.
         protocol_version: for AsyncAPI.
         description: for AsyncAPI.
         tags: for AsyncAPI.
-        logger: FastStream's logger; None for none.
-        log_level: the level of the two lines that each message has there.
-        client_logger: the `logger` of `pulsar_ext.Client`, where the C++ client's lines go.
-        apply_types: whether FastStream validates the arguments of handlers.
+        logger: FastStream's logger; None to disable it.
+        log_level: the level of the two log lines per message.
+        client_logger: the `logger` of `pulsar_ext.Client`, for the C++ client's log.
+        apply_types: true if FastStream validates the arguments of handlers.
         serializer: as in FastStream.
         provider: as in FastStream.
         context: as in FastStream.
         **client_options: any other argument of `pulsar_ext.asyncio.Client`, such as `authentication`.
 
     Raises:
-        SetupError: an argument is not valid, or is not known.
+        SetupError: an argument is invalid or unknown.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Stop every subscriber, see there, wait until what was published is persisted, and close the client."""
+        """Stop every subscriber, wait until published messages are persisted, and close the client."""
         try:
             await super().stop(exc_type, exc_val, exc_tb)
         finally:
@@ -249,14 +249,14 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                     await client.close()
 
     async def ping(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  # FastStream's signature
-        """Ask the broker about one topic of a subscriber or a publisher; return if it answers.
+        """Look up one topic of a subscriber or a publisher; return true if the broker answers.
 
         Args:
-            timeout: how many seconds it has; 5 by default.
+            timeout: seconds to wait for an answer; 5 by default.
 
         Returns:
-            False also if it is not connected. Without a topic that is known by its name it asks about one that there
-            is not.
+            False also if the broker is not connected. Without a known topic name, a topic that does not exist is
+            looked up.
         """
         client = self._connection
         if client is None:
@@ -265,9 +265,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         try:
             async with asyncio.timeout(timeout or _PING_SECONDS):
                 await client.get_topic_partitions(topic)
-        except (pulsar.TopicNotFound, pulsar.AuthorizationError):  # an answer, if the topic is nobody's
+        except (pulsar.TopicNotFound, pulsar.AuthorizationError):  # an answer, if the topic is not the application's
             return topic == _NO_TOPIC
-        except Exception:  # noqa: BLE001  # whatever it is, there is no answer
+        except Exception:  # noqa: BLE001  # any error means no answer
             return False
         return True
 
@@ -284,22 +284,22 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         event_timestamp: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> MessageId:
-        """Publish a message, and give its id when it is persisted.
+        """Publish a message, and return its id once it is persisted.
 
         Args:
             message: bytes, a str, or what FastStream encodes as JSON, such as a pydantic model.
-            topic: where to; a router's prefix is not put in front.
+            topic: the topic; a router's prefix is not added.
             headers: text by text; they are Pulsar's properties.
             correlation_id: by default a new one.
-            reply_to: the topic that replies go to.
+            reply_to: the topic for replies.
             key: Pulsar's `partition_key`.
             ordering_key: Pulsar's `ordering_key`.
-            event_timestamp: when it happened, in milliseconds since 1970.
-            deliver_after: for how long the broker keeps it back from Shared and Key_Shared subscriptions.
+            event_timestamp: the event time in milliseconds since 1970.
+            deliver_after: the delay before the broker delivers the message to Shared and Key_Shared subscriptions.
 
         Raises:
-            InvalidUse: there is no topic, or a header is not text. Nothing was sent.
-            PulsarException: the broker refused it, or did not answer in time.
+            InvalidUse: the topic is missing, or a header is not text. Nothing was sent.
+            PulsarException: the broker rejected the message, or did not answer in time.
         """
         cmd = PulsarPublishCommand(
             message,
@@ -325,9 +325,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         reply_to: str = "",
         key: str | None = None,
     ) -> list[MessageId]:
-        """Publish several messages in their order, and give their ids when all of them are persisted.
+        """Publish several messages in their order, and return their ids once all of them are persisted.
 
-        The arguments are those of `publish()`, for each message. Each is sent whatever becomes of the others.
+        The arguments are those of `publish()`, for each message. Each message is sent, even if others fail.
         """
         cmd = PulsarPublishCommand(
             None,
@@ -353,23 +353,23 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         key: str | None = None,
         reply_topic: str | None = None,
     ) -> PulsarMessage:
-        """Publish a request, and give its reply: what a handler of that topic returns, or a `Replier` of this library.
+        """Publish a request, and return its reply: a handler's return value, or the reply of a `Replier`.
 
-        The broker keeps a `Requester` for each topic that it asks.
+        The broker keeps a `Requester` for each requested topic.
 
         Args:
-            message: as in `publish()`, and so are the others.
-            topic: as above.
-            timeout: how many seconds the reply has.
-            headers: as above.
-            correlation_id: as above.
-            key: as above.
-            reply_topic: where the reply comes; by default the broker's `reply_topic`.
+            message: see `publish()`, also for the other arguments.
+            topic: the requested topic.
+            timeout: seconds to wait for the reply.
+            headers: of the request.
+            correlation_id: of the request.
+            key: of the request.
+            reply_topic: the topic that receives the reply; by default the broker's `reply_topic`.
 
         Raises:
-            TimeoutError: there was no reply in time. A handler may still handle the request.
-            ConsumerBusy: another process has requests under way with this `reply_topic`. Nothing was sent.
-            RequestFailed: a `Replier` says that it failed. A FastStream handler that raises sends no reply.
+            TimeoutError: no reply arrived in time. A handler may still handle the request.
+            ConsumerBusy: another process has pending requests with this `reply_topic`. Nothing was sent.
+            RequestFailed: a `Replier` reports a failure. A FastStream handler that raises sends no reply.
         """
         cmd = PulsarPublishCommand(
             message,
@@ -385,10 +385,10 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         return reply
 
     def check_publishers(self) -> None:
-        """Check the options of each publisher with those of the broker, as a producer would when it is opened.
+        """Check the options of each publisher with those of the broker, as the opening of a producer does.
 
         Raises:
-            SetupError: they do not go together.
+            SetupError: they are incompatible.
         """
         for publisher in self.publishers:
             if isinstance(publisher, PulsarPublisher):

@@ -1,4 +1,4 @@
-"""What a broker, its subscribers and its publishers were asked for, checked without a broker."""
+"""Settings of a broker, its subscribers and its publishers, checked without a connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faststream.exceptions import IncorrectState, SetupError
 from faststream.middlewares import AckPolicy
 
 import pulsar_ext
-from pulsar_ext._native.asking import check_arguments
+from pulsar_ext._native.interruptible import validate_arguments
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.asyncio import Client
 from pulsar_ext.client.consumers import ActiveEvents, ConsumerSettings, check_consumer
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """As they were declared.
+    """Topics as they were declared.
 
     Args:
         declared: a name, several of them, or a pattern.
 
     Raises:
-        SetupError: it is none of these.
+        SetupError: it has another type, or is empty.
     """
 
     declared: str | Sequence[str] | re.Pattern[str]
@@ -47,69 +47,69 @@ class Topics:
         several = isinstance(self.declared, list | tuple) and all(isinstance(one, str) for one in self.declared)
         if not self.declared or not (several or isinstance(self.declared, str | re.Pattern)):
             raise SetupError(
-                "A subscriber takes a topic's name, a list of names, or a pattern of `re.compile`, "
+                "A subscriber's topic must be a name, a list of names, or a pattern of `re.compile`, "
                 f"not {self.declared!r}."
             )
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it is a pattern."""
+        """True if it is a pattern."""
         return isinstance(self.declared, re.Pattern)
 
-    def behind(self, prefix: str) -> str | list[str] | re.Pattern[str]:
-        """Give what a consumer subscribes to, with a prefix in front of each name."""
+    def with_prefix(self, prefix: str) -> str | list[str] | re.Pattern[str]:
+        """Return the topics to subscribe to, with a prefix before each name."""
         if isinstance(self.declared, str):
             return prefix + self.declared
         if isinstance(self.declared, re.Pattern):
-            namespace, slash, name = prefix.rpartition("/")  # the namespace is no pattern, and the name is text
+            namespace, slash, name = prefix.rpartition("/")  # the namespace is not a pattern, and the name is text
             name = re.sub(r"[^\w-]", r"\\\g<0>", name)
             pattern = self.declared.pattern
             if prefix and "|" in pattern:
-                pattern = f"(?:{pattern})"  # the prefix is in front of each branch
+                pattern = f"(?:{pattern})"  # the prefix applies to each branch
             return re.compile(f"{namespace}{slash}{name}{pattern}", self.declared.flags)
         return [prefix + one for one in self.declared]
 
     def each(self, prefix: str) -> list[str]:
         """Return each name, or the text of the pattern."""
-        topics = self.behind(prefix)
+        topics = self.with_prefix(prefix)
         if isinstance(topics, re.Pattern):
             return [topics.pattern]
         return [topics] if isinstance(topics, str) else topics
 
     def shown(self, prefix: str) -> str:
-        """Give all of them as one text, for logs."""
+        """Return all of them as one text, for logs."""
         return ",".join(self.each(prefix))
 
     def include(self, topic: str, prefix: str) -> bool:
-        """Whether a topic is one of them."""
-        topics = self.behind(prefix)
+        """Return true if a topic is one of them."""
+        topics = self.with_prefix(prefix)
         if isinstance(topics, re.Pattern):
             full = str(TopicName.parse(topic))
-            names = (full, full.partition("://")[2])  # a pattern may leave out the domain
+            names = (full, full.partition("://")[2])  # a pattern may omit the domain
             return any(topics.fullmatch(name) for name in names)
         return any(same_topic(topic, one) for one in ([topics] if isinstance(topics, str) else topics))
 
 
 def full_topic(topic: str) -> str:
-    """Return the full name of a topic; of none none, which a publish raises for."""
+    """Return the full name of a topic; empty for an empty name, for which a publish raises."""
     return str(TopicName.parse(topic)) if topic else topic
 
 
 def same_topic(one: str, other: str) -> bool:
-    """Whether two names, short or full, are of one topic."""
+    """Return true if two names, short or full, are of one topic."""
     return TopicName.parse(one) == TopicName.parse(other)
 
 
 @dataclass(kw_only=True)
 class PulsarBrokerConfig(BrokerConfig):
-    """Of a broker, or of a router, which knows less."""
+    """Settings of a broker or a router."""
 
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
     opened: Client | None = field(default=None, init=False, repr=False)
 
     @property
     def client(self) -> Client:
-        """The client of a broker that is connected."""
+        """Client of a connected broker."""
         if self.opened is None:
             raise IncorrectState("The broker is not connected: call `await broker.connect()` or `start()` first.")
         return self.opened
@@ -117,7 +117,7 @@ class PulsarBrokerConfig(BrokerConfig):
 
 @dataclass(kw_only=True)
 class PulsarSubscriberConfig(SubscriberUsecaseConfig):
-    """Of a subscriber."""
+    """Settings of a subscriber."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topics: Topics
@@ -125,12 +125,12 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig):
     subscription_type: Any
     max_workers: int
     max_records: int | None
-    """How many messages a handler gets at once; None for one, which is no list."""
+    """Maximum number of messages in a handler's list; None for a handler of single messages."""
     options: Mapping[str, Any]
 
     @property
     def ack_policy(self) -> AckPolicy:
-        """The subscriber's policy, or its router's or broker's; otherwise what fails comes again."""
+        """Policy of the subscriber, its router or its broker; by default failed messages are redelivered."""
         for policy in (self._ack_policy, self._outer_config.ack_policy):
             if policy is not EMPTY:
                 return policy
@@ -139,7 +139,7 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig):
 
 @dataclass(kw_only=True)
 class PulsarPublisherConfig(PublisherUsecaseConfig):
-    """Of a publisher."""
+    """Settings of a publisher."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topic: str
@@ -149,14 +149,14 @@ class PulsarPublisherConfig(PublisherUsecaseConfig):
     options: Mapping[str, Any] | None
 
 
-_ELSEWHERE: Final = {
-    "schema": "FastStream decodes the body: give a codec or a decoder",
+_OTHER_NAMES: Final = {
+    "schema": "FastStream decodes the body: pass a codec or a decoder",
     "message_listener": "decorate a handler",
     "consumer_type": "it is called subscription_type here",
     "subscription_name": "it is called subscription here",
-    "is_pattern_topic": "give the topic as a pattern of re.compile",
+    "is_pattern_topic": "pass the topic as a pattern of re.compile",
 }
-"""Arguments of `Client.subscribe()` that are something else here."""
+"""Arguments of `Client.subscribe()` that have another form here."""
 
 _OFFICIAL: Final = frozenset(inspect.signature(pulsar.Client.subscribe).parameters)
 _PLAIN: Final = {"schema": pulsar.schema.BytesSchema(), "batching_enabled": False}
@@ -164,20 +164,20 @@ _REDELIVERY: Final = tuple(field.name for field in dataclasses.fields(Redelivery
 
 
 def check_ack_policy(policy: Any) -> None:
-    """Check what becomes of messages; FastStream compares policies by identity, and would ignore their names.
+    """Check a policy; FastStream compares policies by identity, and would ignore their names.
 
     Raises:
-        SetupError: it is no `AckPolicy`, and given.
+        SetupError: it is set, and is not an `AckPolicy`.
     """
     if policy is not EMPTY and not isinstance(policy, AckPolicy):
         raise SetupError(f"ack_policy must be an AckPolicy of faststream, such as AckPolicy.MANUAL, got {policy!r}.")
 
 
 def check_client_options(options: Mapping[str, Any]) -> None:
-    """Check what `PulsarBroker()` passes on to the client.
+    """Check the arguments that `PulsarBroker()` passes on to the client.
 
     Raises:
-        SetupError: there is no such argument, or its value is of another type than its default.
+        SetupError: an argument is unknown, or its value has another type than its default.
     """
     known = _check_names("PulsarBroker()", options, pulsar_ext.Client)
     for name, value in options.items():
@@ -187,14 +187,14 @@ def check_client_options(options: Mapping[str, Any]) -> None:
 
 
 def check_consumer_options(topic: Any, subscription: str, subscription_type: Any, options: Mapping[str, Any]) -> None:
-    """Check what a subscriber passes on to `Client.subscribe()`, as that does before it asks the broker.
+    """Check the arguments that a subscriber passes on to `Client.subscribe()`, as that does before it connects.
 
     Raises:
-        SetupError: there is no such argument, it is called something else here, or its value is not valid.
+        SetupError: an argument is unknown, has another name here, or has an invalid value.
     """
     for name in options:
-        if name in _ELSEWHERE:
-            raise SetupError(f"subscriber() does not take {name}: {_ELSEWHERE[name]}.")
+        if name in _OTHER_NAMES:
+            raise SetupError(f"subscriber() does not accept {name}: {_OTHER_NAMES[name]}.")
     _check_names("subscriber()", options, Client.subscribe)
     official = {name: value for name, value in options.items() if name in _OFFICIAL}
     given = {"subscription_name": subscription, "consumer_type": subscription_type, **official}
@@ -211,14 +211,14 @@ def check_consumer_options(topic: Any, subscription: str, subscription_type: Any
         check_consumer(named, options.get("ack_group_time_ms"), options.get("max_ack_group_size"))
         redelivery = RedeliveryOptions(**{name: options[name] for name in _REDELIVERY if name in options})
         redelivery.retry_topics(named, splits=False)
-        check_arguments(pulsar.Client.subscribe, named)
+        validate_arguments(pulsar.Client.subscribe, named)
 
 
 def check_producer_options(options: Mapping[str, Any] | None) -> None:
-    """Check `producer_options`, as `Client.create_producer()` does before it asks the broker.
+    """Check `producer_options`, as `Client.create_producer()` does before it connects.
 
     Raises:
-        SetupError: there is no such argument, or its value is not valid.
+        SetupError: an argument is unknown, or has an invalid value.
     """
     options = options or {}
     official = _check_names("producer_options", options, pulsar.Client.create_producer, Client.create_producer)
@@ -226,7 +226,7 @@ def check_producer_options(options: Mapping[str, Any] | None) -> None:
         ProducerChain(options.get("interceptors") or ())
         given = {name: value for name, value in options.items() if name in official}
         named = named_arguments(pulsar.Client.create_producer, ("t",), {**_PLAIN, **given})
-        check_arguments(pulsar.Client.create_producer, named)
+        validate_arguments(pulsar.Client.create_producer, named)
 
 
 @contextlib.contextmanager
@@ -238,10 +238,10 @@ def _as_setup_error(where: str) -> Iterator[None]:
 
 
 def _check_names(
-    where: str, options: Iterable[str], taker: Callable[..., Any], *others: Callable[..., Any]
+    where: str, options: Iterable[str], function: Callable[..., Any], *others: Callable[..., Any]
 ) -> dict[str, inspect.Parameter]:
-    """Check that one of the functions takes each option; return the parameters of the first."""
-    every = [dict(inspect.signature(one).parameters) for one in (taker, *others)]
+    """Check that one of the functions accepts each option; return the parameters of the first."""
+    every = [dict(inspect.signature(one).parameters) for one in (function, *others)]
     names = {name for one in every for name, parameter in one.items() if parameter.kind is not parameter.VAR_KEYWORD}
     for name in options:
         if name not in names - {"self", "topic"}:

@@ -1,7 +1,7 @@
-"""The message that a FastStream handler gets, how it is made of what was received, and its headers as properties.
+"""Message of a FastStream handler, its creation from a received message, and its headers as properties.
 
-The names of properties are those of FastStream's other brokers. What a `Requester` of this library writes is read as
-well, so that a handler answers it: see docs/request.md.
+The names of properties are those of FastStream's other brokers. Properties of a `Requester` of this library are
+recognized too, so that a handler can reply to it: see docs/request.md.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _REPLY_TO: Final = "reply_to"
 def properties_of(
     headers: Mapping[str, Any], *, content_type: str | None, correlation_id: str | None, reply_to: str
 ) -> dict[str, str]:
-    """Give the properties of a message that is sent; the application's headers win.
+    """Return the properties of a message to send; the application's headers take precedence.
 
     Raises:
-        InvalidUse: a header is not text, as properties are.
+        InvalidUse: a header is not text.
     """
     ours = {_CONTENT_TYPE: content_type, _CORRELATION_ID: correlation_id, _REPLY_TO: reply_to}
     properties = {name: value for name, value in ours.items() if value}
@@ -52,51 +52,51 @@ def properties_of(
 
 
 def content_type_of(properties: Mapping[str, str]) -> str | None:
-    """Give what the body is, None if the sender did not say."""
+    """Return the content type; None if the sender set none."""
     return properties.get(_CONTENT_TYPE)
 
 
 def correlation_id_of(properties: Mapping[str, str]) -> str | None:
-    """Give the correlation id, of FastStream or of a requester."""
+    """Return the correlation id of FastStream or of a requester."""
     return properties.get(_CORRELATION_ID) or properties.get(CORRELATION)
 
 
 def reply_topic_of(properties: Mapping[str, str]) -> str:
-    """Give the topic that a reply goes to, empty if none is wanted."""
+    """Return the topic for a reply; empty if no reply is requested."""
     return properties.get(_REPLY_TO) or properties.get(REPLY_TOPIC, "")
 
 
-def answering(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give the properties by which a requester knows a reply to a request with these properties."""
+def reply_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties by which a requester recognizes the reply to a request with these properties."""
     asked = properties.get(CORRELATION)
     return {} if asked is None else {CORRELATION: asked}
 
 
 _log = logging.getLogger("pulsar_ext")
 Raw: TypeAlias = Message | tuple[Message, ...]
-"""What a handler gets: a message, or those of a batch."""
+"""Input of a handler: a message, or the messages of a batch."""
 
 
 class Rejection(Enum):
-    """What becomes of a message that is rejected."""
+    """Action for a rejected message."""
 
     ACKNOWLEDGE = "acknowledged"
-    """There is no dead letter topic: it is done with."""
+    """Acknowledged, because there is no dead letter topic."""
     DEAD_LETTER = "sent to the dead letter topic"
     REDELIVER = "delivered again"
-    """Only the broker's count of redeliveries makes it a dead letter."""
+    """Redelivered until the broker's redelivery count makes it a dead letter."""
 
 
 class PulsarMessage(StreamMessage[Raw]):
-    """A message of a subscriber, or the reply to a request; `raw_message` is the `pulsar_ext.Message`.
+    """Message of a subscriber, or reply to a request; `raw_message` is the `pulsar_ext.Message`.
 
-    Of a subscriber with `batch=True` it is a tuple of them, which are settled together.
-    The first of `ack()`, `nack()` and `reject()` counts, and the others do nothing then.
+    For a subscriber with `batch=True`, `raw_message` is a tuple of messages, to which each call applies together.
+    Only the first call of `ack()`, `nack()` or `reject()` has an effect.
 
     Args:
-        raw_message: what was received.
-        consumer: what received it; None for a reply, and in memory, where there is nothing to acknowledge.
-        rejection: what `reject()` does.
+        raw_message: the received message or messages.
+        consumer: that received it; None for a reply and in memory, without acknowledgements.
+        rejection: the action of `reject()`.
         **parsed: as for FastStream's `StreamMessage`.
     """
 
@@ -113,76 +113,76 @@ class PulsarMessage(StreamMessage[Raw]):
 
     @property
     def topic(self) -> str:
-        """The full name of the topic, or of the partition, that it came from, of a batch the first one's."""
+        """Full name of the topic or partition; of a batch, that of the first message."""
         return str(each_of(self.raw_message)[0].topic_name())
 
     @property
     def key(self) -> str | None:
-        """Its key, Pulsar's `partition_key`, of a batch the first one's; None if it has none."""
+        """Pulsar's `partition_key`, of a batch that of the first message; None without a key."""
         return each_of(self.raw_message)[0].partition_key() or None
 
     async def ack(self) -> None:
-        """Acknowledge it; it does not come again."""
+        """Acknowledge the message, which is then not redelivered."""
         if self.committed is None and self._consumer is not None:
             await acknowledge(self._consumer, self.raw_message)
         await super().ack()
 
     async def nack(self, delay_ms: int | None = None, properties: dict[str, str] | None = None) -> None:
-        """Have it come again.
+        """Request the message's redelivery.
 
         Args:
-            delay_ms: after how many milliseconds, as a retry letter, for which the subscriber needs `enable_retry`.
-                None leaves it to the subscriber's `negative_ack_redelivery_delay_ms` or its backoff.
-            properties: what the retry letter says besides; only with `delay_ms`.
+            delay_ms: delay in milliseconds, as a retry letter, for which the subscriber needs `enable_retry`. With
+                None, the subscriber's `negative_ack_redelivery_delay_ms` or its backoff applies.
+            properties: more properties of the retry letter; only with `delay_ms`.
 
         Raises:
-            InvalidUse, pulsar.PulsarException: as `Consumer.reconsume_later()`, such as where there are no retry
-                letters; it comes again without a letter.
+            InvalidUse, pulsar.PulsarException: see `Consumer.reconsume_later()`, for instance without retry letters;
+                the message is redelivered without a letter.
         """
         consumer = self._consumer
         if self.committed is None and consumer is not None:
             if delay_ms is None:
-                await have_again(consumer, self.raw_message)
+                await redeliver(consumer, self.raw_message)
             else:
                 await self._each(consumer, lambda raw: consumer.reconsume_later(raw, delay_ms, properties))
         await super().nack()
 
     async def reject(self, properties: dict[str, str] | None = None) -> None:
-        """Give it up: it goes to the dead letter topic, and is acknowledged if there is none.
+        """Send the message to the dead letter topic, or acknowledge it if there is no such topic.
 
-        A subscriber to a pattern that has a dead letter policy cannot send letters itself. There the message is
-        delivered again, and the policy makes it a dead letter in the end.
+        A subscriber to a pattern that has a dead letter policy cannot send letters itself. Its messages are redelivered
+        until the policy makes them dead letters.
 
         Args:
-            properties: what the dead letter says besides, such as the reason.
+            properties: more properties of the dead letter, such as the reason.
 
         Raises:
-            InvalidUse, pulsar.PulsarException: as `Consumer.send_dead_letter()`; it comes again.
+            InvalidUse, pulsar.PulsarException: see `Consumer.send_dead_letter()`; the message is redelivered.
         """
         consumer = self._consumer
         if self.committed is None and consumer is not None:
             if self._rejection is Rejection.DEAD_LETTER:
                 await self._each(consumer, lambda raw: consumer.send_dead_letter(raw, properties))
             elif self._rejection is Rejection.REDELIVER:
-                await have_again(consumer, self.raw_message)
+                await redeliver(consumer, self.raw_message)
             else:
                 await acknowledge(consumer, self.raw_message)
         await super().reject()
 
-    async def _each(self, consumer: Consumer[Any], settle: Callable[[Message], Awaitable[object]]) -> None:
-        """Settle each message; if that fails, the rest is delivered again, because nobody else settles it."""
-        left = each_of(self.raw_message)
+    async def _each(self, consumer: Consumer[Any], send: Callable[[Message], Awaitable[object]]) -> None:
+        """Apply `send` to each message; if that fails, the remaining messages are redelivered."""
+        remaining = each_of(self.raw_message)
         try:
-            while left:
-                await settle(left[0])
-                left = left[1:]
+            while remaining:
+                await send(remaining[0])
+                remaining = remaining[1:]
         except Exception:
-            await have_again(consumer, left)
+            await redeliver(consumer, remaining)
             raise
 
 
 def each_of(raw_message: Raw) -> tuple[Message, ...]:
-    """Return the messages of a batch, or the one message."""
+    """Return the messages of a batch, or the single message."""
     return raw_message if isinstance(raw_message, tuple) else (raw_message,)
 
 
@@ -194,10 +194,10 @@ async def acknowledge(consumer: Consumer[Any], raw_message: Raw) -> None:
         await consumer.acknowledge(raw_message)
 
 
-async def have_again(consumer: Consumer[Any], raw_message: Raw) -> None:
-    """Have a message, or each of a batch, delivered again.
+async def redeliver(consumer: Consumer[Any], raw_message: Raw) -> None:
+    """Request redelivery of a message, or of each message of a batch.
 
-    One for which the subscription's backoff has no delay is delivered as one that came once.
+    A message for which the subscription's backoff raises gets the delay of a first delivery.
     """
     with contextlib.suppress(pulsar.AlreadyClosed):
         for message in each_of(raw_message):
@@ -205,17 +205,17 @@ async def have_again(consumer: Consumer[Any], raw_message: Raw) -> None:
                 await consumer.negative_acknowledge(message)
             except pulsar.AlreadyClosed:
                 raise
-            except Exception:  # noqa: BLE001  # the application's backoff; nobody else would have it come again
-                _log.exception("%r is delivered again as one that came once", message.message_id())
+            except Exception:  # noqa: BLE001  # of the application's backoff; the message must be redelivered anyway
+                _log.exception("The backoff failed; %r is redelivered with the first delay", message.message_id())
                 await consumer.negative_acknowledge(message.message_id())
 
 
 class PulsarParser:
-    """Reads messages, unless the application has a parser or a decoder of its own.
+    """Parser of messages, unless the application has its own parser or decoder.
 
     Args:
-        consumer: gives what acknowledges them; None for replies.
-        rejection: what becomes of those that are rejected.
+        consumer: returns the consumer that acknowledges the messages; None for replies.
+        rejection: the action for rejected messages.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class PulsarParser:
         self._consumer, self._rejection = consumer, rejection
 
     async def parse_message(self, raw: Message) -> PulsarMessage:
-        """Read the properties of a message; its body stays bytes."""
+        """Parse the properties of a message; its body stays bytes."""
         properties = raw.properties()
         return PulsarMessage(
             raw,
@@ -239,7 +239,7 @@ class PulsarParser:
         )
 
     async def parse_batch(self, raws: tuple[Message, ...]) -> PulsarMessage:
-        """Read the properties of several messages; what there is once is that of the first."""
+        """Parse the properties of several messages; single fields are those of the first."""
         parsed = await self.parse_message(raws[0])
         return PulsarMessage(
             raws,
@@ -259,7 +259,7 @@ class PulsarParser:
         return [await self.decode_message(await self.parse_message(raw)) for raw in message.raw_message]
 
     async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
-        """Decode a body by its content type; without one it is JSON, or else bytes.
+        """Decode a body by its content type; without one as JSON, or else as bytes.
 
         Returns:
             None for a message without a value.

@@ -1,6 +1,6 @@
 """FastStream's spans and metrics: `PulsarBroker(middlewares=[PulsarTelemetryMiddleware()])`.
 
-`pulsar_ext.otel` traces the client itself, as Java's does; this is for those who have FastStream's spans elsewhere too.
+`pulsar_ext.otel` traces the client itself, as Java's does; this module is for users of FastStream's spans.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["PulsarTelemetryMiddleware"]
 
 
 class PulsarTelemetryMiddleware(TelemetryMiddleware[PulsarPublishCommand]):
-    """Traces and counts what handlers get and what is published, by the full names of topics.
+    """Middleware that traces and counts handled and published messages, by the full names of topics.
 
     Args:
-        tracer_provider: where spans go; the global one by default.
-        meter_provider: where metrics go; the global one by default.
-        meter: makes the metrics, instead of one of the provider.
-        include_messages_counters: whether messages are counted, besides how long they take.
+        tracer_provider: the provider of spans; the global one by default.
+        meter_provider: the provider of metrics; the global one by default.
+        meter: creates the metrics, instead of one of the provider.
+        include_messages_counters: true to count messages, besides measuring durations.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
     messaging_system = "pulsar"
 
     def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> dict[str, Any]:
-        """Return what the span of a handler says."""
+        """Return the attributes of a handler's span."""
         each = each_of(msg.raw_message)
         attributes = {
             SpanAttributes.MESSAGING_SYSTEM: "pulsar",
@@ -72,11 +72,11 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
         return attributes
 
     def get_consume_destination_name(self, msg: StreamMessage[Raw]) -> str:
-        """Return the topic of what a handler gets."""
+        """Return the topic of a handled message."""
         return str(each_of(msg.raw_message)[0].topic_name())
 
     def get_publish_attrs_from_cmd(self, cmd: PulsarPublishCommand) -> dict[str, Any]:
-        """Return what the span of what is published says."""
+        """Return the attributes of a publish span."""
         return {
             SpanAttributes.MESSAGING_SYSTEM: "pulsar",
             SpanAttributes.MESSAGING_DESTINATION_NAME: full_topic(cmd.destination),
@@ -84,5 +84,5 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
         }
 
     def get_publish_destination_name(self, cmd: PulsarPublishCommand) -> str:
-        """Return the topic of what is published."""
+        """Return the topic of a published message."""
         return full_topic(cmd.destination)

@@ -27,15 +27,15 @@ __all__ = ["PulsarPrometheusMiddleware"]
 
 
 class PulsarPrometheusMiddleware(PrometheusMiddleware[Raw, PulsarPublishCommand]):
-    """Counts what handlers get and what is published, and how long both take, by the full names of topics.
+    """Middleware that counts handled and published messages, and measures their durations, by full topic names.
 
     Args:
-        registry: where the metrics are, a `prometheus_client.CollectorRegistry`.
+        registry: a `prometheus_client.CollectorRegistry` for the metrics.
         app_name: a label of each metric; the prefix by default.
-        metrics_prefix: what the metrics' names begin with.
+        metrics_prefix: the prefix of the metrics' names.
         received_messages_size_buckets: of the sizes of messages, in bytes.
-        custom_labels: more labels, each a text or a function of the message that was received, None for what is
-            published.
+        custom_labels: more labels, each a text, or a function of the received message or of None for a published
+            message.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class _Settings(MetricsSettingsProvider[Raw, PulsarPublishCommand]):
     messaging_system = "pulsar"
 
     def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> ConsumeAttrs:
-        """Return the labels and the size of what a handler gets."""
+        """Return the labels and the size of a handled message."""
         each = each_of(msg.raw_message)
         return {
             "destination_name": each[0].topic_name(),
@@ -70,5 +70,5 @@ class _Settings(MetricsSettingsProvider[Raw, PulsarPublishCommand]):
         }
 
     def get_publish_destination_name_from_cmd(self, cmd: PulsarPublishCommand) -> str:
-        """Return the topic of what is published."""
+        """Return the topic of a published message."""
         return full_topic(cmd.destination)

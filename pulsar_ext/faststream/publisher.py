@@ -1,4 +1,4 @@
-"""Publishers: what a decorated handler returns goes to a topic, and what answers a request."""
+"""Publishers: send the return values of decorated handlers, and replies to requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from faststream._internal.endpoint.publisher import PublisherSpecification, Publ
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream.response import PublishCommand, PublishType
 
-from .message import PulsarMessage, answering
+from .message import PulsarMessage, reply_properties
 from .response import PulsarPublishCommand
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class PulsarPublisher(PublisherUsecase):
-    """Publishes to one topic; made by `broker.publisher()`.
+    """Publisher to one topic; created by `broker.publisher()`.
 
     Args:
-        config: what was asked for.
+        config: the settings.
         specification: for AsyncAPI.
     """
 
     _outer_config: PulsarBrokerConfig
     is_batch = False
-    """Whether it publishes several messages at once."""
+    """True if it publishes several messages at once."""
 
     def __init__(self, config: PulsarPublisherConfig, specification: PublisherSpecification[Any, Any]) -> None:
         super().__init__(config, specification)
@@ -45,7 +45,7 @@ class PulsarPublisher(PublisherUsecase):
 
     @property
     def topic(self) -> str:
-        """The topic with its router's prefix."""
+        """Topic with its router's prefix."""
         return f"{self._outer_config.prefix}{self._topic}"
 
     async def publish(
@@ -61,7 +61,7 @@ class PulsarPublisher(PublisherUsecase):
         event_timestamp: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> MessageId:
-        """Publish a message, and give its id; the arguments are those of `PulsarBroker.publish()`."""
+        """Publish a message, and return its id; the arguments are those of `PulsarBroker.publish()`."""
         cmd = PulsarPublishCommand(
             message,
             topic=topic or self.topic,
@@ -89,7 +89,7 @@ class PulsarPublisher(PublisherUsecase):
         timeout: float = 30.0,  # noqa: ASYNC109  # FastStream's signature
         reply_topic: str | None = None,
     ) -> PulsarMessage:
-        """Publish a request, and give its reply; the arguments are those of `PulsarBroker.request()`."""
+        """Publish a request, and return its reply; the arguments are those of `PulsarBroker.request()`."""
         cmd = PulsarPublishCommand(
             message,
             topic=topic or self.topic,
@@ -104,23 +104,23 @@ class PulsarPublisher(PublisherUsecase):
         return reply
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
-        """Publish what a handler returned."""
-        ours = self._ours(cmd)
-        await self._basic_publish(ours, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
+        """Publish a handler's return value."""
+        command = self._command(cmd)
+        await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
 
-    def _ours(self, cmd: PublishCommand) -> PulsarPublishCommand:
-        """Return the command for what a handler returned."""
-        ours = PulsarPublishCommand.from_cmd(cmd, batch=self.is_batch)
-        ours.destination = self.topic
-        ours.reply_to = self.reply_to
-        ours.key = ours.key or self.key
-        ours.add_headers(self.headers, override=False)
-        ours.producer_options = self.producer_options
-        return ours
+    def _command(self, cmd: PublishCommand) -> PulsarPublishCommand:
+        """Return the command for a handler's return value."""
+        command = PulsarPublishCommand.from_cmd(cmd, batch=self.is_batch)
+        command.destination = self.topic
+        command.reply_to = self.reply_to
+        command.key = command.key or self.key
+        command.add_headers(self.headers, override=False)
+        command.producer_options = self.producer_options
+        return command
 
 
 class PulsarBatchPublisher(PulsarPublisher):
-    """Publishes several messages at once; made by `broker.publisher(batch=True)`."""
+    """Publisher of several messages at once; created by `broker.publisher(batch=True)`."""
 
     is_batch = True
 
@@ -133,7 +133,7 @@ class PulsarBatchPublisher(PulsarPublisher):
         reply_to: str = "",
         key: str | None = None,
     ) -> list[MessageId]:
-        """Publish several messages, and give their ids; the arguments are those of `PulsarBroker.publish_batch()`."""
+        """Publish several messages, and return their ids; the arguments are those of `PulsarBroker.publish_batch()`."""
         cmd = PulsarPublishCommand(
             None,
             topic=topic or self.topic,
@@ -150,28 +150,28 @@ class PulsarBatchPublisher(PulsarPublisher):
         return sent
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
-        """Publish each element of what a handler returned; of nothing one empty message, as FastStream's others."""
-        ours = self._ours(cmd)
-        ours.batch_bodies = ours.batch_bodies or (b"",)
+        """Publish each element of a handler's return value; an empty one as one empty message, as in FastStream."""
+        command = self._command(cmd)
+        command.batch_bodies = command.batch_bodies or (b"",)
         producer = self._outer_config.producer
-        await self._basic_publish_batch(ours, producer=producer, _extra_middlewares=_extra_middlewares)
+        await self._basic_publish_batch(command, producer=producer, _extra_middlewares=_extra_middlewares)
 
 
 class PulsarReplyPublisher(FakePublisher):
-    """Publishes the answer to one message.
+    """Publisher of the reply to one message.
 
     Args:
-        producer: what sends.
-        message: the message that wants it.
+        producer: sends the reply.
+        message: the message that requests it.
     """
 
     def __init__(self, producer: ProducerProto[Any], message: StreamMessage[Any]) -> None:
         super().__init__(producer=producer)
-        self._topic, self._headers = message.reply_to, answering(message.headers)
+        self._topic, self._headers = message.reply_to, reply_properties(message.headers)
 
     def patch_command(self, cmd: PublishCommand) -> PulsarPublishCommand:
-        """Send it where it is wanted, and say what it answers."""
-        ours = PulsarPublishCommand.from_cmd(super().patch_command(cmd))
-        ours.destination = self._topic
-        ours.headers = {**ours.headers, **self._headers}  # those of the response are for other publishers too
-        return ours
+        """Set the reply topic, and the properties of the request."""
+        command = PulsarPublishCommand.from_cmd(super().patch_command(cmd))
+        command.destination = self._topic
+        command.headers = {**command.headers, **self._headers}  # a copy: other publishers use the response's headers
+        return command

@@ -1,4 +1,4 @@
-"""The decorators of brokers and routers, `subscriber()` and `publisher()`, and what AsyncAPI says of them."""
+"""Decorators of brokers and routers, `subscriber()` and `publisher()`, and their AsyncAPI specifications."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def broker_specification(
     description: str | None,
     tags: Iterable[Tag | TagDict],
 ) -> BrokerSpec:
-    """Describe a broker, by the URL that was given, or by the service URL without what stands before an `@`."""
+    """Return the specification of a broker, by the given URL, or by the service URL without credentials before `@`."""
     if url is None:
         url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", _DEFAULT_URL)
         url = re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
@@ -66,24 +66,24 @@ def broker_specification(
 
 @dataclass(kw_only=True)
 class SubscriberDetails(SubscriberSpecificationConfig):
-    """What is written about a subscriber."""
+    """Settings of a subscriber's specification."""
 
     topics: Topics
 
 
 @dataclass(kw_only=True)
 class PublisherDetails(PublisherSpecificationConfig):
-    """What is written about a publisher."""
+    """Settings of a publisher's specification."""
 
     topic: str
 
 
 class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, SubscriberDetails]):
-    """Describes a subscriber."""
+    """Specification of a subscriber."""
 
     @property
     def channel_labels(self) -> list[str]:
-        """Its topics, each once, or its pattern."""
+        """Topics, each once, or the pattern."""
         return list(dict.fromkeys(self.config.topics.each(self._outer_config.prefix)))
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
@@ -102,11 +102,11 @@ class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, 
 
 
 class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PublisherDetails]):
-    """Describes a publisher."""
+    """Specification of a publisher."""
 
     @property
     def name(self) -> str:
-        """Its title, or its topic."""
+        """Title of the publisher, or its topic."""
         return self.config.title_ or f"{self._topic}:Publisher"
 
     @property
@@ -114,7 +114,7 @@ class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, Pu
         return f"{self._outer_config.prefix}{self.config.topic}"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """Give its channel."""
+        """Return the publisher's channel."""
         message = Message(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads(), "Publisher"))
         return {
             self.name: PublisherSpec(
@@ -127,7 +127,7 @@ class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, Pu
 
 
 class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
-    """What a broker and a router have in common."""
+    """Common part of a broker and a router."""
 
     def subscriber(  # type: ignore[override]  # as in each of FastStream's brokers
         self,
@@ -150,24 +150,24 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         include_in_schema: bool = True,
         **consumer_options: Any,
     ) -> PulsarSubscriber:
-        """Declare a subscriber, and decorate its handler with it.
+        """Declare a subscriber; use it as the decorator of its handler.
 
         Args:
-            topic: a topic, several topics, or a pattern of full names; a router's prefix comes in front.
-            subscription: the subscription's name. It keeps what comes while no subscriber runs.
+            topic: a topic, several topics, or a pattern of full names; a router's prefix is added before them.
+            subscription: the subscription's name. It keeps messages while no subscriber runs.
             subscription_type: Shared and Key_Shared for several processes, Failover for one at a time.
-            max_workers: how many messages are handled at once; with 1 they are handled in their order.
-            batch: whether the handler gets a list of the messages that have arrived, at least one. They are
-                acknowledged, delivered again and rejected together.
-            max_records: how many messages such a list has at most.
-            ack_policy: what becomes of a message whose handler raised, see docs/how-to/faststream.md. By default
-                `AckPolicy.NACK_ON_ERROR`: it comes again.
-            no_reply: whether nothing is sent to messages that want a reply.
+            max_workers: the maximum number of messages handled at once; with 1 they are handled in their order.
+            batch: true for a handler of lists of the messages that have arrived, at least one. They are acknowledged,
+                redelivered and rejected together.
+            max_records: the maximum number of messages in such a list.
+            ack_policy: the action for a message whose handler raised, see docs/how-to/faststream.md. By default
+                `AckPolicy.NACK_ON_ERROR`: it is redelivered.
+            no_reply: true to send no replies.
             dependencies: as in FastStream.
             parser: as in FastStream.
             decoder: as in FastStream.
             codec: as in FastStream.
-            persistent: whether the broker keeps the subscriber if nobody else does.
+            persistent: true if the broker keeps a reference to the subscriber.
             title: for AsyncAPI.
             description: for AsyncAPI.
             include_in_schema: for AsyncAPI.
@@ -176,18 +176,18 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
                 policy `enable_retry` is True by default, except for patterns.
 
         Raises:
-            SetupError: an argument is not valid, is not known, or is called something else here.
+            SetupError: an argument is invalid, unknown, or has another name here.
         """
         for name, count in (("max_workers", max_workers), ("max_records", max_records)):
             if type(count) is not int or count < 1:
-                raise SetupError(f"{name} is expected to be an int, 1 or more, not {count!r}.")
+                raise SetupError(f"{name} must be an int >= 1, got {count!r}.")
         check_ack_policy(ack_policy)
         config, topics = cast("PulsarBrokerConfig", self.config), Topics(topic)
         calls = CallsCollection[Raw]()
         details = SubscriberDetails(
             topics=topics, title_=title, description_=description, include_in_schema=include_in_schema
         )
-        made = PulsarSubscriber(
+        created = PulsarSubscriber(
             PulsarSubscriberConfig(
                 topics=topics,
                 subscription=subscription,
@@ -202,8 +202,8 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             PulsarSubscriberSpecification(config, details, calls),
             calls,
         )
-        super().subscriber(made, persistent=persistent)
-        return made.add_call(
+        super().subscriber(created, persistent=persistent)
+        return created.add_call(
             parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
         )
 
@@ -222,24 +222,24 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         schema: Any | None = None,
         include_in_schema: bool = True,
     ) -> PulsarPublisher:
-        """Declare a publisher; what a handler that it decorates returns is published.
+        """Declare a publisher; the return value of a handler that it decorates is published.
 
         Args:
-            topic: where to; a router's prefix comes in front.
-            batch: whether each element of a list that a handler returns is a message; `publish()` takes several then.
-            key: of every message that has none of its own.
-            headers: of every message; those of the message win.
-            reply_to: the topic that replies go to.
-            producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for a producer of its own, over
-                the broker's; without them it shares the producer of `broker.publish()`.
-            persistent: whether the broker keeps the publisher if nobody else does.
+            topic: the topic; a router's prefix is added before it.
+            batch: true if each element of a handler's list is a message; `publish()` then takes several.
+            key: of every message without its own.
+            headers: of every message; the message's own take precedence.
+            reply_to: the topic for replies.
+            producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for the publisher's own
+                producer, added to the broker's; without them it shares the producer of `broker.publish()`.
+            persistent: true if the broker keeps a reference to the publisher.
             title: for AsyncAPI.
             description: for AsyncAPI.
-            schema: for AsyncAPI, if it is not what the handler returns.
+            schema: for AsyncAPI, if it differs from the handler's return type.
             include_in_schema: for AsyncAPI.
 
         Raises:
-            SetupError: one of the `producer_options` is not valid, or is not known.
+            SetupError: one of the `producer_options` is invalid or unknown.
         """
         check_producer_options(producer_options)
         config = cast("PulsarBrokerConfig", self.config)
@@ -247,7 +247,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             topic=topic, title_=title, description_=description, schema_=schema, include_in_schema=include_in_schema
         )
         kind = PulsarBatchPublisher if batch else PulsarPublisher
-        made = kind(
+        created = kind(
             PulsarPublisherConfig(
                 topic=topic,
                 key=key,
@@ -258,8 +258,8 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             ),
             PulsarPublisherSpecification(config, details),
         )
-        super().publisher(made, persistent=persistent)
-        return made
+        super().publisher(created, persistent=persistent)
+        return created
 
     def include_router(
         self,
@@ -270,11 +270,11 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
         include_in_schema: bool | None = None,
     ) -> None:
-        """Take over a router's subscribers and publishers.
+        """Include a router's subscribers and publishers.
 
         Args:
             router: a `PulsarRouter`.
-            prefix: comes in front of its topics, such as `"orders."` or `"tenant/namespace/"`.
+            prefix: added before its topics, such as `"orders."` or `"tenant/namespace/"`.
             dependencies: of its handlers.
             middlewares: around them.
             include_in_schema: for AsyncAPI.

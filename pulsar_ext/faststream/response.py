@@ -1,4 +1,4 @@
-"""What is published: the command that goes through FastStream's middlewares, and what a handler may return."""
+"""Commands to publish, which pass FastStream's middlewares, and responses of handlers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class PulsarResponse(Response):
-    """What a handler returns to say more than a body.
+    """Response of a handler with more than a body.
 
     Args:
-        body: what is published.
+        body: the published body.
         headers: text by text; they are Pulsar's properties.
-        correlation_id: by default that of the message that is handled.
+        correlation_id: by default that of the handled message.
         key: Pulsar's `partition_key`.
-        ordering_key: Pulsar's `ordering_key`, by which Key_Shared subscriptions go instead of the key.
-        event_timestamp: when it happened, in milliseconds since 1970.
-        deliver_after: for how long the broker keeps it back from Shared and Key_Shared subscriptions.
+        ordering_key: Pulsar's `ordering_key`, which Key_Shared subscriptions use instead of the key.
+        event_timestamp: the event time in milliseconds since 1970.
+        deliver_after: the delay before the broker delivers the message to Shared and Key_Shared subscriptions.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class PulsarResponse(Response):
         self.event_timestamp, self.deliver_after = event_timestamp, deliver_after
 
     def as_publish_command(self) -> PulsarPublishCommand:
-        """Give the command that publishers are given."""
+        """Return the command for publishers."""
         return PulsarPublishCommand(
             self.body,
             headers=self.headers,
@@ -53,27 +53,27 @@ class PulsarResponse(Response):
         )
 
     def get_publish_key(self) -> str | None:
-        """Give the key."""
+        """Return the key."""
         return self.key
 
 
 class PulsarPublishCommand(BatchPublishCommand):
-    """What is to be published, as middlewares see it.
+    """Command to publish a body, as middlewares receive it.
 
     Args:
         message: the body.
-        *messages: those behind it, of a batch.
-        topic: where it goes.
-        timeout: how many seconds a request waits for its reply.
-        reply_topic: where the reply to a request comes; None for the broker's.
+        *messages: the next bodies of a batch.
+        topic: the destination.
+        timeout: seconds for which a request waits for its reply.
+        reply_topic: the topic that receives the reply to a request; None for the broker's.
         producer_options: of the publisher's own producer; None for the broker's.
-        correlation_id: as in `PulsarResponse`, and so are the others.
-        headers: as above.
-        reply_to: the topic that a reply goes to.
-        key: as above.
-        ordering_key: as above.
-        event_timestamp: as above.
-        deliver_after: as above.
+        correlation_id: see `PulsarResponse`, also for the other arguments.
+        headers: of the message.
+        reply_to: the topic for replies.
+        key: of the message.
+        ordering_key: of the message.
+        event_timestamp: of the message.
+        deliver_after: of the message.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class PulsarPublishCommand(BatchPublishCommand):
 
     @property
     def batch_bodies(self) -> tuple[Any, ...]:
-        """The bodies of a batch, each a message; FastStream would leave out a first one that is None."""
+        """Bodies of a batch, each a message; FastStream would omit a first one that is None."""
         return () if self._is_empty else (self.body, *self.extra_bodies)
 
     @batch_bodies.setter
@@ -121,10 +121,10 @@ class PulsarPublishCommand(BatchPublishCommand):
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> Self:
-        """Give any command as one of these; with `batch`, each element of a body that is a sequence as a body."""
-        ours = cmd
-        if not isinstance(ours, cls):
-            ours = cls(
+        """Convert any command to this class; with `batch`, each element of a sequence becomes a body."""
+        command = cmd
+        if not isinstance(command, cls):
+            command = cls(
                 cmd.body,
                 _publish_type=cmd.publish_type,
                 topic=cmd.destination,
@@ -133,12 +133,12 @@ class PulsarPublishCommand(BatchPublishCommand):
                 reply_to=cmd.reply_to,
             )
         if batch:
-            first, more = cls._parse_bodies(ours.body, batch=True)
-            ours.batch_bodies = () if first is None and not more else (first, *more)
-        return ours
+            first, more = cls._parse_bodies(command.body, batch=True)
+            command.batch_bodies = () if first is None and not more else (first, *more)
+        return command
 
     def send_options(self) -> dict[str, Any]:
-        """Give the arguments of `Producer.send()` that it has, but for the properties."""
+        """Return its arguments of `Producer.send()`, except the properties."""
         options = {
             "partition_key": self.key,
             "ordering_key": self.ordering_key,

@@ -1,4 +1,4 @@
-"""A router: subscribers and publishers that a broker takes over, declared by decorators or by routes."""
+"""Router: subscribers and publishers for a broker, declared by decorators or by routes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _arguments_of(method: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 class PulsarPublisher(ArgsContainer):
-    """A publisher of a `PulsarRoute`; the arguments are those of `PulsarBroker.publisher()`.
+    """Publisher of a `PulsarRoute`; the arguments are those of `PulsarBroker.publisher()`.
 
     Raises:
-        TypeError: an argument is missing, or there is no such argument.
+        TypeError: an argument is missing or unknown.
     """
 
     __slots__ = ()
@@ -41,12 +41,12 @@ class PulsarPublisher(ArgsContainer):
 
 
 class PulsarRoute(SubscriberRoute):
-    """A handler for `PulsarRouter(handlers=[…])`: `PulsarRoute(handle, "orders", subscription="billing")`.
+    """Handler for `PulsarRouter(handlers=[…])`: `PulsarRoute(handle, "orders", subscription="billing")`.
 
     Args:
         call: the handler.
         *args: the arguments of `PulsarBroker.subscriber()`.
-        publishers: where what it returns is published, each a `PulsarPublisher`.
+        publishers: the publishers of its return value, each a `PulsarPublisher`.
         **kwargs: the arguments of `PulsarBroker.subscriber()`.
 
     Raises:
@@ -73,18 +73,18 @@ class PulsarRoute(SubscriberRoute):
 class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
     PulsarRegistrator, BrokerRouter[Raw, PulsarBrokerConfig]
 ):
-    """Declares subscribers and publishers for `broker.include_router()`.
+    """Declarations of subscribers and publishers for `broker.include_router()`.
 
     Args:
-        prefix: comes in front of their topics, such as `"orders."` or `"tenant/namespace/"`.
-        handlers: subscribers that are declared without a decorator.
+        prefix: added before their topics, such as `"orders."` or `"tenant/namespace/"`.
+        handlers: subscribers declared without a decorator.
         dependencies: of the handlers.
         middlewares: around them.
-        routers: other routers that this one takes over.
+        routers: other routers to include.
         parser: as in FastStream.
         decoder: as in FastStream.
-        ack_policy: of those of its subscribers that have none of their own. As in FastStream, those that are declared
-            before a broker includes the router do not take the broker's.
+        ack_policy: of its subscribers without their own. As in FastStream, subscribers declared before a broker
+            includes the router do not use the broker's.
         include_in_schema: for AsyncAPI.
     """
 

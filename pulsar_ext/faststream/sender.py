@@ -1,4 +1,4 @@
-"""What publishes: FastStream's producer, over a producer or requester of `pulsar_ext.asyncio` for each topic in use."""
+"""FastStream's producer, with a producer or requester of `pulsar_ext.asyncio` for each topic in use."""
 
 from __future__ import annotations
 
@@ -41,39 +41,41 @@ class _Closable(Protocol):
     async def close(self) -> None: ...
 
 
-OutletT = TypeVar("OutletT", bound=_Closable)
+EndpointT = TypeVar("EndpointT", bound=_Closable)
 
 
 @dataclass(slots=True)
-class _Opened(Generic[OutletT]):
-    opening: asyncio.Task[OutletT]
+class _Opened(Generic[EndpointT]):
+    opening: asyncio.Task[EndpointT]
     users: int = 0
-    left_at: float = 0.0
+    last_used: float = 0.0
 
     @property
     def has_failed(self) -> bool:
         return self.opening.done() and (self.opening.cancelled() or self.opening.exception() is not None)
 
 
-class Outlets(Generic[OutletT]):
-    """Opens them as they are needed, one opening for all who wait, and closes those that nobody used for a minute.
+class EndpointPool(Generic[EndpointT]):
+    """Pool of producers or requesters, opened on first use, once for all waiting tasks, and closed after a minute idle.
 
-    An idle topic may then go, and the topics of replies are many.
+    Closing lets the broker delete an idle topic, and reply topics are many.
 
     Args:
-        is_closed: whether one that was opened has closed by itself; then another one is opened.
-        clock: gives a time in seconds.
+        is_closed: returns true for an endpoint that has closed by itself and has to be reopened.
+        clock: returns a time in seconds.
     """
 
-    def __init__(self, is_closed: Callable[[OutletT], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, is_closed: Callable[[EndpointT], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._is_closed, self._clock = is_closed, clock
-        self._known: dict[Hashable, _Opened[OutletT]] = {}
+        self._known: dict[Hashable, _Opened[EndpointT]] = {}
 
     @contextlib.asynccontextmanager
-    async def lent(self, name: Hashable, opening: Callable[[], Coroutine[Any, Any, OutletT]]) -> AsyncIterator[OutletT]:
-        """Lend the one of that name for a block.
+    async def use(
+        self, name: Hashable, opening: Callable[[], Coroutine[Any, Any, EndpointT]]
+    ) -> AsyncIterator[EndpointT]:
+        """Yield the endpoint of a name, for the duration of a block.
 
-        It raises what opening it raises, and opens it again the next time.
+        If the opening fails, its error is raised, and the next use opens it again.
         """
         known = self._known.get(name)
         if known is None or known.has_failed or (known.opening.done() and self._is_closed(known.opening.result())):
@@ -84,22 +86,22 @@ class Outlets(Generic[OutletT]):
             yield await asyncio.shield(known.opening)  # others may wait for it
         finally:
             known.users -= 1
-            known.left_at = self._clock()
+            known.last_used = self._clock()
 
     async def close(self) -> None:
-        """Close them all, and those that are being opened."""
-        leaving = list(self._known.values())
+        """Close all endpoints, also those that are being opened."""
+        opened = list(self._known.values())
         self._known.clear()
-        await asyncio.gather(*map(_close, leaving))
+        await asyncio.gather(*map(_close, opened))
 
     async def _close_idle(self) -> None:
         before = self._clock() - _IDLE_SECONDS
-        idle = [name for name, one in self._known.items() if not one.users and one.left_at < before]
+        idle = [name for name, one in self._known.items() if not one.users and one.last_used < before]
         await asyncio.gather(*[_close(self._known.pop(name)) for name in idle])
 
 
 async def _close(one: _Opened[Any]) -> None:
-    with contextlib.suppress(pulsar.PulsarException):  # it never opened, or is closed
+    with contextlib.suppress(pulsar.PulsarException):  # its opening failed, or it is closed
         await (await one.opening).close()
 
 
@@ -108,20 +110,20 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "chunking_enabled": True,
     "block_if_queue_full": True,
 }
-"""A publish leaves at once, what is too large for one message is sent in chunks, and a full queue is waited for."""
+"""A publish is sent immediately, large messages are chunked, and a send waits while the queue is full."""
 
 
 class PulsarSender(ProducerProto[PulsarPublishCommand]):
-    """Publishes, and asks for replies, while its broker is connected.
+    """Producer and requester of a connected broker.
 
     Args:
         parser: the application's parser of replies, if it has one.
-        decoder: likewise.
-        producer_options: of every producer; over the defaults above.
-        reply_topic: where replies come; None for a topic of each requester's own.
+        decoder: the application's decoder of replies, if it has one.
+        producer_options: of every producer, over the defaults.
+        reply_topic: the topic that receives replies; None for a topic per requester.
 
     Raises:
-        SetupError: one of them is not valid, or is not known.
+        SetupError: an option is invalid or unknown.
     """
 
     _parser: AsyncCallable
@@ -144,29 +146,29 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         self._reply_topic = reply_topic
         self._serializer: SerializerProto | None = None
         self._client: Client | None = None
-        self._producers: Outlets[Producer[Any]] = Outlets(lambda producer: producer.blocking.sender.closed)
-        self._requesters: Outlets[Requester] = Outlets(lambda _: False)
+        self._producers: EndpointPool[Producer[Any]] = EndpointPool(lambda producer: producer.blocking.sender.closed)
+        self._requesters: EndpointPool[Requester] = EndpointPool(lambda _: False)
 
     def connect(self, client: Client, serializer: SerializerProto | None, codec: CodecProto | None) -> None:
-        """Begin to publish through a client."""
+        """Start to publish through a client."""
         self._client, self._serializer, self.codec = client, serializer, codec or DefaultCodec()
 
     async def disconnect(self) -> None:
-        """Close what was opened; what was published is persisted then."""
+        """Close all producers and requesters; published messages are persisted then."""
         self._client = None
         await self._requesters.close()
         await self._producers.close()
 
     async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
-        """Publish one message, and give its id when it is persisted."""
+        """Publish one message, and return its id once it is persisted."""
         content, options = await encoded(cmd, cmd.body, self.codec, self._serializer)
         async with self._producer(cmd) as producer:
             return await producer.send(content, **options)
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
-        """Publish several messages in their order, and give their ids when all of them are persisted.
+        """Publish several messages in their order, and return their ids once all of them are persisted.
 
-        Each is sent whatever becomes of the others; the first error is raised then.
+        Each message is sent, even if others fail; then the first error is raised.
         """
         ready = await encoded_batch(cmd, self.codec, self._serializer)
         async with self._producer(cmd) as producer:
@@ -178,31 +180,31 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
-        """Publish a request, and give the first reply.
+        """Publish a request, and return the first reply.
 
         Raises:
-            TimeoutError: none came in time; its cause is the `NoReply`.
+            TimeoutError: no reply arrived in time; its cause is the `NoReply`.
         """
-        options = _replies_on(cmd.reply_topic or self._reply_topic, cmd.destination)
+        options = _requester_options(cmd.reply_topic or self._reply_topic, cmd.destination)
         opening = partial(self._connected().requester, cmd.destination, **options)
         name = cmd.destination, options.get("reply_topic")
         content, sending = await encoded(cmd, cmd.body, self.codec, self._serializer)
         timeout_ms = max(1, round(cmd.timeout * 1000))
         try:
-            async with self._requesters.lent(name, opening) as requester:
+            async with self._requesters.use(name, opening) as requester:
                 return await requester.request(content, timeout_ms=timeout_ms, **sending)
         except NoReply as error:
             raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
 
     def options_of(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments of `create_producer()` for a publisher with options of its own."""
+        """Return the arguments of `create_producer()` for a publisher with its own options."""
         return {**self._options, **(own or {})}
 
     def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[Any]]:
         if not cmd.destination:
             raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
         opening = partial(self._connected().create_producer, cmd.destination, **self.options_of(cmd.producer_options))
-        return self._producers.lent((cmd.destination, _Own(cmd.producer_options)), opening)
+        return self._producers.use((cmd.destination, _OptionsKey(cmd.producer_options)), opening)
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -210,21 +212,21 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         return self._client
 
 
-def _replies_on(reply_topic: str | None, asked: str) -> dict[str, str]:
+def _requester_options(reply_topic: str | None, requested: str) -> dict[str, str]:
     """Return the options of the requester of one topic.
 
-    Its subscription has a name that the next start finds again, and that the requester of no other topic has.
+    Its subscription has a stable name, so that the next start reuses it, and a different one per requested topic.
     """
     if reply_topic is None:
         return {}
     return {
         "reply_topic": reply_topic,
-        "subscription_name": "requester-" + str(TopicName.parse(asked)).replace("/", ":"),
+        "subscription_name": "requester-" + str(TopicName.parse(requested)).replace("/", ":"),
     }
 
 
-class _Own:
-    """The options of one publisher as a name: none but these, and they are kept, so that no others get their id."""
+class _OptionsKey:
+    """Key by the identity of a publisher's options; it keeps them alive, so that no other options get their id."""
 
     __slots__ = ("_options",)
 
@@ -235,13 +237,13 @@ class _Own:
         return id(self._options)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Own) and self._options is other._options
+        return isinstance(other, _OptionsKey) and self._options is other._options
 
 
 async def encoded(
     cmd: PulsarPublishCommand, body: Any, codec: CodecProto, serializer: SerializerProto | None
 ) -> tuple[bytes, dict[str, Any]]:
-    """Give a body as bytes, and the arguments of `Producer.send()` that go with it."""
+    """Return a body as bytes, and its arguments of `Producer.send()`."""
     return _sending(cmd, *(await codec.encode(body, serializer)))
 
 

@@ -1,6 +1,6 @@
-"""A subscriber: a consumer whose messages go to handlers, so many at a time.
+"""Subscriber: a consumer whose messages are passed to handlers, with a limit on concurrent ones.
 
-FastStream's exceptions acknowledge or refuse a message here where FastStream itself leaves it unacknowledged.
+FastStream's exceptions acknowledge or reject a message here in cases in which FastStream leaves it unacknowledged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsar_ext.message import handled_in
 from pulsar_ext.process.processing import BegunBatches
 
 from .config import PulsarBrokerConfig, PulsarSubscriberConfig, check_consumer_options
-from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, have_again
+from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, redeliver
 from .publisher import PulsarReplyPublisher
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from pulsar_ext.asyncio import Consumer
 
 
-class Settling(BaseMiddleware):
-    """Settles one message whose handler raised.
+class ExceptionAcknowledger(BaseMiddleware):
+    """Middleware that acknowledges, negatively acknowledges or rejects a message by its handler's exception.
 
-    Without a policy that settles messages, `AckMessage`, `NackMessage` and `RejectMessage` do it. With one, a message
-    that `SkipMessage` is raised for is acknowledged: it would stay unacknowledged for as long as there is the consumer.
+    With manual acknowledgement, it applies `AckMessage`, `NackMessage` and `RejectMessage`. With a policy, it only
+    acknowledges a message whose handler raised `SkipMessage`, which would otherwise stay unacknowledged.
 
     Args:
-        raw_message: what was received.
+        raw_message: the received message or messages.
         context: FastStream's.
-        is_manual: whether the handler settles its messages.
+        is_manual: true with manual acknowledgement.
         log: logs a line at a level, with an error.
     """
 
@@ -64,7 +64,7 @@ class Settling(BaseMiddleware):
         self._message: StreamMessage[Any] | None = None
 
     async def consume_scope(self, call_next: AsyncFuncAny, msg: StreamMessage[Any]) -> Any:
-        """Note the message."""
+        """Store the message."""
         self._message = msg
         return await call_next(msg)
 
@@ -74,17 +74,17 @@ class Settling(BaseMiddleware):
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> bool:
-        """Settle it as the exception says; return if the exception goes no further."""
+        """Apply the exception to the message; return true if the exception is handled."""
         del exc_type, exc_tb
         if self._message is None or not isinstance(exc_val, HandlerException):
             return False
         try:
-            await self._settle(self._message, exc_val)
+            await self._apply(self._message, exc_val)
         except Exception as error:  # noqa: BLE001  # as FastStream does
             self._log(logging.CRITICAL, repr(error), exc_info=error)
         return self._is_manual
 
-    async def _settle(self, message: StreamMessage[Any], error: HandlerException) -> None:
+    async def _apply(self, message: StreamMessage[Any], error: HandlerException) -> None:
         if isinstance(error, SkipMessage) and not self._is_manual:
             await message.ack()
         elif isinstance(error, AckMessage) and self._is_manual:
@@ -95,30 +95,30 @@ class Settling(BaseMiddleware):
             await message.reject(**error.extra_options)
 
 
-_AGAIN_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 _own_task: ContextVar[asyncio.Task[None] | None] = ContextVar("pulsar_ext_faststream_handling", default=None)
-"""What handles a message here; tasks that a handler begins, such as those of `broker.stop()`, are of it too."""
+"""Task that handles a message here; tasks started by a handler, such as those of `broker.stop()`, inherit it."""
 
 
 class PulsarSubscriber(SubscriberUsecase[Raw]):
-    """Hands each message of a subscription to a handler; made by `broker.subscriber()`.
+    """Subscriber that passes each message of a subscription to a handler; created by `broker.subscriber()`.
 
-    A message is received only when a handler can run for it. `stop()` receives no more but the rest of a batch, if the
-    broker keeps whole batches only, waits for the handlers for the broker's `graceful_timeout`, cancels those that are
-    left, and closes the consumer: whatever was not acknowledged comes again.
+    A message is received only when a handler can run for it. `stop()` receives no more messages, except the rest of a
+    batch if the broker acknowledges only whole batches. It waits for the handlers for the broker's `graceful_timeout`,
+    cancels the remaining ones, and closes the consumer: unacknowledged messages are redelivered.
 
     Args:
-        config: what was asked for.
+        config: the settings.
         specification: for AsyncAPI.
         calls: the handlers.
 
     Raises:
-        SetupError: `Client.subscribe()` does not take one of the arguments.
+        SetupError: `Client.subscribe()` does not accept one of the arguments.
     """
 
     _outer_config: PulsarBrokerConfig
     is_temporary = False
-    """Whether `stop()` deletes the subscription."""
+    """True if `stop()` deletes the subscription."""
 
     def __init__(
         self,
@@ -130,10 +130,10 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self._type, self._max_workers = config.subscription_type, config.max_workers
         self._max_records = config.max_records
         self._options = {"enable_retry": self._wants_letters(config), **config.options}
-        check_consumer_options(config.topics.behind(""), self.subscription, self._type, self._options)
+        check_consumer_options(config.topics.with_prefix(""), self.subscription, self._type, self._options)
         parser = PulsarParser(lambda: self._consumer, _rejection_of(self._options))
         config.parser, config.decoder = parser.parse_message, parser.decode_message
-        if self.is_batch:  # FastStream knows it by these names
+        if self.is_batch:  # FastStream uses these attributes for both
             config.parser, config.decoder = parser.parse_batch, parser.decode_batch
         super().__init__(config, specification, calls)
         self._consumer: Consumer[Any] | None = None
@@ -144,35 +144,35 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
 
     @property
     def topic(self) -> str:
-        """The topic with its router's prefix; of several topics all of them, and of a pattern the pattern."""
+        """Topic with its router's prefix; several topics joined, or the pattern."""
         return self.topics.shown(self._outer_config.prefix)
 
     @property
     def is_batch(self) -> bool:
-        """Whether a handler gets several messages at once."""
+        """True if a handler receives several messages at once."""
         return self._max_records is not None
 
     @property
     def _broker_middlewares(self) -> Sequence[BrokerMiddleware[Raw]]:
-        settling = partial(Settling, is_manual=self.ack_policy is AckPolicy.MANUAL, log=self._log)
-        return (settling, *super()._broker_middlewares)
+        acknowledger = partial(ExceptionAcknowledger, is_manual=self.ack_policy is AckPolicy.MANUAL, log=self._log)
+        return (acknowledger, *super()._broker_middlewares)
 
-    def takes(self, topic: str) -> bool:
-        """Whether it subscribes to a topic."""
+    def subscribes_to(self, topic: str) -> bool:
+        """Return true if it subscribes to a topic."""
         return self.topics.include(topic, self._outer_config.prefix)
 
     async def start(self) -> None:
-        """Subscribe, and begin to receive if there is a handler; started again, it does nothing.
+        """Subscribe, and start to receive if there is a handler; a second call has no effect.
 
         Raises:
-            pulsar.PulsarException: the broker refused, or did not answer.
+            pulsar.PulsarException: the broker rejected the subscription, or did not answer.
         """
         if self._consumer is not None:
             return
         client = self._outer_config.client
         await super().start()
         consumer = await client.subscribe(
-            self.topics.behind(self._outer_config.prefix),
+            self.topics.with_prefix(self._outer_config.prefix),
             self.subscription,
             consumer_type=self._type,
             **self._options,
@@ -185,21 +185,21 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             self._receiving = asyncio.create_task(self._receive(consumer))
 
     async def stop(self) -> None:
-        """Stop as the class says; a handler may call it, or the broker's, and is not waited for.
+        """Stop as the class describes; a handler that calls it, or the broker's `stop()`, is not waited for.
 
-        Cancelling it has it wait for nobody, and it is stopped all the same.
+        A cancelled `stop()` waits no longer, but stops nevertheless.
         """
         receiving, self._receiving = self._receiving, None
         own, consumer, began = _own_task.get(), self._consumer, time.monotonic()
         if receiving is not None:
-            receiving.cancel()  # which loses no message
+            receiving.cancel()  # loses no message
         try:
             if receiving is not None and consumer is not None and own not in self._handling:
                 await self._finish_batches(receiving, consumer)
-            if (others := self._handling - {own}) and (seconds := self._seconds_left(began)):
+            if (others := self._handling - {own}) and (seconds := self._remaining_seconds(began)):
                 await asyncio.wait(others, timeout=seconds)
         finally:
-            self.lock = contextlib.nullcontext()  # FastStream would wait for whoever calls this as well
+            self.lock = contextlib.nullcontext()  # FastStream would also wait for the calling handler
             await super().stop()
             others = self._handling - {own}
             self._consumer = None
@@ -208,20 +208,20 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             try:
                 await asyncio.gather(*others, return_exceptions=True)
             finally:
-                await self._leave(consumer)
+                await self._close_consumer(consumer)
 
     async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
         """Receive one message of a subscriber without handlers; acknowledge it with `await message.ack()`.
 
         Args:
-            timeout: how long to wait, in seconds.
+            timeout: seconds to wait.
 
         Returns:
-            None if none came in time.
+            None if no message arrived in time.
 
         Raises:
-            AssertionError: there are handlers, which get the messages; as FastStream's other brokers.
-            IncorrectState: it is not started.
+            AssertionError: there are handlers, which receive the messages; as in FastStream's other brokers.
+            IncorrectState: the subscriber is not started.
         """
         try:
             raw = await self._take(self._own_consumer(), round(timeout * 1000))
@@ -230,14 +230,14 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         return await self._parsed(raw)
 
     async def __aiter__(self) -> AsyncIterator[PulsarMessage]:
-        """Give the messages one by one, until it is stopped; as `get_one()`."""
+        """Yield the messages one by one, until it is stopped; see `get_one()`."""
         consumer = self._own_consumer()
         with contextlib.suppress(pulsar.AlreadyClosed):
             while True:
                 yield await self._parsed(await self._take(consumer))
 
     def get_log_context(self, message: StreamMessage[Raw] | None) -> dict[str, str]:
-        """Give what is logged with each line."""
+        """Return the context of log lines."""
         topic = message.topic if isinstance(message, PulsarMessage) else self.topic
         return {
             "topic": topic,
@@ -245,28 +245,28 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             "message_id": getattr(message, "message_id", ""),
         }
 
-    async def _leave(self, consumer: Consumer[Any] | None) -> None:
+    async def _close_consumer(self, consumer: Consumer[Any] | None) -> None:
         if consumer is not None:
             with contextlib.suppress(pulsar.AlreadyClosed):
                 if self.is_temporary:
                     await consumer.unsubscribe()
-                await consumer.close()  # acknowledgements leave first
+                await consumer.close()  # sends pending acknowledgements first
 
     async def _receive(self, consumer: Consumer[Any]) -> None:
         while True:
             try:
-                await self._begin_one(consumer)
+                await self._dispatch_one(consumer)
             except pulsar.AlreadyClosed:
-                self._log(logging.ERROR, "The consumer was closed from elsewhere: no more messages come.")
+                self._log(logging.ERROR, "The consumer was closed by other code: no more messages are received.")
                 return
-            except Exception as error:  # noqa: BLE001  # such as an interceptor's: the next message has to come
-                self._log(logging.ERROR, "A receive failed, and is tried again in a second.", exc_info=error)
-                await asyncio.sleep(_AGAIN_SECONDS)
+            except Exception as error:  # noqa: BLE001  # for instance of an interceptor; receiving has to continue
+                self._log(logging.ERROR, "Receiving failed; retrying in 1 s.", exc_info=error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _begin_one(
+    async def _dispatch_one(
         self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
     ) -> None:
-        """Receive a message, or several, when a handler can run for it, and begin that handler."""
+        """Receive a message, or several, when a handler can run for it, and start that handler."""
         await self._slots.acquire()
         try:
             message = await self._take(consumer, timeout_millis, most=most)
@@ -281,28 +281,28 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         task.add_done_callback(self._handling.discard)
         task.add_done_callback(lambda _: self._slots.release())
 
-    def _seconds_left(self, began: float) -> float:
-        """Return how long handlers may still run that a stop at a monotonic time waits for, in seconds."""
+    def _remaining_seconds(self, began: float) -> float:
+        """Return the seconds for which a stop that began at a monotonic time still waits for handlers."""
         return max((self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began), 0.0)
 
     async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[Any]) -> None:
-        """Handle the rest of each batch that was begun, once nobody else receives."""
+        """Handle the rest of each batch that was begun, after receiving has ended."""
         await asyncio.wait([receiving])
         if self._batches is not None and receiving.cancelled():
-            await finish_batches(self._batches, lambda: self._begin_one(consumer, POLL_MILLIS, most=1))
+            await finish_batches(self._batches, lambda: self._dispatch_one(consumer, POLL_MILLIS, most=1))
 
     async def _take(
         self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
     ) -> Raw:
-        """Receive what a handler gets.
+        """Receive the input of a handler.
 
         Args:
             consumer: of the subscription.
-            timeout_millis: how long to wait for a message; None for ever.
-            most: how many messages a batch has at most; None for as many as were declared.
+            timeout_millis: the maximum wait for a message; None for no limit.
+            most: the maximum number of messages of a batch; None for the declared one.
 
         Raises:
-            pulsar.Timeout: none came in time.
+            pulsar.Timeout: no message arrived in time.
         """
         if self._max_records is None:
             return await consumer.receive(timeout_millis)
@@ -317,19 +317,19 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             with contextlib.nullcontext() if isinstance(message, tuple) else handled_in(message):
                 await self.consume(message)
         except asyncio.CancelledError:
-            # FastStream settles nothing then. Amid a stop the close has it come again; otherwise nothing would.
+            # FastStream does nothing then. During a stop, the close causes a redelivery; otherwise nothing would.
             if self.running and self.ack_policy not in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
-                await have_again(consumer, message)
+                await redeliver(consumer, message)
             raise
 
     def _make_response_publisher(self, message: StreamMessage[Raw]) -> Sequence[PublisherProto]:
-        asked = each_of(message.raw_message)[0].topic_name()
-        if self._outer_config.may_reply_to(asked, message.reply_to):
+        requested = each_of(message.raw_message)[0].topic_name()
+        if self._outer_config.may_reply_to(requested, message.reply_to):
             return (PulsarReplyPublisher(self._outer_config.producer, message),)
         self._log(
             logging.WARNING,
-            f"A message on {asked} wants a reply on {message.reply_to}, which is in another namespace. None is sent: "
-            "PulsarBroker(may_reply_to=…) decides otherwise.",
+            f"A message on {requested} requests a reply on {message.reply_to}, in another namespace. No reply is sent; "
+            "allow it with PulsarBroker(may_reply_to=…).",
         )
         return ()
 
@@ -349,7 +349,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
 
     @staticmethod
     def _wants_letters(config: PulsarSubscriberConfig) -> bool:
-        """Whether the consumer sends letters, unless it is said: `reject()` sends dead letters then."""
+        """Return the default of `enable_retry`: with it, `reject()` sends dead letters."""
         return config.options.get("dead_letter_policy") is not None and not config.topics.is_pattern
 
 

@@ -1,4 +1,4 @@
-"""The test client: handlers run in memory, or on a real broker, and FastStream's mocks and assertions work."""
+"""Test client: handlers run in memory, or on a real broker, with FastStream's mocks and assertions."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ _FOREVER_SECONDS = 1e9
 class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker):
     """Runs a broker's handlers in memory: `async with TestPulsarBroker(broker) as broker: await broker.publish(…)`.
 
-    `publish()` returns when the handlers have ended, and raises what they raised. Each subscription of the topic gets
-    the message once. Nothing is stored, and nothing comes again: `nack()` is only noted.
+    `publish()` returns when the handlers have ended, and raises their errors. Each subscription of the topic gets the
+    message once. Nothing is stored or redelivered: `nack()` is only recorded.
 
-    It takes one broker or several, which see each other's messages. With `with_real=True` it connects to the real one;
-    mocks and assertions work all the same, and what a publisher sends to a topic without a subscriber is received under
-    a subscription that is deleted at the end. `connect_only` is FastStream's own.
+    It takes one broker or several, which receive each other's messages. With `with_real=True` it connects to the real
+    broker; mocks and assertions work there too, and messages to a topic without a subscriber are received under a
+    subscription that is deleted at the end. `connect_only` is FastStream's own.
     """
 
     def create_publisher_fake_subscriber(
         self, broker: PulsarBroker, publisher: PulsarPublisher
     ) -> tuple[PulsarSubscriber, bool]:
-        """Give what receives a publisher's messages, and whether it is one of the application's."""
+        """Return the subscriber for a publisher's messages, and true if it is one of the application's."""
         for subscriber in _subscribers(self.brokers):
-            if subscriber.takes(publisher.topic):
+            if subscriber.subscribes_to(publisher.topic):
                 return subscriber, True
         subscription = f"faststream-test-{uuid.uuid4().hex}"
-        made = broker.subscriber(
+        created = broker.subscriber(
             publisher.topic, subscription=subscription, batch=publisher.is_batch, persistent=False, no_reply=True
         )
-        made.is_temporary = True
-        return made, False
+        created.is_temporary = True
+        return created, False
 
     @contextmanager
     def _patch_producer(self, broker: PulsarBroker) -> Iterator[None]:
@@ -74,20 +74,20 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
                 config.opened = None
 
     async def _fake_connect(self, broker: PulsarBroker, *_: Any, **__: Any) -> Any:
-        """Give what stands for the client: its consumers receive nothing, so that subscribers can be started later."""
+        """Return a mock client whose consumers receive nothing, so that subscribers can be started later."""
         broker.check_publishers()
-        consumer = AsyncMock(name="Consumer", receive=_nothing_comes, receive_many=_no_many)
+        consumer = AsyncMock(name="Consumer", receive=_receive_nothing, receive_many=_receive_none_of_many)
         client = MagicMock(name="Client", subscribe=AsyncMock(return_value=consumer))
         broker.config.broker_config.opened = client
         return client
 
 
 class _Loopback(ProducerProto[PulsarPublishCommand]):
-    """Hands what is published to the handlers.
+    """Producer that passes published messages to the handlers.
 
     Args:
-        broker: publishes.
-        brokers: all whose handlers get it.
+        broker: the publishing broker.
+        brokers: the brokers whose handlers receive the messages.
     """
 
     _parser: AsyncCallable
@@ -104,35 +104,35 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
 
     async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
         message = await self._encoded(cmd)
-        for subscriber in self._takers(cmd.destination):
-            await _hand_over(subscriber, message)
+        for subscriber in self._subscribers_of(cmd.destination):
+            await _deliver(subscriber, message)
         return message.message_id()
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
         ready = await encoded_batch(cmd, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
         messages = [self._message(cmd, *one) for one in ready]
-        takers = self._takers(cmd.destination)
+        subscribers = self._subscribers_of(cmd.destination)
         for message in messages:
-            for subscriber in takers:
+            for subscriber in subscribers:
                 if not subscriber.is_batch:
-                    await _hand_over(subscriber, message)
-        for subscriber in takers:
+                    await _deliver(subscriber, message)
+        for subscriber in subscribers:
             if subscriber.is_batch and messages:
-                await _hand_over(subscriber, *messages)
+                await _deliver(subscriber, *messages)
         return [message.message_id() for message in messages]
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
         message = await self._encoded(cmd)
-        for subscriber in self._takers(cmd.destination):
+        for subscriber in self._subscribers_of(cmd.destination):
             with anyio.fail_after(cmd.timeout):
-                result = await _hand_over(subscriber, message)
+                result = await _deliver(subscriber, message)
             return await self._encoded(_reply(cmd, result))
         raise SubscriberNotFound(f"No subscriber of this test is for the topic {cmd.destination!r}.")
 
-    def _takers(self, topic: str) -> list[PulsarSubscriber]:
-        """Give one subscriber for each subscription."""
-        takers = {one.subscription: one for one in reversed(_subscribers(self._brokers)) if one.takes(topic)}
-        return list(reversed(takers.values()))
+    def _subscribers_of(self, topic: str) -> list[PulsarSubscriber]:
+        """Return one subscriber for each subscription."""
+        found = {one.subscription: one for one in reversed(_subscribers(self._brokers)) if one.subscribes_to(topic)}
+        return list(reversed(found.values()))
 
     async def _encoded(self, cmd: PulsarPublishCommand) -> Message:
         ready = await encoded(cmd, cmd.body, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
@@ -152,19 +152,19 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         return message
 
 
-async def _hand_over(subscriber: PulsarSubscriber, *messages: Message) -> Response:
-    """Have a subscriber handle a message, or a batch of them if it wants batches."""
+async def _deliver(subscriber: PulsarSubscriber, *messages: Message) -> Response:
+    """Let a subscriber handle a message, or a batch of them if it handles batches."""
     raw: Any = messages if subscriber.is_batch else messages[0]
     return await subscriber.process_message(raw)
 
 
-async def _nothing_comes(timeout_millis: int | None = None) -> Message:
+async def _receive_nothing(timeout_millis: int | None = None) -> Message:
     await asyncio.sleep(_FOREVER_SECONDS if timeout_millis is None else timeout_millis / 1000)
     raise pulsar.Timeout("Pulsar error: TimeOut")
 
 
-async def _no_many(_: int, timeout_millis: int | None = None) -> list[Message]:
-    return [await _nothing_comes(timeout_millis)]
+async def _receive_none_of_many(_: int, timeout_millis: int | None = None) -> list[Message]:
+    return [await _receive_nothing(timeout_millis)]
 
 
 def _subscribers(brokers: Sequence[PulsarBroker]) -> list[PulsarSubscriber]:

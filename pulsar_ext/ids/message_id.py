@@ -1,12 +1,12 @@
-"""Message ids that behave: hashable, ordered as Java orders them, and whole for chunked messages.
+"""Message ids: hashable, ordered as in Java, and complete for chunked messages.
 
-A chunked message is many entries on the topic. Its id names the last of them, and a seek to that entry alone loses
-the message; `ChunkMessageId` carries the first chunk as well. Mirrors Java's `MessageIdImpl`, `BatchMessageIdImpl` and
+A chunked message is stored in many entries. Its id names the last one, and a seek to that entry alone loses the
+message; `ChunkMessageId` also has the first chunk. Mirrors Java's `MessageIdImpl`, `BatchMessageIdImpl` and
 `ChunkMessageIdImpl` (PIP-107).
 
-How much an id knows depends on where it came from, which `MessageId.origin` says: an id handed out by a producer or a
-consumer, and the bytes of such an id, say whether their message is chunked. Bare numbers and text do not;
-`Client.resolve_message_id` finds that out.
+`MessageId.origin` is the source of an id, and so how complete it is. An id from a producer or a consumer, and the
+bytes of such an id, show if their message is chunked. Bare numbers and text do not; `Client.resolve_message_id`
+determines it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext._native.core import held, id_reader, plain_id, serialized
-from pulsar_ext._native.handles import MessageIdDoor
+from pulsar_ext._native.handles import MessageIdHandle
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
 from pulsar_ext.errors import InvalidMessageId
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class Origin(enum.Enum):
-    """Where an id came from, and so how much it knows of its message."""
+    """Source of an id, which determines how complete it is."""
 
     LIVE = "live"
-    """Handed out by a producer, a consumer or a reader: knows whether its message is chunked."""
+    """From a producer, a consumer or a reader: shows if its message is chunked."""
     BYTES = "bytes"
-    """Deserialized: knows it as well, if what was serialized did."""
+    """Deserialized: shows if its message is chunked, if the serialized id did."""
     NUMBERS = "numbers"
-    """Rebuilt from numbers or text: any entry, perhaps one chunk of a message."""
+    """Made of numbers or text: any entry, perhaps one chunk of a message."""
 
     @property
     def stored(self) -> Origin:
-        """What is left of it once the id is stored."""
+        """Origin of the id after it was stored."""
         return Origin.BYTES if self is Origin.LIVE else self
 
 
@@ -48,12 +48,12 @@ _MAX_INDEX = (1 << 31) - 1
 
 
 def bare(fields: MessageIdData) -> MessageIdData:
-    """Give the id of the whole entry: without a batch index, size and first chunk."""
+    """Return the id of the whole entry: without batch index, batch size and first chunk."""
     return MessageIdData(fields.ledger_id, fields.entry_id, fields.partition)
 
 
 def dict_of(fields: MessageIdData) -> dict[str, Any]:
-    """Give an id's numbers by name."""
+    """Return an id's numbers by name."""
     named: dict[str, Any] = {
         "ledger_id": fields.ledger_id,
         "entry_id": fields.entry_id,
@@ -68,10 +68,10 @@ def dict_of(fields: MessageIdData) -> dict[str, Any]:
 
 
 def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdData:
-    """Read numbers by name, as `MessageId.to_dict()` writes them.
+    """Return the fields of numbers by name, the inverse of `MessageId.to_dict()`.
 
     Raises:
-        InvalidMessageId: a number is missing or not an integer.
+        InvalidMessageId: a number is missing or is not an integer.
     """
     try:
         first = None if nested or fields.get("first_chunk") is None else fields_of(fields["first_chunk"], nested=True)
@@ -84,21 +84,21 @@ def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdDa
             first_chunk=first,
         )
     except KeyError as error:
-        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error} is missing.") from None
+        raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error} is missing.") from None
     except (TypeError, AttributeError) as error:
-        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error!r}.") from None
+        raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error!r}.") from None
 
 
 def origin_of(fields: Mapping[str, Any]) -> Origin:
-    """Read an id's origin, as `MessageId.to_dict()` writes it.
+    """Return the origin in the output of `MessageId.to_dict()`.
 
     Raises:
-        InvalidMessageId: it is not an origin.
+        InvalidMessageId: the origin is unknown.
     """
     try:
         return Origin(fields.get("origin", Origin.NUMBERS.value))
     except ValueError as error:
-        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error}.") from None
+        raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error}.") from None
 
 
 def _integer(value: Any) -> int:
@@ -108,11 +108,11 @@ def _integer(value: Any) -> int:
 
 
 def checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> OrderKey:
-    """Give the numbers of an id as ids are ordered by them.
+    """Return the numbers of an id in the order of comparison.
 
     Raises:
-        TypeError: one of them is not an integer.
-        InvalidMessageId: as `_check_numbers()`.
+        TypeError: a number is not an integer.
+        InvalidMessageId: a number is below -1 or too large.
     """
     if not (type(ledger_id) is type(entry_id) is type(partition) is type(batch_index) is int):
         ledger_id, entry_id, partition, batch_index = map(operator.index, (ledger_id, entry_id, partition, batch_index))
@@ -121,10 +121,10 @@ def checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: in
 
 
 def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
-    """Refuse numbers that no id can have.
+    """Raise if a number is out of range.
 
     Raises:
-        InvalidMessageId: one of them is below -1 or too large.
+        InvalidMessageId: a number is below -1 or too large.
     """
     if (
         -1 <= partition <= _MAX_INDEX
@@ -134,32 +134,32 @@ def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: i
     ):
         return
     raise InvalidMessageId(
-        f"partition {partition}, ledger {ledger_id}, entry {entry_id}, batch index {batch_index}: each must be -1 or "
-        "more, and fit into 64 bits (ledger and entry) or 32 bits."
+        f"partition {partition}, ledger {ledger_id}, entry {entry_id}, batch index {batch_index}: each must be >= -1 "
+        "and fit into 64 bits (ledger and entry) or 32 bits."
     )
 
 
 def check_fields(fields: MessageIdData) -> None:
-    """Refuse a serialized id with numbers that no id can have.
+    """Raise if a number of a deserialized id is out of range.
 
     Raises:
-        InvalidMessageId: as `_check_numbers`, also for its first chunk, or the size of its batch is negative.
+        InvalidMessageId: a number of the id or of its first chunk is out of range, or its batch size is negative.
     """
     for one in (fields, fields.first_chunk):
         if one is not None:
             _check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
     if fields.batch_size < 0:
-        raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")
+        raise InvalidMessageId(f"The size of a batch must be >= 0, got {fields.batch_size}.")
 
 
 _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
 _UNSET: dict[str, Any] = {"_data": None, "_batch_size": 0, "_topic": None, "origin": _LIVE}
-"""What an empty slot stands for."""
+"""Values of empty slots."""
 
 
-class MessageId(JavaOrder, MessageIdDoor):
-    """The id of one message; for a chunked message see `ChunkMessageId`.
+class MessageId(JavaOrder, MessageIdHandle):
+    """Id of one message; for a chunked message see `ChunkMessageId`.
 
     Args:
         partition: index of the partition, -1 on a topic without partitions.
@@ -169,7 +169,7 @@ class MessageId(JavaOrder, MessageIdDoor):
 
     Raises:
         InvalidMessageId: a number is below -1 or does not fit (64 bits for ledger and entry, 32 for the others).
-        TypeError: one of them is not an integer.
+        TypeError: a number is not an integer.
     """
 
     earliest: ClassVar[MessageId]
@@ -187,8 +187,8 @@ class MessageId(JavaOrder, MessageIdDoor):
     if not TYPE_CHECKING:  # it would hide misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            # Reached only where a slot is empty. Most ids are looked at or stored, and never handed to the C++ client:
-            # what it needs is made when it is asked for.
+            # Called only for an empty slot. Most ids are compared or stored, and never passed to the C++ client, so its
+            # objects are made on demand.
             if name in ("inner", "_msg_id"):
                 self.inner = self._made()
                 return self.inner
@@ -208,17 +208,17 @@ class MessageId(JavaOrder, MessageIdDoor):
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
-        """Read an id that `serialize()` of any client wrote.
+        """Return the id of bytes that `serialize()` of any client returned.
 
         Args:
             message_id_bytes: the bytes.
-            topic: the topic (or partition) it belongs to, which consumers of several topics need.
+            topic: the id's topic or partition, which consumers of several topics need.
 
         Returns:
             A `ChunkMessageId` if the bytes say that the message is chunked.
 
         Raises:
-            InvalidMessageId: if they are not the bytes of a message id.
+            InvalidMessageId: the bytes are not a message id.
         """
         data = bytes(message_id_bytes) if isinstance(message_id_bytes, bytearray | memoryview) else message_id_bytes
         message_id = _from_plain(data) or _from_fields(decode(data), data, Origin.BYTES)
@@ -228,19 +228,19 @@ class MessageId(JavaOrder, MessageIdDoor):
 
     @staticmethod
     def parse(text: str) -> MessageId:
-        """Read an id from text: `to_text()`, Java's `toString()`, the official `str()`, or a position `ledger:entry`.
+        """Return the id of a text: `to_text()`, Java's `toString()`, the official `str()`, or `ledger:entry`.
 
         Raises:
-            InvalidMessageId: if the text is anything else.
+            InvalidMessageId: the text has another format.
         """
         ids = [MessageId(partition, ledger, entry, batch) for ledger, entry, partition, batch in read_text(text)]
         return ids[0] if len(ids) == 1 else ChunkMessageId(*ids)
 
     @classmethod
     def wrap(cls, msg_id: Any) -> MessageId:
-        """Wrap a C++ id, as the official `MessageId.wrap`; an id of ours is wrapped already.
+        """Wrap a native id, as the official `MessageId.wrap`; an id of this class is returned unchanged.
 
-        A C++ id may be a topic's last one, which of a chunked message names the last chunk only, as bare numbers do.
+        A native id may be a topic's last id. For a chunked message it names the last chunk only, like bare numbers.
         """
         if isinstance(msg_id, MessageId):
             return msg_id
@@ -250,17 +250,17 @@ class MessageId(JavaOrder, MessageIdDoor):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MessageId:
-        """Read what `to_dict()` wrote, for instance from JSON.
+        """Return the id of the output of `to_dict()`, for instance from JSON.
 
         Raises:
-            InvalidMessageId: if a field is missing or is not a number.
+            InvalidMessageId: a field is missing or is not a number.
         """
         message_id = _from_fields(fields_of(fields), None, origin_of(fields))
         message_id.topic_name(fields.get("topic"))
         return message_id
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the id as plain numbers and text that `json.dumps` takes and `from_dict` reads back."""
+        """Return the id as numbers and text for `json.dumps`; inverse of `from_dict`."""
         out = dict_of(decode(self.serialize()))
         if self._topic is not None:
             out["topic"] = self._topic
@@ -268,27 +268,27 @@ class MessageId(JavaOrder, MessageIdDoor):
         return out
 
     def to_text(self) -> str:
-        """Give Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
+        """Return Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
         return text_of(self.order_key())
 
     def serialize(self) -> bytes:
-        """Give the bytes that every client of every language deserializes.
+        """Return the bytes that clients in every language can deserialize.
 
-        An id that was deserialized gives back the very bytes it came from, those of the Java client included.
+        For a deserialized id, also one of the Java client, these are exactly the original bytes.
         """
         data = self._data
         if data is None:
             if (data := serialized(self)) is None:
-                inner = self.inner  # which may be made of bytes
+                inner = self.inner  # may be made of bytes
                 data = self._data or bytes(inner.serialize())
             self._data = data
         return data
 
     def topic_name(self, topic: str | None = None) -> str | None:
-        """Set the topic that the id belongs to (as on an official id), or read it.
+        """Set the topic of the id (as on an official id), or return it.
 
         Returns:
-            The topic, None if the id does not say.
+            The topic, None if it is unknown.
         """
         if topic is not None:
             self._topic = topic
@@ -296,7 +296,7 @@ class MessageId(JavaOrder, MessageIdDoor):
         return self._topic
 
     def order_key(self) -> OrderKey:
-        """Give ledger, entry, partition and batch index, by which ids are ordered."""
+        """Return ledger, entry, partition and batch index, which determine the order of ids."""
         if self._order is None:
             inner = self.inner
             self._order = (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
@@ -325,16 +325,16 @@ class MessageId(JavaOrder, MessageIdDoor):
 
 
 class ChunkMessageId(MessageId):
-    """The id of a chunked message: its first and its last chunk.
+    """Id of a chunked message: its first and its last chunk.
 
-    It compares, hashes and counts as the id of its last chunk. A seek or an inclusive start goes to its first.
+    It compares, hashes and counts as the id of its last chunk. A seek or an inclusive start goes to its first chunk.
 
     Args:
         first: the id of the first chunk.
         last: the id of the last chunk.
 
     Raises:
-        InvalidMessageId: the two are of different partitions, out of order, or of a batch.
+        InvalidMessageId: the two are on different partitions, out of order, or in a batch.
     """
 
     __slots__ = ()
@@ -342,7 +342,7 @@ class ChunkMessageId(MessageId):
     def __init__(self, first: MessageId, last: MessageId) -> None:
         one, two = decode(first.serialize()), decode(last.serialize())
         if one.first_chunk or two.first_chunk or one.batch_index != -1 or two.batch_index != -1:
-            raise InvalidMessageId(f"A chunk is neither chunked nor in a batch itself: {first!r}, {last!r}.")
+            raise InvalidMessageId(f"A chunk must be neither chunked nor in a batch, got {first!r}, {last!r}.")
         if one.partition != two.partition or (one.ledger_id, one.entry_id) > (two.ledger_id, two.entry_id):
             raise InvalidMessageId(f"{first!r} cannot be the first chunk of a message that ends at {last!r}.")
         super().__init__(two.partition, two.ledger_id, two.entry_id)
@@ -350,17 +350,17 @@ class ChunkMessageId(MessageId):
         self.origin = Origin.BYTES
 
     def first_chunk_message_id(self) -> MessageId:
-        """Give the id of the first chunk, Java's `getFirstChunkMessageId()`."""
+        """Return the id of the first chunk; Java's `getFirstChunkMessageId()`."""
         first = decode(self.serialize()).first_chunk
-        assert first is not None  # noqa: S101  # what makes it a ChunkMessageId
+        assert first is not None  # noqa: S101  # true for every ChunkMessageId
         return self._chunk(first.ledger_id, first.entry_id)
 
     def last_chunk_message_id(self) -> MessageId:
-        """Give the id of the last chunk as a plain id, Java's `getLastChunkMessageId()`."""
+        """Return the id of the last chunk as a plain id; Java's `getLastChunkMessageId()`."""
         return self._chunk(self.ledger_id(), self.entry_id())
 
     def to_text(self) -> str:
-        """Give Java's `toString()`: the first chunk, a semicolon, the last chunk."""
+        """Return Java's `toString()`: the first chunk, a semicolon, the last chunk."""
         return f"{self.first_chunk_message_id().to_text()};{super().to_text()}"
 
     def _chunk(self, ledger_id: int, entry_id: int) -> MessageId:
@@ -370,13 +370,13 @@ class ChunkMessageId(MessageId):
 
 
 def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
-    """Wrap a C++ id that a producer, a consumer or a reader gave.
+    """Wrap a native id of a producer, a consumer or a reader.
 
-    Only its serialized form says whether it is chunked, so that is made at once and kept.
+    Only its serialized form shows if it is chunked, so that is made immediately and kept.
 
     Args:
-        inner: the C++ id.
-        topic: gives the topic, which a chunked id needs to know: its chunks are handled one by one.
+        inner: the native id.
+        topic: returns the topic, which a chunked id needs, because its chunks are handled one by one.
     """
     data = inner.serialize()
     chunked = FIRST_CHUNK_TAG in data and has_first_chunk(data)
@@ -387,12 +387,12 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
 
 
 def _id_of(message: Any) -> MessageId:
-    """Give the message's id: a `ChunkMessageId` if the message was sent in chunks.
+    """Return the message's id: a `ChunkMessageId` for a chunked message.
 
-    It is `Message.message_id()` without the native core, and runs for nearly every message: `from_inner` written out.
+    `Message.message_id()` without the native core. It runs for nearly every message, so `from_inner` is inlined.
 
     Args:
-        message: of ours.
+        message: a message of this library.
     """
     inner = message.inner.message_id()
     data = inner.serialize()
@@ -406,14 +406,14 @@ def _id_of(message: Any) -> MessageId:
 
 
 def plain_from_inner(inner: Any) -> MessageId:
-    """Wrap a C++ id that cannot be chunked."""
+    """Wrap a native id that cannot be chunked."""
     return _new(MessageId, inner, None, _LIVE)
 
 
 def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
-    """Make the id of a message of a batch from its ledger, entry, partition and batch index.
+    """Return the id of a message of a batch, from its ledger, entry, partition and batch index.
 
-    Its C++ id is made when something asks for it: most senders only look at the result.
+    Its native id is made on demand: most senders only compare or store the result.
     """
     message_id = _create(MessageId)
     message_id._order = order  # noqa: SLF001  # this module's own class
@@ -421,11 +421,11 @@ def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
     return message_id
 
 
-def ids_in_batch(place: tuple[int, int, int], batch_size: int) -> Iterator[MessageId]:
-    """Make the ids of a batch's messages, one after the other, from its ledger, entry and partition."""
-    ledger_id, entry_id, partition = place
+def ids_in_batch(entry: tuple[int, int, int], batch_size: int) -> Iterator[MessageId]:
+    """Yield the ids of a batch's messages, from its ledger, entry and partition."""
+    ledger_id, entry_id, partition = entry
     for index in range(batch_size):
-        message_id = _create(MessageId)  # as id_in_batch, written out: this runs for every message that is sent
+        message_id = _create(MessageId)  # id_in_batch() inlined: this runs for every message that is sent
         message_id._order = (ledger_id, entry_id, partition, index)  # noqa: SLF001
         message_id._batch_size = batch_size  # noqa: SLF001
         yield message_id
@@ -441,8 +441,8 @@ def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -
 
 
 def _from_plain(data: bytes) -> MessageId | None:
-    """Read bytes that are just what the C++ client would write: nearly all, and fast."""
-    # The C++ parser complains on stderr about what it cannot read, so it only gets what it can.
+    """Return the id of bytes in the C++ client's own format, which is fast and covers most; None for others."""
+    # The C++ parser reports invalid bytes on stderr, so it only gets valid ones.
     if (made := plain_id(data)) is not None:
         made.origin = _BYTES
         return made  # type: ignore[no-any-return]  # of C++

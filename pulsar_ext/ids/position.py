@@ -1,4 +1,4 @@
-"""Positions in a topic: their order, their texts, and how many entries lie between two of them (pure).
+"""Positions in a topic: their order, their texts, and the number of entries between them (pure).
 
 Mirrors `org.apache.bookkeeper.mledger.Position`, the ranges of `LongPairRangeSet`, and
 `ManagedLedgerImpl.getPositionAfterN`.
@@ -25,10 +25,10 @@ _LONG = range(-(2**63), 2**63)
 
 
 class Position(NamedTuple):
-    """One entry of a topic: its ledger, and its number within that ledger.
+    """Position of an entry: its ledger id, and its number in that ledger.
 
-    Ordered as the broker orders entries. Entry -1 stands before the ledger's first entry, which is where the cursor of
-    a new subscription's mark-delete position is.
+    Ordered as the broker orders entries. Entry -1 is before the ledger's first entry; it is the mark-delete position of
+    a new subscription.
     """
 
     ledger_id: int
@@ -36,10 +36,10 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read `ledger:entry`, the form of internal statistics and of entry headers.
+        """Return the position of the text `ledger:entry`, the form in internal statistics and entry headers.
 
         Raises:
-            InvalidMessageId: the text is not two 64-bit numbers joined by a colon.
+            InvalidMessageId: the text is not two 64-bit numbers separated by a colon.
         """
         match = _POSITION.fullmatch(text)
         if not match:
@@ -68,10 +68,10 @@ class PositionRange:
 
 @dataclass(frozen=True, slots=True)
 class PositionRanges:
-    """Many ranges, in the order of their ends; kept as numbers, for a cursor may have a million."""
+    """Many ranges, in the order of their ends; stored as numbers, because a cursor may have a million."""
 
     _numbers: tuple[int, ...]
-    """Four of each range: the ledger and the entry of `after`, and those of `last`."""
+    """Four numbers for each range: ledger and entry of `after`, ledger and entry of `last`."""
 
     def __repr__(self) -> str:
         return f"[{','.join(map(str, self))}]"
@@ -89,24 +89,24 @@ class PositionRanges:
         return at < len(self._numbers) and self._numbers[at : at + 2] < position
 
     def covering(self, positions: Sequence[tuple[int, int]]) -> list[bool]:
-        """Tell of each of many positions whether it is in one of the ranges."""
+        """Return for each of many positions whether one of the ranges contains it."""
         n = self._numbers
         afters, lasts = list(zip(n[::4], n[1::4], strict=True)), list(zip(n[2::4], n[3::4], strict=True))
-        places = map(bisect_left, repeat(lasts), positions)
-        return [at < len(afters) and afters[at] < one for at, one in zip(places, positions, strict=True)]
+        indexes = map(bisect_left, repeat(lasts), positions)
+        return [at < len(afters) and afters[at] < one for at, one in zip(indexes, positions, strict=True)]
 
     def _last(self, index: int) -> tuple[int, ...]:
         return self._numbers[4 * index + 2 : 4 * index + 4]
 
     @classmethod
     def of(cls, ranges: Iterable[PositionRange]) -> Self:
-        """Make them of ranges in any order."""
+        """Return the ranges, given in any order."""
         rows = sorted(((*one.after, *one.last) for one in ranges), key=operator.itemgetter(2, 3))
         return cls(tuple(chain.from_iterable(rows)))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a list of ranges such as `[(9:2..9:3],(9:5..10:0]]`, the form of `individuallyDeletedMessages`.
+        """Return the ranges of a text such as `[(9:2..9:3],(9:5..10:0]]`, the form of `individuallyDeletedMessages`.
 
         Raises:
             InvalidMessageId: the text is not a list of ranges that are open below and closed above.
@@ -122,13 +122,13 @@ class PositionRanges:
 
 def _check_long(numbers: Sequence[int], text: str) -> None:
     if numbers and not (min(numbers) in _LONG and max(numbers) in _LONG):
-        raise InvalidMessageId(f"Not a position: {text!r}; expected 'ledger:entry', each of 64 bits")
+        raise InvalidMessageId(f"Not a position: {text!r}; expected 'ledger:entry', each a 64-bit number")
 
 
 class Ledgers:
-    """How many entries each ledger of a topic holds, and so which entry follows which.
+    """Number of entries in each ledger of a topic, and arithmetic with their positions.
 
-    Ledgers without entries do not matter: the open one has none at first, and a fenced one may have stayed empty.
+    Empty ledgers are ignored: the open one is empty at first, and a fenced one may have stayed empty.
 
     Args:
         sizes: `(ledger_id, entries)`, in any order; ids need not be consecutive.
@@ -148,18 +148,18 @@ class Ledgers:
         return Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
 
     def up_to(self, position: Position) -> int:
-        """Count the entries up to and including a position, which need not be an entry's."""
+        """Return the number of entries up to and including a position, which need not be an entry's."""
         at = bisect_left(self._ids, position.ledger_id)
         if at == len(self._ids) or self._ids[at] != position.ledger_id:
             return self._before[at]
         return self._before[at] + min(max(position.entry_id + 1, 0), self._sizes[at][1])
 
     def between(self, after: Position, last: Position) -> int:
-        """Count the entries behind `after`, up to and including `last`."""
+        """Return the number of entries after `after`, up to and including `last`."""
         return self.up_to(last) - self.up_to(after)
 
     def number(self, nth: int) -> Position | None:
-        """Give the n-th entry of the topic, 1-based; None where there is none."""
+        """Return the n-th entry of the topic, 1-based; None if it does not exist."""
         if not 1 <= nth <= self._before[-1]:
             return None
         at = bisect_left(self._before, nth) - 1
@@ -171,35 +171,35 @@ class Ledgers:
         return Ledgers((ledger_id, min(entries, count - before)) for (ledger_id, entries), before in sizes)
 
     def next(self, position: Position) -> Position | None:
-        """Give the first entry behind a position, None at the end of the topic."""
+        """Return the first entry after a position, None at the end of the topic."""
         return self.number(self.up_to(position) + 1)
 
 
 class HasLedgers(Protocol):
-    """What knows the ledgers of a topic, as `InternalStats` does."""
+    """An object with a topic's ledgers, such as `InternalStats`."""
 
     def ledger_sizes(self) -> list[tuple[int, int]]:
-        """Give `(ledger_id, entries)` of each ledger."""
+        """Return `(ledger_id, entries)` of each ledger."""
         ...
 
 
 def position_after(ledgers: HasLedgers | Iterable[tuple[int, int]], start: Position, count: int) -> Position:
-    """Give the position that is `count` entries behind `start`: where the broker's skip puts a cursor without holes.
+    """Return the position `count` entries after `start`: the target of the broker's skip for a cursor without holes.
 
-    Mirrors `ManagedLedgerImpl.getPositionAfterN(start, count, startExcluded)`: the entries left in the ledger of
-    `start`, then those of the next ledgers that have any, and past the end the last entry.
+    Mirrors `ManagedLedgerImpl.getPositionAfterN(start, count, startExcluded)`: it counts the remaining entries of the
+    ledger of `start`, then those of the next non-empty ledgers, and returns the last entry past the end.
 
     Args:
         ledgers: internal statistics, or `(ledger_id, entries)` of every ledger, the open one with its true count.
-        start: a mark-delete position, which counts as read; its ledger may be trimmed already.
-        count: how many entries, 0 or more.
+        start: a mark-delete position; its ledger may have been trimmed.
+        count: number of entries, 0 or more.
 
     Raises:
         InvalidUse: the count is not an int, or is negative.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InvalidUse(f"count must be an int, 0 or more, not {count!r}")
-    # Internal statistics know the open ledger's count apart from its list.
+        raise InvalidUse(f"count must be an int >= 0, got {count!r}")
+    # Internal statistics have the open ledger's count in a separate field.
     sizes = ledgers if isinstance(ledgers, Iterable) else ledgers.ledger_sizes()
     every = Ledgers(sizes)
     if count == 0 or every.last is None or start >= every.last:

@@ -1,6 +1,6 @@
-"""Message ids as text, as Java's and the official client's `toString()` and `str()` write them, in Java's order (pure).
+"""Message ids as text, in the formats of Java's `toString()` and the official client's `str()`, and their order (pure).
 
-Java orders ids by ledger, entry, partition and batch index. Counts of things are written here too.
+Java orders ids by ledger, entry, partition and batch index. This module also formats counts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ OrderKey = tuple[int, int, int, int]
 
 
 class JavaOrder:
-    """What compares by `order_key()`: with its like, and with ids of the official client and of C++."""
+    """Base of ids that compare by `order_key()`: with each other, and with official and native ids."""
 
     __slots__ = ()
 
     def order_key(self) -> OrderKey:
-        """Give ledger, entry, partition and batch index."""
+        """Return ledger, entry, partition and batch index."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -52,7 +52,7 @@ class JavaOrder:
 
 
 def order_key_of(other: object) -> OrderKey | None:
-    """Give the key of any id; None of what is not an id."""
+    """Return the key of any id; None for other objects."""
     if isinstance(other, JavaOrder):
         return other.order_key()
     inner = inner_id_of(other)
@@ -63,7 +63,7 @@ _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10})
 _OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
 _CONSONANT_Y = re.compile(r"(?<=[^aeiou])y$")
 _SHOWN = 60
-"""So much of a text that cannot be read is enough to recognise it."""
+"""Length to which an invalid text is cut in an error."""
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -80,32 +80,32 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def read_text(text: str) -> list[OrderKey]:
-    """Read the text of an id, or of the first and the last chunk's with a semicolon between.
+    """Return the numbers of an id's text, or of the first and the last chunk's, separated by a semicolon.
 
-    Readable are Java's `ledger:entry[:partition[:batch_index]]`, of which a position is the beginning, and the official
+    The formats are Java's `ledger:entry[:partition[:batch_index]]`, which includes positions, and the official
     client's `(ledger,entry,partition,batch_index)`.
 
     Returns:
-        Ledger, entry, partition and batch index of each, -1 for what the text does not say.
+        Ledger, entry, partition and batch index of each; -1 if missing in the text.
 
     Raises:
-        InvalidMessageId: the text is something else.
+        InvalidMessageId: the text has another format.
     """
     if not isinstance(text, str):
-        raise InvalidMessageId(f"The text of a message id is a str, not {type(text).__name__}.")
+        raise InvalidMessageId(f"The text of a message id must be a str, got {type(text).__name__}.")
     matches = [_JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part) for part in text.strip().split(";")]
     found = [match.groups(default="-1") for match in matches if match is not None]
     if len(found) < len(matches) or len(found) > 2:  # noqa: PLR2004  # first and last chunk
         shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
         raise InvalidMessageId(
-            f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', "
-            "'ledger:entry:partition:batch_index' and, for a chunked message, 'first;last'."
+            f"{shown!r} is not a message id; expected 'ledger:entry:partition', "
+            "'ledger:entry:partition:batch_index' or, for a chunked message, 'first;last'."
         )
     return [(int(ledger), int(entry), int(partition), int(batch)) for ledger, entry, partition, batch in found]
 
 
 def text_of(key: OrderKey) -> str:
-    """Write Java's text of an id that is not chunked."""
+    """Return Java's text of an id that is not chunked."""
     ledger, entry, partition, batch = key
     text = f"{ledger}:{entry}:{partition}"
     return text if batch == -1 else f"{text}:{batch}"

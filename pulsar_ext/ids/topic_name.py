@@ -1,7 +1,7 @@
-"""Topic names: parsed, validated and quoted in one place (pure).
+"""Topic names: parsing, validation and quoting (pure).
 
-Mirrors `org.apache.pulsar.common.naming.TopicName`, without its pre-2.0 form `tenant/cluster/namespace/topic`: a broker
-of today refuses a name that has a slash in its last part, and so does this module.
+Mirrors `org.apache.pulsar.common.naming.TopicName`, without its pre-2.0 form `tenant/cluster/namespace/topic`: like a
+current broker, this module rejects a slash in the last part of a name.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MAX_PARTITION = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """The four parts of a topic's full name.
+    """A topic's full name in four parts.
 
-    `str()` gives the full name, `persistent://tenant/namespace/name`, as the broker and the clients spell it.
+    `str()` returns the full name, `persistent://tenant/namespace/name`, in the notation of the broker and the clients.
 
     Args:
         domain: `persistent` or `non-persistent`.
@@ -34,7 +34,7 @@ class TopicName:
         name: the topic's local name: any text but a slash.
 
     Raises:
-        InvalidTopic: a part is empty or has a character that it must not have.
+        InvalidTopic: a part is empty or has an invalid character.
     """
 
     domain: str
@@ -57,9 +57,9 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str | TopicName) -> Self:
-        """Read `topic`, `tenant/namespace/topic` or the full form with its domain.
+        """Return the name of a text: `topic`, `tenant/namespace/topic` or the full form with its domain.
 
-        A bare `topic` lies in `persistent://public/default`. A `TopicName` is returned as it is.
+        `topic` alone is in `persistent://public/default`. A `TopicName` is returned unchanged.
 
         Raises:
             InvalidTopic: the text is not a topic's name.
@@ -71,13 +71,13 @@ class TopicName:
         return cls._parsed(text)
 
     @classmethod
-    @lru_cache(maxsize=1024)  # each consumer asks for the same few again and again
+    @lru_cache(maxsize=1024)  # each consumer parses the same few names repeatedly
     def _parsed(cls, text: str) -> Self:
         domain, separator, rest = text.partition("://") if "://" in text else ("persistent", "", text)
         if domain in _SCALABLE:
             raise InvalidTopic(
-                f"{text!r} is a scalable topic of Pulsar 5, or a segment of one, which the C++ client does not know: "
-                "use a persistent topic, or Pulsar 5's own client. Nothing was opened."
+                f"{text!r} is a scalable topic of Pulsar 5, or a segment of one, unsupported by the C++ client: use "
+                "a persistent topic, or Pulsar 5's own client. Nothing was opened."
             )
         parts = rest.split("/")
         if len(parts) == 1 and not separator:
@@ -94,55 +94,55 @@ class TopicName:
 
     @property
     def namespace_name(self) -> str:
-        """`tenant/namespace`, which names the namespace in the admin API."""
+        """Name of the namespace in the admin API, `tenant/namespace`."""
         return f"{self.tenant}/{self.namespace}"
 
     @property
     def is_persistent(self) -> bool:
-        """Whether messages are stored, so that ledgers, positions and cursors exist."""
+        """True if messages are stored, so that ledgers, positions and cursors exist."""
         return self.domain == "persistent"
 
     @property
     def partition_index(self) -> int:
-        """The number behind `-partition-`, or -1 if this is not a partition's name."""
+        """Number after `-partition-`, or -1 if this is not a partition's name."""
         match = _PARTITION.fullmatch(self.name)
         index = int(match[2]) if match else -1
         return index if index <= _MAX_PARTITION else -1
 
     @property
     def is_partition(self) -> bool:
-        """Whether this is the name of one partition, `…-partition-3`."""
+        """True for the name of a partition, such as `…-partition-3`."""
         return self.partition_index >= 0
 
     @property
     def parent(self) -> TopicName:
-        """The partitioned topic that this partition belongs to; the topic itself if it is not a partition."""
+        """The partition's partitioned topic; the topic itself if it is not a partition."""
         if not self.is_partition:
             return self
         return TopicName(self.domain, self.tenant, self.namespace, self.name.rpartition("-partition-")[0])
 
     def partition(self, index: int) -> TopicName:
-        """Name the partition `index` of this topic.
+        """Return the name of the partition `index` of this topic.
 
         Raises:
-            InvalidTopic: the index is negative or too large, or this is already a partition's name.
+            InvalidTopic: the index is negative or too large, or this is a partition's name.
         """
         if self.is_partition or not 0 <= index <= _MAX_PARTITION:
             raise InvalidTopic(f"{self} has no partition {index!r}")
         return TopicName(self.domain, self.tenant, self.namespace, f"{self.name}-partition-{index}")
 
     def parts(self, count: int) -> list[TopicName]:
-        """Name all of so many partitions, as `PulsarAdmin.partitions()` counts them: with none, the topic itself."""
+        """Return the names of `count` partitions, as in `PulsarAdmin.partitions()`; for 0, the topic itself."""
         return [self.partition(index) for index in range(count)] or [self]
 
     @property
     def rest_path(self) -> str:
-        """`domain/tenant/namespace/name`, percent-encoded for the admin REST API.
+        """Path for the admin REST API: `domain/tenant/namespace/name`, percent-encoded.
 
         Raises:
-            InvalidTopic: a part is `.` or `..`, which every URL library and the broker take for a path step.
+            InvalidTopic: a part is `.` or `..`, which URL libraries and the broker interpret as path steps.
         """
         if {self.tenant, self.namespace, self.name} & {".", ".."}:
             raise InvalidTopic(f"{self} cannot be addressed over REST: '.' and '..' are steps in a URL's path")
-        # The broker decodes with java.net.URLDecoder, to which a bare plus means a space; so nothing is left unquoted.
+        # The broker decodes with java.net.URLDecoder, which reads a plus as a space, so every character is quoted.
         return f"{self.domain}/{self.tenant}/{self.namespace}/{quote(self.name, safe='')}"

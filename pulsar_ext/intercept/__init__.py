@@ -1,1 +1,1 @@
-"""Interceptors: the application's code before a message is sent, before it is handed out, and behind what follows."""
+"""Interceptors: the application's code before a message is sent or delivered, and after its outcome."""

@@ -1,8 +1,7 @@
-"""What an application derives its interceptors from, and the message that is about to be sent as they see it (pure).
+"""Base classes of an application's interceptors, and the outgoing message that they see (pure).
 
-Every method does nothing unless it is overridden. An interceptor runs where the call runs, or on a thread of the
-client: it must not wait for the client, and must be ready for several threads. What it raises is logged, and the
-message continues as it was before that interceptor.
+Every method does nothing by default. An interceptor runs on the caller's thread or on a thread of the client: it must
+be thread-safe and must not block on the client. Its errors are logged, and then the message continues unchanged by it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message with the arguments of its send. It does not change: an interceptor gives another one.
+    """A message with the arguments of its send. It is immutable: an interceptor returns another one.
 
     Args:
         value: the message's value, before the schema encodes it.
-        properties: and the others: as in `Producer.send()`, None for what was not given.
+        properties: this and the other fields are the arguments of `Producer.send()`, None if missing.
     """
 
     value: Any
@@ -43,38 +42,38 @@ class OutgoingMessage:
     deliver_at: int | None = None
     deliver_after: timedelta | None = None
     notes: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What interceptors want to find again with the outcome; it is not sent, and stays through `replace()`."""
+    """Data of interceptors, to use with the outcome; it is not sent, and is kept by `replace()`."""
 
     @classmethod
     def of(cls, value: Any, options: dict[str, Any]) -> Self:
-        """Make it of a send's arguments.
+        """Return the message of a send's arguments.
 
         Args:
             value: the content.
             options: the other arguments by name.
 
         Raises:
-            TypeError: as the send itself would, for an argument that it does not have.
+            TypeError: the send does not have an argument of that name.
         """
         properties = options.get("properties")
         if properties is None:
             properties = _NO_PROPERTIES
         elif isinstance(properties, dict):
-            properties = MappingProxyType(dict(properties))  # the application may change its own
+            properties = MappingProxyType(dict(properties))  # a copy, because the application may change its own
         return cls(value, **{**options, "properties": properties})
 
     def replace(self, **changes: Any) -> Self:
-        """Give the same message with other fields."""
+        """Return a copy with other fields."""
         if isinstance(properties := changes.get("properties"), dict):
             changes["properties"] = MappingProxyType(dict(properties))
         return dataclasses.replace(self, **changes)
 
     def with_properties(self, properties: Mapping[str, str]) -> Self:
-        """Give the same message with more properties, which win over its own."""
+        """Return a copy with more properties, which override its own."""
         return self.replace(properties={**self.properties, **properties})
 
     def options(self) -> dict[str, Any]:
-        """Give the arguments of its send by name, besides the value."""
+        """Return the arguments of its send by name, except the value."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         given = {name: value for name, value in options.items() if value is not None}
         if isinstance(self.properties, MappingProxyType):
@@ -88,36 +87,36 @@ _OPTIONS = tuple(one.name for one in dataclasses.fields(OutgoingMessage) if one.
 
 
 class Interceptor:
-    """What all interceptors have."""
+    """Base of all interceptors."""
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Hear that a topic has more partitions than before; it is looked for every minute.
+        """Handle more partitions of a topic; the client polls every minute.
 
         Args:
             topic: the partitioned topic's name.
-            partitions: how many it has now.
+            partitions: the new number of partitions.
         """
 
     def close(self) -> None:
-        """Let go of what is held: the producer, consumer or reader is closed, or its client is. Called once."""
+        """Release resources: the producer, consumer, reader or client was closed. Called once."""
 
 
 class ProducerInterceptor(Interceptor):
-    """Sees the messages of a producer; mirrors `ProducerInterceptor` of Java's `api.interceptor`."""
+    """Interceptor of a producer's messages; Java's `ProducerInterceptor` of `api.interceptor`."""
 
     def eligible(self, message: OutgoingMessage, /) -> bool:
-        """Whether the other methods are called for a message."""
+        """Return whether to call the other methods for a message."""
         del message
         return True
 
     def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
-        """Give what is sent in the place of a message: the message itself, or `message.replace(…)`.
+        """Return the message to send instead of a message: the same object, or `message.replace(…)`.
 
-        It is called by the send, before the message gets its partition and its batch.
+        The send calls it, before the message gets its partition and its batch.
 
         Args:
             producer: the producer.
-            message: what the interceptor before gave.
+            message: the result of the previous interceptor.
         """
         del producer
         return message
@@ -125,57 +124,57 @@ class ProducerInterceptor(Interceptor):
     def on_send_acknowledgement(
         self, producer: Any, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
     ) -> None:
-        """Hear what became of a message, before the application does.
+        """Handle the outcome of a message, before the application does.
 
         Args:
             producer: the producer.
-            message: what was sent.
+            message: the sent message.
             message_id: its id; None if it failed.
-            error: what the send raises; None if it was persisted.
+            error: the error that the send raises; None if the message was persisted.
         """
 
 
 class ConsumerInterceptor(Interceptor):
-    """Sees the messages of a consumer; mirrors Java's `ConsumerInterceptor`."""
+    """Interceptor of a consumer's messages; Java's `ConsumerInterceptor`."""
 
     def before_consume(self, consumer: Any, message: Message) -> Message:
-        """Give what is handed out in the place of a message: the message itself, or `message.altered(…)`.
+        """Return the message to deliver instead of a message: the same object, or `message.altered(…)`.
 
-        It is called when the application takes the message, not when it is fetched.
+        Called when the application receives the message, not when it is prefetched.
 
         Args:
             consumer: the consumer.
-            message: what the interceptor before gave.
+            message: the result of the previous interceptor.
         """
         del consumer
         return message
 
     def on_acknowledge(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
-        """Hear of an acknowledgement that the consumer has taken or refused, or of one that is a dead letter now.
+        """Handle an acknowledgement by the application, or of a message that became a dead letter.
 
         Args:
             consumer: the consumer.
-            message_id: of the message, or what the application gave as one.
-            error: what `acknowledge()` raises; None if it was taken.
+            message_id: the message's id, or the id that the application passed.
+            error: the error that `acknowledge()` raises; None if it succeeded.
         """
 
     def on_acknowledge_cumulative(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
-        """Hear of a cumulative acknowledgement, as `on_acknowledge()`."""
+        """Handle a cumulative acknowledgement; see `on_acknowledge()`."""
 
     def on_negative_acks_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
-        """Hear which entries the broker is asked to deliver again now, for negative acknowledgements.
+        """Handle a request to redeliver entries because of negative acknowledgements.
 
-        A whole batch is one entry, and each chunk is one.
+        A whole batch is one entry; each chunk is an entry.
         """
 
     def on_ack_timeout_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
-        """Hear which entries it is asked for because they were not acknowledged in `unacked_messages_timeout_ms`."""
+        """Handle a request to redeliver entries that were not acknowledged in `unacked_messages_timeout_ms`."""
 
 
 class ReaderInterceptor(Interceptor):
-    """Sees the messages of a reader; mirrors Java's `ReaderInterceptor`."""
+    """Interceptor of a reader's messages; Java's `ReaderInterceptor`."""
 
     def before_read(self, reader: Any, message: Message) -> Message:
-        """Give what is handed out in the place of a message, as `ConsumerInterceptor.before_consume()`."""
+        """Return the message to deliver instead of a message; see `ConsumerInterceptor.before_consume()`."""
         del reader
         return message

@@ -1,6 +1,6 @@
-"""Consumers and readers with interceptors are of other classes, chosen as they are opened; the others pay nothing.
+"""Consumers and readers with interceptors, as subclasses that are chosen at opening; others have no overhead.
 
-A Ctrl-C loses no message between a receive and the application, while interceptors are called with it.
+A Ctrl-C loses no message between a receive and the application, while interceptors are called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import AlreadyClosed
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import Part
+from pulsar_ext.receive.order import TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from .chain import ConsumerChain, ReaderChain, ReceiverChain
 
 
-class HandingOut(Part):
-    """Has interceptors look at each message before it is handed out.
+class InterceptedDelivery(TransitionSubscriber):
+    """Delivery of messages through interceptors.
 
-    What a thread had received when a Ctrl-C ended its call, its next call begins with, as with `Interrupted`.
+    Messages that a thread had received when a Ctrl-C ended its call are returned first by its next call, as by
+    `Interrupted`.
 
     Args:
         chain: the interceptors.
@@ -37,82 +38,82 @@ class HandingOut(Part):
 
     def __init__(self, chain: ReceiverChain[Any]) -> None:
         self._chain = chain
-        self._left: dict[int, tuple[list[Message], list[Message]]] = {}
-        """By thread: what nobody has looked at, and what was looked at."""
+        self._kept: dict[int, tuple[list[Message], list[Message]]] = {}
+        """By thread: messages before and after the interceptors."""
 
     @property
     def holds(self) -> bool:
-        """Whether this thread's next call has a message at once."""
-        return any(self._left.get(get_ident(), ()))
+        """True if this thread's next call returns at once."""
+        return any(self._kept.get(get_ident(), ()))
 
-    def one(self, receiver: Any, take: Callable[[], Message]) -> Message:
-        """Give the next message.
+    def receive_one(self, receiver: Any, take: Callable[[], Message]) -> Message:
+        """Return the next message.
 
         Args:
             receiver: the consumer or reader.
-            take: receives one.
+            take: receives one message.
         """
-        thread, kept_by = get_ident(), self._left
+        thread, kept_by = get_ident(), self._kept
         unseen, seen = kept_by.setdefault(thread, ([], []))
         if not (unseen or seen):
             unseen.append(take())
-        self._look(receiver, unseen, seen)
+        self._intercept(receiver, unseen, seen)
         message = seen[0]
         del seen[0]
         if not seen:
-            try:  # noqa: SIM105  # no call from here on: a Ctrl-C would lose what nobody keeps any more
+            try:  # noqa: SIM105  # no function call from here on: a Ctrl-C in it would lose the message
                 del kept_by[thread]
-            except KeyError:  # the handler of a signal has taken more meanwhile
+            except KeyError:  # a signal handler has received in between
                 pass
         return message
 
-    def many(self, receiver: Any, take: Callable[[], list[Message]]) -> list[Message]:
-        """Give the next messages.
+    def receive_many(self, receiver: Any, take: Callable[[], list[Message]]) -> list[Message]:
+        """Return the next messages.
 
         Args:
             receiver: the consumer or reader.
-            take: receives several.
+            take: receives several messages.
         """
-        thread, kept_by = get_ident(), self._left
+        thread, kept_by = get_ident(), self._kept
         unseen, seen = kept_by.setdefault(thread, ([], []))
         if not (unseen or seen):
             unseen += take()
-        self._look(receiver, unseen, seen)
-        try:  # noqa: SIM105  # no call from here on, as above
+        self._intercept(receiver, unseen, seen)
+        try:  # noqa: SIM105  # no function call from here on: a Ctrl-C in it would lose the messages
             del kept_by[thread]
         except KeyError:
             pass
         return seen
 
-    def _look(self, receiver: Any, unseen: list[Message], seen: list[Message]) -> None:
+    def _intercept(self, receiver: Any, unseen: list[Message], seen: list[Message]) -> None:
         while unseen:
             message = self._chain.before(receiver, unseen[0])
-            del unseen[0]  # no call between these lines: a Ctrl-C finds the message in one place
+            del unseen[0]  # no function call between these lines: a Ctrl-C finds the message in one list
             seen += (message,)
 
-    def after(self, _: Transition, /) -> None:
-        """Drop what is left: it comes again, or is not what was sought."""
-        self._left = {}
+    def on_after(self, _: Transition, /) -> None:
+        """Discard the kept messages, which are redelivered or precede a seek."""
+        self._kept = {}
 
-    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
-        """Drop what is left of some of several topics."""
-        for kept in list(self._left.values()):  # other threads begin and end calls meanwhile
+    def drop_topics(self, is_affected: Callable[[Any], bool], /) -> None:
+        """Discard the kept messages of some of several topics."""
+        for kept in list(self._kept.values()):  # a copy, because other threads change it
             for messages in kept:
-                messages[:] = [message for message in messages if not is_of_them(message.inner)]
+                messages[:] = [message for message in messages if not is_affected(message.inner)]
 
 
 C = TypeVar("C", bound=Consumer)
 
 
-class _Telling(Consumer):
-    """A consumer whose interceptors hear of acknowledgements; an asyncio twin hands out its messages."""
+class _Notifying(Consumer):
+    """A consumer that calls interceptors after acknowledgements; an asyncio twin delivers its messages."""
 
     __slots__ = ()
     chain: ConsumerChain
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message; see `Consumer`."""
-        self._tell(super().acknowledge, self.chain.acknowledged, message)
+        self._acknowledge(super().acknowledge, self.chain.acknowledged, message)
 
     def acknowledge_many(self, messages: Iterable[Any]) -> None:
         """Acknowledge several messages at once; see `Consumer`."""
@@ -126,23 +127,23 @@ class _Telling(Consumer):
                 raise
             finally:
                 for message in messages:
-                    self.chain.acknowledged(self._seen, message, error)
+                    self.chain.acknowledged(self._as_shown, message, error)
         else:
             for message in messages:
                 self.acknowledge(message)
 
     def acknowledge_cumulative(self, message: Any) -> None:
-        """Acknowledge every message up to this one and it too; see `Consumer`."""
-        self._tell(super().acknowledge_cumulative, self.chain.acknowledged_cumulatively, message)
+        """Acknowledge every message up to and including this one; see `Consumer`."""
+        self._acknowledge(super().acknowledge_cumulative, self.chain.acknowledged_cumulatively, message)
 
-    def _tell(
+    def _acknowledge(
         self,
         acknowledge: Callable[[Any], None],
-        tell: Callable[[Any, Any, BaseException | None], None],
+        notify: Callable[[Any, Any, BaseException | None], None],
         message: Any,
     ) -> None:
         if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self._message_class_:
-            message = self._own(message)  # as an interceptor altered it, or of another consumer
+            message = self._own(message)  # altered by an interceptor, or of another consumer
         error = None
         try:
             acknowledge(message)
@@ -150,11 +151,11 @@ class _Telling(Consumer):
             error = raised
             raise
         finally:
-            tell(self._seen, message, error)
+            notify(self._as_shown, message, error)
 
     @property
-    def _seen(self) -> Any:
-        """What interceptors see: the asyncio twin, if there is one."""
+    def _as_shown(self) -> Any:
+        """Object that interceptors get: the asyncio twin, if there is one."""
         return (self.chain.awaited and self.chain.shown) or self
 
     def unsubscribe(self) -> None:
@@ -170,26 +171,26 @@ class _Telling(Consumer):
             self.chain.close()
 
 
-class _Intercepted(_Telling):
-    """A consumer whose interceptors see each message as it is handed out."""
+class _Intercepted(_Notifying):
+    """A consumer that calls interceptors for each message as it is delivered."""
 
     __slots__ = ()
-    handing: HandingOut
+    delivery: InterceptedDelivery
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message; see `Consumer`."""
-        return self.handing.one(self, partial(super().receive, timeout_millis))
+        return self.delivery.receive_one(self, partial(super().receive, timeout_millis))
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
         """Receive several messages at once; see `Consumer`."""
-        return self.handing.many(self, partial(super().receive_many, max_messages, timeout_millis))
+        return self.delivery.receive_many(self, partial(super().receive_many, max_messages, timeout_millis))
 
     def batch_receive(self) -> list[Message]:
-        """Receive several messages at once, as the `batch_receive_policy` says; see `Consumer`."""
-        return self.handing.many(self, super().batch_receive)
+        """Receive several messages at once, limited by the `batch_receive_policy`; see `Consumer`."""
+        return self.delivery.receive_many(self, super().batch_receive)
 
     def __iter__(self) -> Iterator[Message]:
-        """Receive for ever, one message after the other, until it is closed."""
+        """Receive one message after the other, until the consumer is closed."""
         while not self.is_closed:
             try:
                 message = self.receive()
@@ -201,20 +202,20 @@ class _Intercepted(_Telling):
 
 
 class _InterceptedReader(Reader):
-    """A reader whose interceptors see each message as it is handed out."""
+    """A reader that calls interceptors for each message as it is delivered."""
 
     __slots__ = ()
     chain: ReaderChain
-    handing: HandingOut
+    delivery: InterceptedDelivery
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Read one message; see `Reader`."""
         read: Any = super().read_next  # untyped officially
-        return self.handing.one(self, partial(read, timeout_millis))
+        return self.delivery.receive_one(self, partial(read, timeout_millis))
 
     def has_message_available(self) -> bool:
-        """Tell whether there is a message to read; see `Reader`."""
-        return self.handing.holds or super().has_message_available()
+        """Return whether a message is available; see `Reader`."""
+        return self.delivery.holds or super().has_message_available()
 
     def close(self) -> None:
         """Close; see `Reader`."""
@@ -225,29 +226,29 @@ class _InterceptedReader(Reader):
 
 
 @cache
-def _class_of(stands_before: Any, kind: Any) -> type[Any]:
+def _class_of(mixin: Any, kind: Any) -> type[Any]:
     name = f"Intercepted{kind.__name__}"
-    return type(name, (stands_before, kind), {"__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__})
+    return type(name, (mixin, kind), {"__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def intercept_consumer(consumer: C, chain: ConsumerChain) -> C:
-    """Have a consumer call interceptors from now on; gives it."""
+    """Make a consumer call interceptors from now on, and return it."""
     untyped: Any = consumer
     kind: Any = type(consumer)
     untyped.chain = chain
     if chain.awaited:
-        untyped.__class__ = _class_of(_Telling, kind)
+        untyped.__class__ = _class_of(_Notifying, kind)
         return consumer
-    untyped.handing = HandingOut(chain)
-    consumer._take_part_(untyped.handing)
+    untyped.delivery = InterceptedDelivery(chain)
+    consumer._add_subscriber_(untyped.delivery)
     untyped.__class__ = _class_of(_Intercepted, kind)
     return consumer
 
 
 def intercept_reader(reader: Reader, chain: ReaderChain) -> None:
-    """Have a reader call interceptors from now on."""
+    """Make a reader call interceptors from now on."""
     untyped: Any = reader
     kind: Any = type(reader)
-    untyped.chain, untyped.handing = chain, HandingOut(chain)
-    reader._take_part_(untyped.handing)
+    untyped.chain, untyped.delivery = chain, InterceptedDelivery(chain)
+    reader._add_subscriber_(untyped.delivery)
     untyped.__class__ = _class_of(_InterceptedReader, kind)

@@ -1,9 +1,9 @@
-"""`client.new_reader()` and `client.new_consumer()`: the way that the Java API has taught to ask for key ranges.
+"""Builders of readers and consumers with key ranges: `client.new_reader()` and `client.new_consumer()`.
 
     client.new_reader().topic(t).start_message_id(id).key_hash_range(KeyHashRange(0, 10000)).create()
 
-Mirrors Java's `ReaderBuilder` and `ConsumerBuilder`. Every method gives the builder back; nothing is opened, and
-nothing is validated that needs a broker, before the last one.
+Mirrors Java's `ReaderBuilder` and `ConsumerBuilder`. Every method returns the builder. Nothing is opened, and nothing
+is validated that needs a broker, before the last call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pulsar
 from pulsar_ext.errors import AdminError, InvalidUse, SlotsNotCovered
 
 from .consumer import check_key_shared, check_on_misrouted, open_range_consumer, sticky_ranges_of
-from .coverage import UncoveredSlotsWarning, demand_cover, had_subscription
+from .coverage import UncoveredSlotsWarning, had_subscription, wait_for_cover
 from .hash_ranges import as_ranges
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class _Builder:
-    """What both builders have: options by name.
+    """Base of both builders: options by name.
 
     Args:
-        context: of the client that opens the consumer or the reader.
-        schema: of its messages; bytes by default.
+        context: context of the client that opens the consumer or the reader.
+        schema: the schema of its messages; bytes by default.
     """
 
     def __init__(self, context: ClientContext, schema: Any = None) -> None:
@@ -47,53 +47,53 @@ class _Builder:
         self._options: dict[str, Any] = {} if schema is None else {"schema": schema}
 
     def receiver_queue_size(self, size: int) -> Self:
-        """Set how many messages wait in the client."""
+        """Set the receiver queue size, in messages."""
         return self.load_conf(receiver_queue_size=size)
 
     def intercept(self, *interceptors: Interceptor) -> Self:
-        """Have interceptors see the messages, in this order; see `Client.subscribe` and `Client.create_reader`."""
+        """Add interceptors of the messages, in this order; see `Client.subscribe` and `Client.create_reader`."""
         return self.load_conf(interceptors=list(interceptors))
 
     def load_conf(self, **options: Any) -> Self:
         """Set any arguments of `Client.subscribe` or `Client.create_reader` by name."""
-        self._options = {**self._options, **options}  # not changed in place: a copy of the builder has its own
+        self._options = {**self._options, **options}  # not changed in place, because copies of the builder share it
         return self
 
     def without(self, name: str) -> tuple[Self, Any]:
-        """Give a copy of this builder whose option of that name is None, and the value it has here; None if not set."""
+        """Return a copy of this builder whose option of that name is None, and the original value; None if not set."""
         return copy(self).load_conf(**{name: None}), self._options.get(name)
 
 
 class ReaderBuilder(_Builder):
-    """Builds a reader; made by `Client.new_reader()`."""
+    """Builder of a reader; made by `Client.new_reader()`."""
 
     def topic(self, topic: str) -> Self:
         """Set the topic, with or without partitions; it must exist if the reader has key ranges."""
         return self.load_conf(topic=topic)
 
     def topics(self, topics: Any) -> Self:
-        """Set several topics, or a pattern; `create()` gives a `TopicsReader` then."""
+        """Set several topics, or a pattern; `create()` then returns a `TopicsReader`."""
         return self.load_conf(topic=topics)
 
     def start_message_id(self, start_message_id: Any) -> Self:
-        """Set where to start: any message id, `MessageId.earliest` or `MessageId.latest`."""
+        """Set the start: any message id, `MessageId.earliest` or `MessageId.latest`."""
         return self.load_conf(start_message_id=start_message_id)
 
     def start_message_id_inclusive(self) -> Self:
-        """Read the message of the start id too."""
+        """Include the message of the start id."""
         return self.load_conf(start_message_id_inclusive=True)
 
     def key_hash_range(self, *ranges: KeyHashRange | tuple[int, int] | str) -> Self:
-        """Read only the messages whose key slots are in these ranges, each by its own key.
+        """Read only messages whose own key slots are in these ranges.
 
         Raises:
-            InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
+            InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
         """
         found: KeyHashRanges = as_ranges(ranges)
         return self.load_conf(key_hash_ranges=found)
 
     def key_forms(self, mode: KeyFormsMode) -> Self:
-        """Set how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`."""
+        """Set how to resolve ambiguous keys; see `KeyForms`."""
         return self.load_conf(key_forms=mode)
 
     def reader_name(self, name: str) -> Self:
@@ -101,11 +101,11 @@ class ReaderBuilder(_Builder):
         return self.load_conf(reader_name=name)
 
     def reader_listener(self, listener: Callable[[Any, Any], object]) -> Self:
-        """Have each message handed to a listener, which gets the reader and the message."""
+        """Set a listener, which is called with the reader and each message."""
         return self.load_conf(reader_listener=listener)
 
     def read_compacted(self, read_compacted: bool = True) -> Self:
-        """Read the topic as compacted, the last message of each key."""
+        """Read the compacted topic, with the last message of each key."""
         return self.load_conf(is_read_compacted=read_compacted)
 
     def create(self) -> Reader:
@@ -113,7 +113,7 @@ class ReaderBuilder(_Builder):
 
         Raises:
             InvalidUse: the topic or the start is missing; nothing was opened.
-            NoSuchTopic: the reader has key ranges and there is no such topic; nothing was opened.
+            NoSuchTopic: the reader has key ranges and the topic does not exist; nothing was opened.
         """
         for name in ("topic", "start_message_id"):
             if name not in self._options:
@@ -123,7 +123,7 @@ class ReaderBuilder(_Builder):
 
 
 class ConsumerBuilder(_Builder):
-    """Builds a consumer; made by `Client.new_consumer()`."""
+    """Builder of a consumer; made by `Client.new_consumer()`."""
 
     def __init__(self, context: ClientContext, schema: Any = None) -> None:
         super().__init__(context, schema)
@@ -133,7 +133,7 @@ class ConsumerBuilder(_Builder):
         self._wait_seconds = 0.0
 
     def topic(self, *topics: str) -> Self:
-        """Set the topic, or several."""
+        """Set one or several topics."""
         return self.load_conf(topic=topics[0] if len(topics) == 1 else list(topics))
 
     def subscription_name(self, name: str) -> Self:
@@ -141,11 +141,11 @@ class ConsumerBuilder(_Builder):
         return self.load_conf(subscription_name=name)
 
     def subscription_type(self, consumer_type: Any) -> Self:
-        """Set the type; with a key-shared policy it is Key_Shared, otherwise Exclusive by default."""
+        """Set the type; the default is Key_Shared with a key-shared policy, otherwise Exclusive."""
         return self.load_conf(consumer_type=consumer_type)
 
     def subscription_initial_position(self, position: Any) -> Self:
-        """Set where a new subscription begins: `InitialPosition.Earliest` or `Latest`."""
+        """Set the start of a new subscription: `InitialPosition.Earliest` or `Latest`."""
         return self.load_conf(initial_position=position)
 
     def consumer_name(self, name: str) -> Self:
@@ -153,50 +153,50 @@ class ConsumerBuilder(_Builder):
         return self.load_conf(consumer_name=name)
 
     def message_listener(self, listener: Callable[[Any, Any], object]) -> Self:
-        """Have each message handed to a listener, which gets the consumer and the message."""
+        """Set a listener, which is called with the consumer and each message."""
         return self.load_conf(message_listener=listener)
 
     def key_shared_policy(self, policy: Any) -> Self:
-        """Set how the slots are shared: a `KeySharedPolicy`, or the official `ConsumerKeySharedPolicy`."""
+        """Set the distribution of the slots: a `KeySharedPolicy`, or the official `ConsumerKeySharedPolicy`."""
         return self.load_conf(key_shared_policy=policy)
 
     def require_full_cover(self, required: bool = True, *, wait_seconds: float = 0.0) -> Self:
-        """Make it an error, not a warning, if the subscription's consumers do not cover every slot once.
+        """Raise instead of warn if the subscription's consumers do not cover every slot exactly once.
 
         Args:
-            required: False warns, as without this call.
-            wait_seconds: how long to wait for the other consumers.
+            required: False warns, which is the default without this call.
+            wait_seconds: time to wait for the other consumers.
         """
         self._must_cover, self._wait_seconds = required, wait_seconds
         return self
 
     def on_misrouted(self, action: OnMisrouted) -> Self:
-        """Choose what becomes of a message of another consumer's slot, which a batch of mixed keys brings.
+        """Set the action for a message of another consumer's slot, which can arrive in a batch with mixed keys.
 
         Args:
             action: "deliver" it, after one warning; "raise" `MisroutedMessage`, which has the message; or a function
-                that gets the message instead, to hand it to the right consumer and acknowledge it.
+                that is called with the message instead, to pass it to the right consumer and acknowledge it.
         """
         check_on_misrouted(action, listens=False)
         self._on_misrouted = action
         return self
 
     def key_forms(self, mode: KeyFormsMode) -> Self:
-        """Set how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`."""
+        """Set how to resolve ambiguous keys; see `KeyForms`."""
         self._key_forms = mode
         return self
 
     def subscribe(self) -> Consumer:
-        """Subscribe, then check over the admin API that every slot has a consumer.
+        """Subscribe, then check by the admin API that every slot has a consumer.
 
-        Without an admin API that check is left out, unless it is required.
+        Without an admin API the check is skipped, unless it is required.
 
         Raises:
-            InvalidUse: the topic or the subscription's name is missing, or the type does not go with the policy;
-                nothing was opened.
-            InvalidKeyHashRange: the policy's ranges are not valid; nothing was opened.
-            SlotsNotCovered: not every slot has one consumer and that is required. The consumer is closed again, and a
-                subscription that it made is deleted.
+            InvalidUse: the topic or the subscription's name is missing, or the type contradicts the policy; nothing
+                was opened.
+            InvalidKeyHashRange: the policy's ranges are invalid; nothing was opened.
+            SlotsNotCovered: some slots do not have exactly one consumer and this is required. The consumer is closed,
+                and a subscription that it made is deleted.
             pulsar.ConsumerAssignError: another consumer of the subscription has some of these slots.
         """
         options = dict(self._options)
@@ -212,7 +212,7 @@ class ConsumerBuilder(_Builder):
             return self._open(options, None)
         topics = [options["topic"]] if isinstance(options["topic"], str) else options["topic"]
         if not isinstance(topics, list):
-            raise InvalidUse("The cover of a pattern's topics cannot be checked: name the topics.")
+            raise InvalidUse("The cover of a pattern's topics cannot be checked; pass the topics' names.")
         subscription = options["subscription_name"]
         made = self._must_cover and not any(
             had_subscription(self._context.admin_api(), topic, subscription) for topic in topics
@@ -227,11 +227,11 @@ class ConsumerBuilder(_Builder):
             raise
         return consumer
 
-    def refuse_raising_to_listener(self, *, listens: bool) -> None:
-        """Refuse `on_misrouted("raise")` where a listener receives the messages of ranges: it has no caller.
+    def check_listener_action(self, *, listens: bool) -> None:
+        """Raise for `on_misrouted("raise")` if a listener receives the messages of ranges: it has no caller.
 
         Raises:
-            InvalidUse: it was chosen, and `listens`.
+            InvalidUse: "raise" was set, and `listens`.
         """
         if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
             check_on_misrouted(self._on_misrouted, listens=listens)
@@ -245,10 +245,10 @@ class ConsumerBuilder(_Builder):
     def _check_cover(self, topics: list[str], subscription: str) -> None:
         admin = self._context.admin_api()
         if self._must_cover:
-            demand_cover(admin, topics, subscription, self._wait_seconds)
+            wait_for_cover(admin, topics, subscription, self._wait_seconds)
             return
         try:
-            demand_cover(admin, topics, subscription)
+            wait_for_cover(admin, topics, subscription)
         except SlotsNotCovered as error:
             warnings.warn(str(error), UncoveredSlotsWarning, stacklevel=3)
         except AdminError:

@@ -1,11 +1,11 @@
-"""Sticky Key_Shared consumers that notice a message of another consumer's slots; made by `Client.new_consumer()`.
+"""Sticky Key_Shared consumers that detect messages of another consumer's slots; made by `Client.new_consumer()`.
 
-The broker gives a batch to the consumer whose ranges hold the key of the batch's first message, so a batch that mixes
-keys brings messages of other consumers' slots. Here each message of a batch is judged by its own key.
+The broker dispatches a batch to the consumer of the key of the batch's first message, so a batch with mixed keys brings
+messages of other consumers' slots. Here each message of a batch is checked by its own key.
 
-`KeySharedPolicy` says how a subscription shares the slots. The official policy takes `(5, 3)` and duplicates, which the
-broker refuses only after it made a durable subscription, and ignores ranges on a consumer of another type; here both
-raise before anything is asked for.
+`KeySharedPolicy` configures how the slots are distributed. The official policy accepts `(5, 3)` and duplicates, which
+the broker rejects only after it has made a durable subscription, and ignores ranges on a consumer of another type. Here
+both raise before any request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  # type: ignore[misc]  # untyped officially
-    """How the slots are shared, in Java's words; goes wherever an official `ConsumerKeySharedPolicy` goes.
+    """Distribution of the slots; Java's `KeySharedPolicy`, accepted like an official `ConsumerKeySharedPolicy`.
 
     KeySharedPolicy.sticky_hash_range().ranges(KeyHashRange(0, 10000))
     KeySharedPolicy.auto_split_hash_range()
@@ -51,14 +51,14 @@ class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  
 
     @classmethod
     def sticky_hash_range(cls) -> Self:
-        """Give each consumer the slots that it asks for; add them with `ranges()`."""
+        """Return a policy with which each consumer has fixed slots; set them with `ranges()`."""
         policy = cls()
         policy.set_key_shared_mode(pulsar.KeySharedMode.Sticky)
         return policy
 
     @classmethod
     def auto_split_hash_range(cls) -> Self:
-        """Have the broker share the slots among whatever consumers there are."""
+        """Return a policy with which the broker distributes the slots among the connected consumers."""
         policy = cls()
         policy.set_key_shared_mode(pulsar.KeySharedMode.AutoSplit)
         return policy
@@ -67,39 +67,39 @@ class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  
         """Set the consumer's slots.
 
         Raises:
-            InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
+            InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
             InvalidUse: the broker splits the slots itself.
         """
         if self.get_key_shared_mode() != pulsar.KeySharedMode.Sticky:
-            raise InvalidUse("Ranges go with sticky_hash_range(): with auto_split_hash_range() the broker makes them.")
+            raise InvalidUse("ranges() needs sticky_hash_range(); with auto_split_hash_range() the broker sets ranges.")
         self.set_sticky_ranges([(one.start, one.end) for one in as_ranges(ranges)])
         return self
 
     def policy(self) -> Self:
-        """Give the C++ policy, which is this one."""
+        """Return the native policy, which is this object."""
         return self
 
     @property
     def key_shared_mode(self) -> Any:
-        """Whether the slots are shared sticky or by auto-split."""
+        """Mode of the distribution: sticky or auto-split."""
         return self.get_key_shared_mode()
 
     @property
     def allow_out_of_order_delivery(self) -> bool:
-        """Whether a key's messages may overtake each other when consumers come and go."""
+        """True if messages of a key may be delivered out of order when consumers connect or disconnect."""
         return bool(self.is_allow_out_of_order_delivery())
 
     @property
     def sticky_ranges(self) -> list[tuple[int, int]]:
-        """The consumer's slots, pairs of first and last."""
+        """The consumer's slots, as pairs of first and last slot."""
         return list(self.get_sticky_ranges())
 
 
 def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
-    """Give the slots that a policy, official or ours, asks for; None if the broker shares them out.
+    """Return the slots of a sticky policy, official or ours; None if the broker distributes them.
 
     Raises:
-        InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
+        InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
     """
     if policy is None or policy.key_shared_mode != pulsar.KeySharedMode.Sticky:
         return None
@@ -109,11 +109,11 @@ def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
 
 
 def check_key_shared(policy: Any, consumer_type: Any) -> None:
-    """Refuse what would be ignored, or refused by the broker too late.
+    """Raise if ranges would be ignored, or rejected by the broker too late.
 
     Raises:
-        InvalidKeyHashRange: as `sticky_ranges_of`.
-        InvalidUse: there are ranges, and the type of the consumer is not Key_Shared.
+        InvalidKeyHashRange: raised by `sticky_ranges_of`.
+        InvalidUse: the policy has ranges, and the consumer's type is not Key_Shared.
     """
     if not isinstance(policy, pulsar.ConsumerKeySharedPolicy):
         return
@@ -125,17 +125,17 @@ def check_key_shared(policy: Any, consumer_type: Any) -> None:
 
 
 OnMisrouted = Literal["deliver", "raise"] | Callable[[Message], object]
-"""What to do with a message of another consumer's slot: deliver it, raise, or give it to a function instead."""
+"""Action for a message of another consumer's slot: deliver it, raise, or pass it to a function instead."""
 
 _log = logging.getLogger("pulsar_ext.keys")
 
 
 class MisroutedMessageWarning(UserWarning):
-    """A consumer got a message of another consumer's slot, because producers send batches that mix keys."""
+    """A consumer received a message of another consumer's slot, because producers send batches with mixed keys."""
 
 
-class _Judge(SlotFilter):
-    """Whether a C++ message is the consumer's own; one that came alone is, for the broker chose by its key."""
+class _OwnSlots(SlotFilter):
+    """Filter for the consumer's own slots; an unbatched message passes, because the broker routed it by its key."""
 
     __slots__ = ()
 
@@ -144,74 +144,74 @@ class _Judge(SlotFilter):
 
 
 class RangeConsumer(Consumer):
-    """A `Consumer` of some slots, `key_hash_ranges`, that counts messages of other slots in `misrouted`."""
+    """A `Consumer` of the slots `key_hash_ranges` that counts messages of other slots in `misrouted`."""
 
-    __slots__ = ("_filter", "_judge", "_on_misrouted", "key_hash_ranges", "misrouted")
+    __slots__ = ("_filter", "_on_misrouted", "_own_slots", "key_hash_ranges", "misrouted")
 
     key_hash_ranges: KeyHashRanges
     misrouted: int
-    _judge: SlotFilter
+    _own_slots: SlotFilter
     _on_misrouted: OnMisrouted
     _filter: FilteredSource
 
     @classmethod
-    def _assemble_judged_(
-        cls, judge: SlotFilter, on_misrouted: OnMisrouted, official: pulsar.Consumer, subscription: Subscription
+    def _assemble_with_slots_(
+        cls, own_slots: SlotFilter, on_misrouted: OnMisrouted, official: pulsar.Consumer, subscription: Subscription
     ) -> Self:
-        """Make a consumer of an official one, as `Consumer._assemble_()`; `judge` says which messages are its own."""
+        """Make a consumer of an official one, like `Consumer._assemble_()`; `own_slots` is the filter of own slots."""
         self = cls._assemble_(official, subscription)
-        self.key_hash_ranges = judge.ranges
+        self.key_hash_ranges = own_slots.ranges
         self.misrouted = 0
-        self._judge = judge
+        self._own_slots = own_slots
         self._on_misrouted = on_misrouted
-        # What comes in a batch was not looked at before.
+        # Messages of a batch_receive() have not passed the source's filter before.
         self._filter = FilteredSource(self._source, lambda inner: self._is_wanted(inner) and self._wanted(inner))
-        self._order.take_part(self._filter)
+        self._order.add_subscriber(self._filter)
         self._source = self._filter
-        self._order.make_sieve = None
+        self._order.make_redelivery_filter = None
         return self
 
     @property
-    def _judges_(self) -> bool:
-        """Whether Python looks at each message before the application does: here it does."""
+    def _screens_(self) -> bool:
+        """True: Python checks each message before it is delivered to the application."""
         return True
 
     def batch_receive(self) -> list[Message]:
-        """Receive several messages at once, as many as the `batch_receive_policy` says.
+        """Receive several messages at once, limited by the `batch_receive_policy`.
 
-        After a Ctrl-C the next call on the same thread, or its next `receive_many()`, returns what this one had.
+        After a Ctrl-C, the next call on this thread, or its next `receive_many()`, returns the interrupted messages.
 
         Raises:
-            MisroutedMessage: the first of them is of another slot, and `on_misrouted("raise")` was chosen. What came
-                after it waits for the next receive.
+            MisroutedMessage: the first message is of another slot, and `on_misrouted("raise")` was set. The next
+                receive returns the messages after it.
         """
         thread, kept_by = get_ident(), self._interrupted.many
         if not (kept_by.get(thread) or any(self._filter.kept)):
             self._fetch(thread)
         kept = kept_by.setdefault(thread, [])
         if not kept:
-            self._judge_into(kept)
+            self._filter_into(kept)
         if self._recorder is not None:
             self._recorder.note([message.inner for message in kept])
         try:
             del kept_by[thread]
-        except KeyError:  # a seek or a redelivery has dropped it: it comes again, or is not what was sought
+        except KeyError:  # a seek or a redelivery has discarded them
             return []
         return kept
 
     def _fetch(self, thread: int) -> None:
-        """Receive a batch, and have it wait where the filter finds it."""
+        """Receive a batch, and put it into the filter's queue."""
         batches = self._interrupted.batches
         while True:
             batch = self._receive_batch(thread)
             _, unseen = self._filter.kept
-            if batches.get(thread) is batch:  # else a seek on another thread has dropped it
+            if batches.get(thread) is batch:  # otherwise a seek on another thread has discarded it
                 break
-        unseen.extend(map(batch.pop, repeat(0, len(batch))))  # in one step: a Ctrl-C finds each in one place
+        unseen.extend(map(batch.pop, repeat(0, len(batch))))  # one step: after a Ctrl-C each message is in one list
         batches.pop(thread, None)
 
-    def _judge_into(self, kept: list[Message]) -> None:
-        """Take what waits, up to an error about one of them, which is raised if it is the first."""
+    def _filter_into(self, kept: list[Message]) -> None:
+        """Filter the queued messages into `kept`; stop at an error, which is raised if `kept` is empty."""
         new = self._message_class
         message = new()
         try:
@@ -221,15 +221,15 @@ class RangeConsumer(Consumer):
         except MisroutedMessage:
             if not kept:
                 raise
-            self.misrouted -= 1  # it waits for the next receive, which counts it again
+            self.misrouted -= 1  # the next receive counts it again
         except Exception:
             if not kept:
                 raise
 
     def _wanted(self, inner: Any) -> bool:
-        if self._judge(inner):
+        if self._own_slots(inner):
             return True
-        slot = self._judge.slot(inner)
+        slot = self._own_slots.slot(inner)
         message = self._message_of_(inner)
         if callable(self._on_misrouted):
             self._on_misrouted(message)
@@ -238,7 +238,7 @@ class RangeConsumer(Consumer):
         self.misrouted += 1
         text = (
             f"Message {from_inner(inner.message_id()).to_text()} is in slot {slot}, which is not among this consumer's "
-            f"({self.key_hash_ranges}): it came in a batch that mixes keys. Producers for Key_Shared consumers need "
+            f"({self.key_hash_ranges}): it came in a batch with mixed keys. Producers for Key_Shared consumers need "
             "batching_type=BatchingType.KeyBased, or no batching."
         )
         if self._on_misrouted == "raise":
@@ -251,15 +251,15 @@ class RangeConsumer(Consumer):
 
 
 def check_on_misrouted(on_misrouted: OnMisrouted, *, listens: bool) -> None:
-    """Refuse what cannot be done with a misrouted message.
+    """Raise if an action for misrouted messages is impossible.
 
     Raises:
-        InvalidUse: it is neither "deliver", "raise" nor a function, or "raise" where a listener receives.
+        InvalidUse: it is neither "deliver", "raise" nor a function, or it is "raise" with a listener.
     """
     if on_misrouted not in ("deliver", "raise") and not callable(on_misrouted):
-        raise InvalidUse(f"on_misrouted is 'deliver', 'raise' or a function of the message, not {on_misrouted!r}.")
+        raise InvalidUse(f"on_misrouted must be 'deliver', 'raise' or a function of the message, got {on_misrouted!r}.")
     if on_misrouted == "raise" and listens:
-        raise InvalidUse("A listener has no caller to raise to: give on_misrouted() a function of the message.")
+        raise InvalidUse("on_misrouted('raise') is unsupported with a listener; pass a function of the message.")
 
 
 def open_range_consumer(
@@ -269,74 +269,78 @@ def open_range_consumer(
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
 ) -> Consumer:
-    """Subscribe with `options`, the arguments of `Client.subscribe`, and judge what comes.
+    """Subscribe with `options`, the arguments of `Client.subscribe`, and check each message's slot.
 
     Raises:
-        InvalidUse: as `check_on_misrouted`; nothing was opened.
+        InvalidUse: raised by `check_on_misrouted`; nothing was opened.
     """
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
     chain = ConsumerChain.of(context, options.pop("interceptors", None))
     if listener is not None:
-        judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
+        own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
         if chain is not None:
-            listener = chain.listening(listener)  # behind the judge
-        options = {**options, "message_listener": _judged(listener, judge, on_misrouted), "interceptors": chain}
-        heard: Consumer = context.opener.subscribe(**options)
-        return heard
-    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms, chain=chain)
+            listener = chain.listening(listener)  # after the filter
+        options = {
+            **options,
+            "message_listener": _filtering_listener(listener, own_slots, on_misrouted),
+            "interceptors": chain,
+        }
+        listening: Consumer = context.opener.subscribe(**options)
+        return listening
+    return open_filtering_consumer(context, options, ranges, on_misrouted, key_forms, chain=chain)
 
 
-def open_judging_consumer(
+def open_filtering_consumer(
     context: ClientContext,
     options: dict[str, Any],
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
     *,
-    assemble: Callable[..., RangeConsumer] = RangeConsumer._assemble_judged_,
+    assemble: Callable[..., RangeConsumer] = RangeConsumer._assemble_with_slots_,
     chain: ConsumerChain | None = None,
 ) -> RangeConsumer:
-    """Subscribe with `options`, which name no listener, and judge each message before it is handed out.
+    """Subscribe with `options`, without a listener, and check each message's slot before it is delivered.
 
     Args:
-        context: of the client.
+        context: context of the client.
         options: the arguments of `Client.subscribe`.
         ranges: the consumer's own slots.
-        on_misrouted: what becomes of a message of another slot.
-        key_forms: how to tell what a key is; see `KeyForms`.
-        assemble: makes the consumer, as `RangeConsumer._assemble_judged_()`.
-        chain: its interceptors.
+        on_misrouted: the action for a message of another slot.
+        key_forms: how to resolve ambiguous keys; see `KeyForms`.
+        assemble: makes the consumer, like `RangeConsumer._assemble_with_slots_()`.
+        chain: the consumer's interceptors.
     """
-    judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
-    context.callbacks.refuse("subscribe")
+    own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
+    context.callbacks.raise_inside("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
     rest = {name: value for name, value in options.items() if name not in grouping}
     consumer: RangeConsumer = context.opener._open_consumer_(
         named_arguments(pulsar.Client.subscribe, (), rest),
-        make=partial(assemble, judge, on_misrouted),
-        judges=True,
+        make=partial(assemble, own_slots, on_misrouted),
+        screens_first=True,
         chain=chain,
         **grouping,
     )
     return consumer
 
 
-def _judged(
-    listener: Callable[[Any, Any], object], judge: SlotFilter, on_misrouted: OnMisrouted
+def _filtering_listener(
+    listener: Callable[[Any, Any], object], own_slots: SlotFilter, on_misrouted: OnMisrouted
 ) -> Callable[[Any, Any], object]:
     warned = False
 
     def listen(consumer: Any, message: Message) -> None:
         nonlocal warned
-        if judge(message.inner):
+        if own_slots(message.inner):
             listener(consumer, message)
         elif callable(on_misrouted):
             on_misrouted(message)
         else:
             if not warned:
                 warned = True
-                _log.warning("A listener got a message of another consumer's slot, from a batch that mixes keys.")
+                _log.warning("A listener received a message of another consumer's slot, from a batch with mixed keys.")
             listener(consumer, message)
 
     return listen

@@ -1,11 +1,12 @@
-"""What the admin API shows of a Key_Shared subscription: the slots that consumers cover, and the keys in batches.
+"""Slots of a Key_Shared subscription's consumers, and the keys in a topic's batches, by the admin API.
 
-A slot that no sticky consumer covers stalls the whole subscription: the broker keeps that slot's messages, and at the
-limit of what it keeps it stops reading for everybody. `KeyCover` has each consumer's ranges.
+A slot that no sticky consumer covers stalls the whole subscription: the broker keeps that slot's messages, and when it
+keeps too many, it stops dispatching to all consumers. `KeyCover` has each consumer's ranges.
 
-`probe_batches` finds whether a topic's batches let the broker share it among readers. The broker counts entries and
-messages of the backlog, up to a limit of its own (10,000 entries by default). If it counted all and they are as many,
-there is no batch to divide. Otherwise the batches of some entries, spread over the topic, are read.
+`probe_batches` determines whether a topic's batches let the broker distribute them to readers. The broker counts
+entries and messages of the backlog, up to its own limit (10,000 entries by default). If it counted all and both numbers
+are equal, there is no batch with several messages. Otherwise the batches of some entries, spread over the topic, are
+read.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.position import Position
 
 
-_PAUSE_SECONDS = 0.1
-_NEVER = KeyHashRanges([KeyHashRange(0, 0)])
-"""The broker gives no key slot 0, and leaves it out where it splits the slots itself."""
+_POLL_SECONDS = 0.1
+_UNASSIGNED = KeyHashRanges([KeyHashRange(0, 0)])
+"""Slot 0, which the broker assigns to no key, and excludes when it splits the slots itself."""
 
 
 class UncoveredSlotsWarning(UserWarning):
-    """Slots of a Key_Shared subscription have no consumer, which stalls the consumers that there are."""
+    """Slots of a Key_Shared subscription have no consumer, which stalls all its consumers."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCover:
-    """Who covers which slots of one topic's, or one partition's, subscription.
+    """Consumers of the slots of a subscription on one topic or partition.
 
     Args:
         topic: the topic's full name.
         subscription: the subscription's name.
-        mode: the broker's word for how slots are shared, `STICKY` or `AUTO_SPLIT`; empty without consumers.
+        mode: the broker's key-shared mode, `STICKY` or `AUTO_SPLIT`; empty without consumers.
         consumers: each consumer's name and slots.
-        uncovered: slots of no consumer; slot 0, which no key has, is not among them.
-        overlapping: slots of more than one.
+        uncovered: slots without a consumer, except slot 0, which no key has.
+        overlapping: slots with more than one consumer.
     """
 
     topic: str
@@ -70,7 +71,7 @@ class KeyCover:
         for _, ranges in named:
             overlapping |= covered & ranges
             covered |= ranges
-        return cls(topic, subscription, mode, named, (covered | _NEVER).complement(), overlapping)
+        return cls(topic, subscription, mode, named, (covered | _UNASSIGNED).complement(), overlapping)
 
     @property
     def covered(self) -> KeyHashRanges:
@@ -82,14 +83,14 @@ class KeyCover:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every slot has one consumer."""
+        """True if every slot has exactly one consumer."""
         return self.uncovered.is_empty and self.overlapping.is_empty
 
     def slot_of(self, key: str | bytes) -> int:
-        """Compute the slot of a key as the broker numbers the slots of this subscription.
+        """Return the slot of a key, in the broker's numbering for this subscription.
 
-        That is `key_slot` where the ranges are fixed. Where the broker splits the slots it is `auto_split_slot`, unless
-        a consumer has slot 0 too: then the broker splits them without consistent hashing, and it is `key_slot`.
+        With fixed ranges this is `key_slot`. If the broker splits the slots, it is `auto_split_slot`, unless a consumer
+        also has slot 0: that broker does not use consistent hashing, and numbers the slots as `key_slot`.
 
         Args:
             key: as for `key_slot`.
@@ -98,7 +99,7 @@ class KeyCover:
         return auto_split_slot(key) if counts_from_1 else key_slot(key)
 
     def consumers_of(self, key: str | bytes) -> tuple[str, ...]:
-        """Name the consumers that have the slot of a key: one, unless the slot is uncovered or overlapping.
+        """Return the names of the consumers of a key's slot: one, unless the slot is uncovered or overlapping.
 
         Args:
             key: as for `key_slot`.
@@ -117,10 +118,10 @@ class KeyCover:
 
 
 def key_cover(admin: PulsarAdmin, topic: str, subscription: str) -> list[KeyCover]:
-    """Ask the broker who covers which slots: one answer for a topic, one a partition for a partitioned one.
+    """Return the cover of a subscription on a topic, or on each partition of a partitioned topic.
 
     Raises:
-        AdminNotFound: no such topic, or no such subscription.
+        AdminNotFound: the topic or the subscription does not exist.
         InvalidUse: the subscription is not Key_Shared.
     """
     name = TopicName.parse(topic)
@@ -130,24 +131,27 @@ def key_cover(admin: PulsarAdmin, topic: str, subscription: str) -> list[KeyCove
         found = admin.stats(each).subscriptions.get(subscription)
         if found is None:
             raise AdminNotFound(
-                f"There is no subscription {subscription!r} on {each}.", status=404, reason="Subscription not found"
+                f"Subscription {subscription!r} not found on {each}.", status=404, reason="Subscription not found"
             )
         if found.type not in ("Key_Shared", "", "None"):
-            raise InvalidUse(f"Subscription {subscription!r} on {each} is {found.type}: only Key_Shared shares slots.")
+            raise InvalidUse(
+                f"The subscription must be Key_Shared, but {subscription!r} on {each} is {found.type}; other types "
+                "have no slots."
+            )
         covers.append(cover_of(each, subscription, found))
     return covers
 
 
 def cover_of(topic: str, subscription: str, stats: SubscriptionStats) -> KeyCover:
-    """Read who covers which slots from a Key_Shared subscription's statistics."""
+    """Return the cover that a Key_Shared subscription's statistics show."""
     return KeyCover.of(topic, subscription, _consumers(stats), stats.raw.get("keySharedMode") or "")
 
 
-def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, wait_seconds: float = 0.0) -> None:
-    """Wait until every slot of a subscription has one consumer.
+def wait_for_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, wait_seconds: float = 0.0) -> None:
+    """Wait until every slot of a subscription has exactly one consumer.
 
     Raises:
-        SlotsNotCovered: it did not come to that in time.
+        SlotsNotCovered: `wait_seconds` have passed.
         AdminError: the admin API does not answer.
     """
     deadline = time.monotonic() + wait_seconds
@@ -162,11 +166,11 @@ def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, w
                 uncovered=faults[0].uncovered,
                 overlapping=faults[0].overlapping,
             )
-        threads.sleep(_PAUSE_SECONDS)
+        threads.sleep(_POLL_SECONDS)
 
 
 def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:
-    """Whether the subscription exists already; taken to exist if the admin API cannot say."""
+    """Return whether the subscription exists; True if the admin API cannot be asked."""
     try:
         return subscription in admin.subscriptions(topic)
     except AdminNotFound:
@@ -179,20 +183,21 @@ def _consumers(stats: SubscriptionStats) -> Iterable[tuple[str, KeyHashRanges]]:
     for consumer in stats.raw.get("consumers") or ():
         texts = [text.strip("[]").split(",") for text in consumer.get("keyHashRanges") or ()]
         found = [(int(start), int(end)) for start, end in consumer.get("keyHashRangeArrays") or texts]
-        # A broker without consistent hashing has its last range end at 65536, which is no slot.
+        # A broker without consistent hashing reports 65536 as the end of its last range, which is not a slot.
         ranges = [(start, min(end, LAST)) for start, end in found if start <= LAST]
         yield consumer.get("consumerName", ""), KeyHashRanges(ranges) if ranges else KeyHashRanges.empty()
 
 
-_LOOKED_AT = 64
+_SAMPLED_ENTRIES = 64
 
 
 class StickyKey(NamedTuple):
-    """What decides the slot of one message.
+    """Key that determines the slot of one message.
 
     Args:
-        key: its ordering key, else its key, else what the broker takes instead: producer name and sequence id.
-        is_given: whether the message has a key.
+        key: the ordering key, otherwise the partition key, otherwise the broker's substitute for a missing key:
+            producer name and sequence id.
+        is_given: the message has a key.
     """
 
     key: bytes
@@ -200,7 +205,7 @@ class StickyKey(NamedTuple):
 
 
 def batch_keys(payload: bytes, size: int, producer_name: str) -> list[StickyKey] | None:
-    """Return what decides the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
+    """Return the sticky key of each message of a batch; None if the batch is unreadable, such as an encrypted one."""
     keys = []
     for message in batch_metadata(payload, size) or ():
         key, ordering, sequence_id = (message.get(field) for field in (PARTITION_KEY, ORDERING_KEY, SEQUENCE_ID))
@@ -223,16 +228,16 @@ def batch_keys(payload: bytes, size: int, producer_name: str) -> list[StickyKey]
 def probe_batches(
     admin: PulsarAdmin, topic: str, subscription: str, parts: Sequence[KeyHashRanges]
 ) -> tuple[bool, str]:
-    """Find out whether each batch belongs to one part of the slots.
+    """Determine whether each batch belongs to one part of the slots.
 
     Args:
-        admin: the admin API.
+        admin: the client of the admin API.
         topic: with or without partitions.
-        subscription: whose backlog is what will be read.
+        subscription: the subscription whose backlog will be read.
         parts: the slots of each reader.
 
     Returns:
-        Whether the broker can filter, and why, in a sentence.
+        Whether the broker can filter, and the reason as a sentence.
     """
     name = TopicName.parse(topic)
     try:
@@ -241,27 +246,27 @@ def probe_batches(
         entries, messages = sum(one.entries for one in backlogs), sum(one.messages for one in backlogs)
         aborted = any(one.aborted for one in backlogs)
         if not entries:
-            return False, "there is nothing to read yet, so nothing shows how producers make their batches"
+            return False, "there is nothing to read yet, so the batches of the producers are unknown"
         if entries == messages and not aborted:
             return True, f"none of the {entries:,} entries is a batch of several messages"
-        looked = 0
+        sampled = 0
         for each in topics:
             ledgers = Ledgers(admin.internal_stats(each).ledger_sizes())
-            for position in _spread(ledgers, _LOOKED_AT // len(topics) + 1):
+            for position in _spread(ledgers, _SAMPLED_ENTRIES // len(topics) + 1):
                 why = _objection(admin, str(each), position, parts)
                 if why is not None:
                     return False, why
-                looked += 1
+                sampled += 1
     except AdminError as error:
-        return False, f"the admin API could not show how the batches are made: {error}"
+        return False, f"the admin API could not show the batches: {error}"
     return True, (
-        f"each of {looked} entries looked at, of {'more than ' if aborted else ''}{entries:,}, belongs to one reader; "
+        f"each of {sampled} sampled entries, of {'more than ' if aborted else ''}{entries:,}, belongs to one reader; "
         "a batch that does not would raise MisroutedMessage"
     )
 
 
 def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequence[KeyHashRanges]) -> str | None:
-    """Say why an entry does not let the broker filter; None if it does."""
+    """Return the reason why an entry prevents filtering by the broker; None if it does not."""
     try:
         entry = admin.entry(topic, position.ledger_id, position.entry_id, payload=True)
     except AdminNotFound:
@@ -271,7 +276,7 @@ def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequen
     size = entry.num_messages_in_batch or 0
     keys = None if entry.encrypted else batch_keys(entry.payload or b"", size, entry.producer_name)
     if keys is None:
-        return f"entry {position} is a batch that cannot be looked into"
+        return f"entry {position} is a batch that cannot be read"
     slots = {key_slot(one.key) for one in keys}
     owners = {index for slot in slots for index, part in enumerate(parts) if part.contains(slot)}
     if len(owners) > 1:
@@ -280,7 +285,7 @@ def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequen
 
 
 def _spread(ledgers: Ledgers, count: int) -> Iterator[Position]:
-    """Give entries spread evenly over a topic's ledgers, the first and the last among them."""
+    """Yield entries spread evenly over a topic's ledgers, including the first and the last."""
     total = 0 if ledgers.last is None else ledgers.up_to(ledgers.last)
     for number in sorted({1 + round(turn * (total - 1) / max(count - 1, 1)) for turn in range(count)}):
         at = ledgers.number(number)

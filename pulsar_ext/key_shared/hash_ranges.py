@@ -1,8 +1,8 @@
-"""Ranges of key slots, sets of them (pure), and the filter that they make.
+"""Ranges of key slots, sets of them (pure), and a filter of messages by slot.
 
-The broker hashes the key of a message to one of 65,536 slots, and a key range, of a reader or of a sticky Key_Shared
-consumer, is a range of slots. Mirrors `org.apache.pulsar.client.api.Range`. `SlotFilter` decides about one native
-message, by its own key, whatever batch it is of; a `FilteredSource` (`receive/filter.py`) calls it for each.
+The broker hashes the key of a message to one of 65,536 slots. A key hash range, of a reader or of a sticky Key_Shared
+consumer, is a range of slots. Mirrors `org.apache.pulsar.client.api.Range`. `SlotFilter` accepts or rejects one native
+message by its own key, also inside a batch; a `FilteredSource` (`receive/filter.py`) calls it for each message.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _RANGE = re.compile(r"\s*\[?\s*(-?\d{1,9})\s*[-,]\s*(-?\d{1,9})\s*\]?\s*", re.AS
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeyHashRange:
-    """A range of slots, both ends included; mirrors Java's `Range`.
+    """A range of slots, both ends included; Java's `Range`.
 
     Args:
         start: the first slot, 0 or more.
         end: the last slot, 65,535 or less.
 
     Raises:
-        InvalidKeyHashRange: the end lies before the start, or a slot is not 0 to 65,535.
+        InvalidKeyHashRange: the end is before the start, or a slot is not an int from 0 to 65,535.
     """
 
     start: int
@@ -46,11 +46,11 @@ class KeyHashRange:
     def __post_init__(self) -> None:
         for slot in (self.start, self.end):
             if isinstance(slot, bool) or not isinstance(slot, int):
-                raise InvalidKeyHashRange(f"A slot is an int from 0 to {LAST}, not {slot!r}.")
+                raise InvalidKeyHashRange(f"A slot must be an int from 0 to {LAST}, got {slot!r}.")
         if self.end < self.start:
             raise InvalidKeyHashRange(
-                f"Range end must >= range start, but the range is [{self.start}, {self.end}]; a range that goes round "
-                f"the end is written as two: [{self.start}, {LAST}] and [0, {self.end}]."
+                f"Range end must >= range start, but the range is [{self.start}, {self.end}]; to wrap around, pass two "
+                f"ranges: [{self.start}, {LAST}] and [0, {self.end}]."
             )
         if self.start < 0 or self.end > LAST:
             raise InvalidKeyHashRange(
@@ -59,15 +59,15 @@ class KeyHashRange:
 
     @classmethod
     def of(cls, start: int, end: int) -> Self:
-        """Make a range, as Java's `Range.of`."""
+        """Return a range; Java's `Range.of`."""
         return cls(start, end)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `0-10000`, or Java's `[0, 10000]`.
+        """Return the range of a text: `0-10000`, or Java's `[0, 10000]`.
 
         Raises:
-            InvalidKeyHashRange: the text is neither, or the range is not valid.
+            InvalidKeyHashRange: the text has another format, or the range is invalid.
         """
         match = _RANGE.fullmatch(text) if isinstance(text, str) else None
         if match is None:
@@ -84,22 +84,22 @@ class KeyHashRange:
         return isinstance(slot, int) and self.start <= slot <= self.end
 
     def overlaps(self, other: KeyHashRange) -> bool:
-        """Whether a slot lies in both."""
+        """Return whether the ranges have a slot in common."""
         return self.start <= other.end and other.start <= self.end
 
 
 RangesLike = Iterable[KeyHashRange | tuple[int, int] | str]
-"""What stands for ranges in an argument: each a `KeyHashRange`, a pair of slots, or a text such as `0-10000`."""
+"""Ranges as an argument: each a `KeyHashRange`, a pair of slots, or a text such as `0-10000`."""
 
 
 class KeyHashRanges:
-    """A set of slots, kept as sorted ranges that neither overlap nor touch.
+    """A set of slots, as sorted ranges that neither overlap nor touch.
 
     Args:
-        ranges: at least one, in any order.
+        ranges: one or more, in any order.
 
     Raises:
-        InvalidKeyHashRange: there are no ranges, two overlap, or one is not valid.
+        InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
     """
 
     __slots__ = ("_ranges", "_starts")
@@ -109,10 +109,10 @@ class KeyHashRanges:
 
     def __init__(self, ranges: RangesLike) -> None:
         if isinstance(ranges, str | KeyHashRange):
-            raise InvalidKeyHashRange(f"Expected several ranges, not {ranges!r}: put it in a list.")
+            raise InvalidKeyHashRange(f"Expected a list of ranges, got {ranges!r}: put it in a list.")
         found = sorted(map(_as_range, ranges))
         if not found:
-            raise InvalidKeyHashRange("Ranges must not be empty; KeyHashRanges.full() has every slot.")
+            raise InvalidKeyHashRange("Ranges must not be empty; use KeyHashRanges.full() for every slot.")
         for one, two in pairwise(found):
             if one.overlaps(two):
                 raise InvalidKeyHashRange(
@@ -123,20 +123,20 @@ class KeyHashRanges:
 
     @classmethod
     def full(cls) -> Self:
-        """Give the set of every slot."""
+        """Return the set of every slot."""
         return cls([KeyHashRange(0, LAST)])
 
     @classmethod
     def empty(cls) -> Self:
-        """Give the set of no slot, which set operations may end in and no reader or consumer takes."""
+        """Return the empty set; set operations may produce it, but readers and consumers reject it."""
         return cls._of(())
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ranges separated by commas, `0-10000,20001-30000`, as `str()` writes them.
+        """Return the set of a text of ranges separated by commas, such as `0-10000,20001-30000`; inverse of `str()`.
 
         Raises:
-            InvalidKeyHashRange: as the constructor.
+            InvalidKeyHashRange: the text or a range in it is invalid.
         """
         return cls(map(KeyHashRange.parse, text.split(",")))
 
@@ -178,31 +178,31 @@ class KeyHashRanges:
         return isinstance(slot, int) and self.contains(slot)
 
     def contains(self, slot: int) -> bool:
-        """Whether the slot is in the set."""
+        """Return whether the slot is in the set."""
         at = bisect_right(self._starts, slot) - 1
         return at >= 0 and slot <= self._ranges[at].end
 
     def contains_key(self, key: str | bytes) -> bool:
-        """Whether the key's slot is in the set."""
+        """Return whether the key's slot is in the set."""
         return self.contains(key_slot(key))
 
     @property
     def slots(self) -> int:
-        """How many slots are in the set."""
+        """Number of slots in the set."""
         return sum(map(len, self._ranges))
 
     @property
     def is_full(self) -> bool:
-        """Whether every slot is in the set."""
+        """True if every slot is in the set."""
         return self.slots == SLOTS
 
     @property
     def is_empty(self) -> bool:
-        """Whether no slot is in the set."""
+        """True if the set is empty."""
         return not self._ranges
 
     def complement(self) -> KeyHashRanges:
-        """Give the slots that are not in the set."""
+        """Return the set of all other slots."""
         starts = (0, *(one.end + 1 for one in self._ranges))
         ends = (*(one.start - 1 for one in self._ranges), LAST)
         return self._of(KeyHashRange(start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
@@ -224,14 +224,14 @@ class KeyHashRanges:
         return (self.complement() & other.complement()).complement()
 
     def overlaps(self, other: KeyHashRanges) -> bool:
-        """Whether a slot is in both sets."""
+        """Return whether the sets have a slot in common."""
         return not (self & other).is_empty
 
     def split(self, n: int) -> list[KeyHashRanges]:
-        """Split the set into `n` sets of neighbouring slots whose sizes differ by one at most.
+        """Split the set into `n` sets of neighbouring slots; their sizes differ by at most one.
 
         Raises:
-            InvalidUse: `n` is less than 1, or more than there are slots.
+            InvalidUse: `n` is less than 1, or exceeds the number of slots.
         """
         total = self.slots
         check_parts(n, total)
@@ -242,20 +242,20 @@ class KeyHashRanges:
             return self._starts[at] + index - sizes[at]
 
         cuts = [total * part // n for part in range(n + 1)]
-        # The one range comes first: `&` looks at each range of its left side.
+        # The single range is on the left, because `&` iterates over the ranges of its left side.
         return [
             KeyHashRanges([KeyHashRange(slot_at(first), slot_at(after - 1))]) & self for first, after in pairwise(cuts)
         ]
 
 
 def check_parts(n: int, most: int) -> None:
-    """Refuse what is not a number of parts.
+    """Raise if `n` is an invalid number of parts.
 
     Raises:
         InvalidUse: it is not an int from 1 to `most`.
     """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= most:
-        raise InvalidUse(f"{most} slots can be split into 1 to {most} parts, not into {n!r}.")
+        raise InvalidUse(f"{most} slots can be split into 1 to {most} parts, got {n!r}.")
 
 
 def _as_range(one: KeyHashRange | tuple[int, int] | str) -> KeyHashRange:
@@ -266,7 +266,7 @@ def _as_range(one: KeyHashRange | tuple[int, int] | str) -> KeyHashRange:
     try:
         start, end = one
     except (TypeError, ValueError):
-        raise InvalidKeyHashRange(f"{one!r} is not a range of slots: give KeyHashRange(start, end).") from None
+        raise InvalidKeyHashRange(f"{one!r} is not a range of slots; pass KeyHashRange(start, end).") from None
     return KeyHashRange(start, end)
 
 
@@ -274,31 +274,31 @@ ALL = KeyHashRange(0, LAST)
 
 
 def as_ranges(ranges: RangesLike | KeyHashRanges) -> KeyHashRanges:
-    """Take what an argument gives for ranges.
+    """Return the set of ranges of an argument.
 
     Raises:
-        InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
+        InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
     """
     try:
         found = ranges if isinstance(ranges, KeyHashRanges) else KeyHashRanges(ranges)
     except TypeError:
-        raise InvalidKeyHashRange(f"Expected several ranges of slots, not {ranges!r}.") from None
+        raise InvalidKeyHashRange(f"Expected a list of ranges of slots, got {ranges!r}.") from None
     if found.is_empty:
-        raise InvalidKeyHashRange("Ranges must not be empty: such a reader or consumer would never get a message.")
+        raise InvalidKeyHashRange("Ranges must not be empty: the reader or consumer would never receive a message.")
     return found
 
 
-_REMEMBERED = 100_000
+_MAX_CACHED = 100_000
 
 
 class SlotFilter:
-    """Decides whether a C++ message's slot is in a set.
+    """Filter of native messages by slot.
 
     Args:
-        ranges: the set.
-        forms: finds out what a key is, where that decides.
+        ranges: the slots that pass.
+        forms: resolves the form of a key if the slot depends on it.
 
-    `decided` remembers what was decided about a key without an ordering key; it is emptied when it has grown large.
+    `decided` caches the result for keys of messages without an ordering key; it is cleared when it becomes large.
     """
 
     __slots__ = ("_forms", "decided", "ranges")
@@ -309,10 +309,10 @@ class SlotFilter:
         self.decided: dict[str, bool] = {}
 
     def __call__(self, inner: Any) -> bool:
-        """Whether the message's slot is in the set.
+        """Return whether the message's slot is in the set.
 
         Raises:
-            AdminError, InvalidUse: as `KeyForms.form_of`.
+            AdminError, InvalidUse: raised by `KeyForms.form_of`.
         """
         try:
             if not inner.ordering_key():
@@ -324,27 +324,27 @@ class SlotFilter:
         return self._decide(inner)
 
     def slot(self, inner: Any) -> int:
-        """Compute the message's slot, which always asks for the form of a key that may have two.
+        """Return the message's slot; this always resolves the form of an ambiguous key.
 
         Raises:
-            AdminError, InvalidUse: as `KeyForms.form_of`.
+            AdminError, InvalidUse: raised by `KeyForms.form_of`.
         """
         first, second = _candidates(inner)
-        return first if second in (None, first) else self._settle(inner, first, second)
+        return first if second in (None, first) else self._resolve(inner, first, second)
 
     def _decide(self, inner: Any) -> bool:
         first, second = _candidates(inner)
         wanted = self.ranges.contains(first)
         if second is not None and self.ranges.contains(second) is not wanted and self._forms.asks:
-            return self.ranges.contains(self._settle(inner, first, second))
+            return self.ranges.contains(self._resolve(inner, first, second))
         key = inner.partition_key()
         if key and not _ordering_key(inner):
-            if len(self.decided) >= _REMEMBERED:
+            if len(self.decided) >= _MAX_CACHED:
                 self.decided.clear()
             self.decided[key] = wanted
         return wanted
 
-    def _settle(self, inner: Any, first: int, second: int | None) -> int:
+    def _resolve(self, inner: Any, first: int, second: int | None) -> int:
         key = inner.partition_key()
         form = self._forms.form_of(inner, key)
         usual = KeyForm.TEXT if key else KeyForm.NONE
@@ -360,7 +360,7 @@ def _ordering_key(inner: Any) -> bytes:
 
 
 def _candidates(inner: Any) -> tuple[int, int | None]:
-    """Give the slot of what the key looks like, and the slot of what else it may be: base64, or an empty key."""
+    """Return the slot by the apparent form of the key, and by its other possible form: base64, or an empty key."""
     ordering = _ordering_key(inner)
     if ordering:
         return key_slot(ordering), None

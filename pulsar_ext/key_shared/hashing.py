@@ -1,14 +1,14 @@
-"""The slot of a key, exactly as the broker computes it: one key at a time, or arrays of keys.
+"""Slot of a key, exactly as the broker computes it, for one key or for arrays of keys.
 
-The broker numbers slots in two ways: `key_slot` is what fixed ranges mean, `auto_split_slot` what its own ranges mean
-if it splits the slots itself. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and
-`Commands.resolveStickyKey`. `key_slots`, for arrays of keys, needs numpy.
+The broker has two numberings of slots: `key_slot` for fixed ranges, and `auto_split_slot` if the broker splits the
+slots itself. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and `Commands.resolveStickyKey`. `key_slots`,
+for arrays of keys, needs numpy.
 
-`KeyForms` finds what a received message's key really is. The C++ client shows a key as text. It does not tell a key
-that was sent as bytes, which is stored as base64, from a text that looks like base64, nor an empty key from none. If
-that decides whether a message is in a range, the admin API knows: the flag is in the entry's metadata, or, for a
-message of a batch, in the batch itself. The key's text is never taken from there, because an HTTP header holds Latin-1
-only.
+`KeyForms` resolves the true form of a received message's key. The C++ client shows a key as text. It does not
+distinguish a key that was sent as bytes, which is stored as base64, from a text that looks like base64, nor an empty
+key from a missing one. If the range of a message depends on this, the admin API is asked: the flag is in the entry's
+metadata or, for a message of a batch, in the batch. The key's text is never read from there, because an HTTP header
+holds Latin-1 only.
 """
 
 from __future__ import annotations
@@ -41,56 +41,56 @@ if TYPE_CHECKING:
 
 
 SLOTS = 65_536
-"""How many slots there are: 0 to 65,535, of which the broker never assigns slot 0 to a key."""
+"""Number of slots: 0 to 65,535; the broker never assigns slot 0 to a key."""
 
 LAST = SLOTS - 1
 
 _POSITIVE = 0x7FFF_FFFF
-"""The bits of a hash that count: Java's `Murmur3_32Hash` gives no negative one."""
+"""Mask of a hash: Java's `Murmur3_32Hash` is never negative."""
 
 _BLOCK = 8192
-"""Keys hashed in step: so few that every intermediate array stays in the processor's cache."""
+"""Number of keys hashed together, small enough that every intermediate array fits into the processor's cache."""
 
 _WORD = 4
 _ASCII = 128
 
 
 def key_slot(key: str | bytes) -> int:
-    """Compute the slot of a key, 1 to 65,535: exactly the one that the broker computes for fixed ranges.
+    """Return the slot of a key, 1 to 65,535, exactly as the broker computes it for fixed ranges.
 
-    Murmur3 (32 bits, seed 0), of which 16 bits count; the broker moves slot 0 to 1, because 0 means "no hash" to it.
-    Where the broker splits the slots itself it numbers them in another way: `auto_split_slot`.
+    The slot is the lower 16 bits of Murmur3 (32 bits, seed 0). The broker replaces slot 0 by 1, because 0 means "no
+    hash". If the broker splits the slots itself, use `auto_split_slot`.
 
     Args:
-        key: a text, hashed as UTF-8, or bytes, hashed as they are. A key that was sent as bytes shows in Python as
-            base64 text; decode that first.
+        key: a text, hashed as UTF-8, or bytes. A key that was sent as bytes appears in Python as base64 text; decode
+            it first.
 
     Raises:
         TypeError: it is neither text nor bytes.
-        UnicodeEncodeError: the text cannot be written as UTF-8.
+        UnicodeEncodeError: the text cannot be encoded as UTF-8.
     """
     slot: int = _hash(key) & LAST
     return slot or 1
 
 
 def auto_split_slot(key: str | bytes) -> int:
-    """Compute the slot of a key, 1 to 65,535, as the broker numbers them where it splits the slots itself.
+    """Return the slot of a key, 1 to 65,535, in the broker's numbering if it splits the slots itself.
 
-    It takes the hash modulo 65,535 and counts from 1 (`ConsistentHashingStickyKeyConsumerSelector`). A broker with
-    `subscriptionKeySharedUseConsistentHashing=false` numbers them as `key_slot` does; `KeyCover.slot_of` knows which.
+    The slot is the hash modulo 65,535, plus 1 (`ConsistentHashingStickyKeyConsumerSelector`). A broker with
+    `subscriptionKeySharedUseConsistentHashing=false` numbers them as `key_slot`; `KeyCover.slot_of` detects this.
 
     Args:
         key: as for `key_slot`.
 
     Raises:
-        TypeError, UnicodeEncodeError: as `key_slot`.
+        TypeError, UnicodeEncodeError: as for `key_slot`.
     """
     slot: int = (_hash(key) & _POSITIVE) % LAST + 1
     return slot
 
 
 def _hash(key: str | bytes) -> int:
-    # mmh3 itself ends the process at a text that cannot be written as UTF-8.
+    # mmh3 itself crashes the process on a text that cannot be encoded as UTF-8.
     try:
         found: int = mmh3.hash(key.encode() if isinstance(key, str) and not key.isascii() else key)
     except TypeError:
@@ -106,13 +106,13 @@ def sticky_key(
     producer_name: str = "",
     sequence_id: int = 0,
 ) -> bytes:
-    """Give the bytes whose slot is the message's, Java's `Commands.resolveStickyKey`.
+    """Return the bytes that determine the message's slot; Java's `Commands.resolveStickyKey`.
 
     Args:
         partition_key: the key as it is stored; None for a message without one. An empty key is a key.
-        ordering_key: counts before the key; None for a message without one.
-        is_base64: whether the key was sent as bytes, which are stored as base64.
-        producer_name: the producer's name, which with the sequence id stands in for a missing key.
+        ordering_key: takes precedence over the partition key; None for a message without one.
+        is_base64: the key was sent as bytes, which are stored as base64.
+        producer_name: the producer's name, which together with the sequence id replaces a missing key.
         sequence_id: the message's own sequence id.
 
     Raises:
@@ -127,27 +127,27 @@ def sticky_key(
     try:
         return base64.b64decode(partition_key, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidUse(f"The key {partition_key!r} is marked as base64 and is not: {error}.") from None
+        raise InvalidUse(f"The key {partition_key!r} is marked as base64, but cannot be decoded: {error}.") from None
 
 
 def key_slots(keys: Any) -> NDArray[np.uint16]:
-    """Compute the slot of each key, as `key_slot` does.
+    """Return the slot of each key; see `key_slot`.
 
     Args:
-        keys: an Arrow array or chunked array of text or binary, dictionary-encoded or not; a numpy array of texts or
+        keys: an Arrow array or chunked array of text or binary, dictionary-encoded or plain; a numpy array of text or
             bytes; or any iterable of `str` and `bytes`.
 
     Returns:
         A numpy array of the slots.
 
     Raises:
-        InvalidUse: numpy is not there, a key is null, or the array holds neither text nor bytes. A null has no slot of
-            its own: it depends on the message's producer and sequence id.
+        InvalidUse: numpy is not installed, a key is null, or the array holds neither text nor bytes. A null has no
+            fixed slot: the slot depends on the message's producer and sequence id.
     """
     try:
         import numpy as np  # noqa: PLC0415  # optional, and only needed here
     except ImportError as error:
-        raise InvalidUse("key_slots() needs numpy: pip install numpy. key_slot() does without.") from error
+        raise InvalidUse("key_slots() needs numpy: pip install numpy; or use key_slot() for one key.") from error
     if type(keys).__module__.partition(".")[0] == "pyarrow":
         slots: NDArray[np.uint16] = _of_arrow(np, keys)
     elif isinstance(keys, np.ndarray):
@@ -158,7 +158,7 @@ def key_slots(keys: Any) -> NDArray[np.uint16]:
 
 
 def _of_arrow(np: Any, keys: Any) -> Any:
-    import pyarrow as pa  # noqa: PLC0415  # the caller has it, for it made the array
+    import pyarrow as pa  # noqa: PLC0415  # installed, because the caller made the array with it
 
     if isinstance(keys, pa.ChunkedArray):
         slots = [_of_arrow(np, chunk) for chunk in keys.chunks]
@@ -176,7 +176,7 @@ def _of_arrow(np: Any, keys: Any) -> Any:
     elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         width = np.int64
     else:
-        raise InvalidUse(f"Keys are text or binary, not {kind}.")
+        raise InvalidUse(f"Keys must be text or binary, got {kind}.")
     if not len(keys):
         return np.empty(0, np.uint16)
     _, offsets, data = keys.buffers()
@@ -199,7 +199,7 @@ def _of_numpy(np: Any, keys: Any) -> Any:
     elif flat.dtype.kind in "OT":
         return _one_by_one(np, flat.tolist()).reshape(keys.shape)
     else:
-        raise InvalidUse(f"Keys are text or bytes, not {flat.dtype}.")
+        raise InvalidUse(f"Keys must be text or bytes, got {flat.dtype}.")
     starts = np.arange(len(flat), dtype=np.int64) * width
     return _of_bytes(np, data, starts, lengths).reshape(keys.shape)
 
@@ -209,12 +209,12 @@ def _one_by_one(np: Any, keys: Iterable[str | bytes]) -> Any:
     try:
         hashes = np.fromiter(map(mmh3.hash if _are_ascii(keys) else _hash, keys), np.int64)
     except TypeError as error:
-        raise InvalidUse(f"Keys are str or bytes: {error}.") from error
+        raise InvalidUse(f"Keys must be str or bytes: {error}.") from error
     return _slots(np, hashes)
 
 
 def _are_ascii(keys: list[Any]) -> bool:
-    """Whether all are text of ASCII alone, which needs no look at each."""
+    """Return whether all keys are ASCII text, without a step of Python for each."""
     try:
         return all(map(str.isascii, keys))
     except TypeError:
@@ -227,8 +227,8 @@ def _slots(np: Any, hashes: Any) -> Any:
 
 
 def _of_bytes(np: Any, data: Any, starts: Any, lengths: Any) -> Any:
-    """Hash the keys that lie in `data` (bytes) at `starts`, `lengths` bytes each."""
-    # A word may begin at any byte, so the last key needs room behind it.
+    """Hash the keys in `data` (bytes) that begin at `starts`, `lengths` bytes each."""
+    # A word may begin at any byte, so the last key needs padding.
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     words = np.ndarray(len(data) + 1, "<u4", buffer=padded, strides=(1,))
     out = np.empty(len(starts), np.uint16)
@@ -279,20 +279,20 @@ def _scrambled(np: Any, block: Any) -> Any:
 KeyFormsMode = Literal["auto", "exact", "text"]
 
 _MODES = ("auto", "exact", "text")
-_ENOUGH = 500
-"""So many equal answers about one producer in a row, and "auto" stops asking about it."""
-_PATIENCE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.2
+_CERTAIN_AFTER = 500
+"""Number of equal answers in a row about one producer after which "auto" stops asking about it."""
+_RETRY_SECONDS = 60.0
+_RETRY_PAUSE_SECONDS = 0.2
 _CHUNK_SECONDS = 3.0
-"""How long the headers of a chunk may take; of some compressed messages the broker never shows them."""
-_REMEMBERED_BATCHES = 64
-_REMEMBERED_KEYS = 100_000
+"""Timeout of a request for a chunk's headers; for some compressed messages the broker never returns them."""
+_MAX_CACHED_BATCHES = 64
+_MAX_CACHED_KEYS = 100_000
 
 _log = logging.getLogger("pulsar_ext.keys")
 
 
 class KeyForm(Enum):
-    """How a message carries its key."""
+    """Form of a message's key."""
 
     NONE = "none"
     TEXT = "text"
@@ -300,11 +300,11 @@ class KeyForm(Enum):
 
 
 class KeyFormWarning(UserWarning):
-    """No admin API answers, so a key is taken for text and an empty key for none, which may be another slot."""
+    """The admin API does not answer, so keys count as text and empty keys as missing, which may be another slot."""
 
 
 def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:
-    """Read how each message of a batch carries its key; None if it cannot be read, as an encrypted one."""
+    """Return the form of the key of each message of a batch; None if it is unreadable, such as an encrypted one."""
     messages = batch_metadata(payload, size)
     if messages is None:
         return None
@@ -312,48 +312,48 @@ def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:
 
 
 class KeyForms:
-    """Finds out the form of keys, and asks as little as it can.
+    """Resolver of the form of keys, with as few requests as possible.
 
     Args:
-        admin: gives the admin API when it is first needed.
-        mode: "exact" asks about every message that it matters for. "auto" takes a producer's key to have the same form
-            each time, stops asking about a producer when 500 answers in a row were the same, and goes on after a
-            warning where no admin API ever answered. "text" never asks: every key is text, and an empty one is none.
+        admin: returns the client of the admin API; called on first use.
+        mode: "exact" asks about every message whose form matters. "auto" assumes that a producer's key always has the
+            same form, and stops asking about a producer after 500 equal answers in a row. If no admin API ever
+            answered, it continues with a warning. "text" never asks: every key is text, and an empty key is missing.
 
     Raises:
-        InvalidUse: there is no such mode.
+        InvalidUse: the mode is unknown.
     """
 
     def __init__(self, admin: Callable[[], PulsarAdmin], mode: KeyFormsMode = "auto") -> None:
         if mode not in _MODES:
-            raise InvalidUse(f"key_forms is one of {', '.join(_MODES)}, not {mode!r}.")
+            raise InvalidUse(f"key_forms must be one of {', '.join(_MODES)}, got {mode!r}.")
         self._admin = admin
         self._mode = mode
         self._lock = Lock()
         self._batches: OrderedDict[tuple[str, int, int], list[KeyForm]] = OrderedDict()
         self._texts: dict[tuple[str, str], KeyForm] = {}
         self._streaks: dict[tuple[str, bool], tuple[KeyForm, int] | None] = {}
-        self._hiding: set[str] = set()
-        """Producers whose chunks the admin API cannot show."""
+        self._unreadable: set[str] = set()
+        """Producers of chunks that the admin API cannot show."""
         self._answered = False
         self._without_admin = False
 
     @property
     def asks(self) -> bool:
-        """Whether it may ask the admin API."""
+        """True if it may ask the admin API."""
         return self._mode != "text" and not self._without_admin
 
     def form_of(self, inner: Any, text: str) -> KeyForm:
-        """Give the form of a C++ message's key.
+        """Return the form of a native message's key.
 
         Args:
-            inner: the C++ message.
+            inner: the native message.
             text: its key, as the C++ client shows it.
 
         Raises:
-            AdminError: the admin API does not answer, in "exact" mode, or any more: for a minute.
-            InvalidUse: in "exact" mode, the message is in a batch that cannot be read, as an encrypted one, or in
-                chunks that are compressed, which the broker cannot show.
+            AdminError: the admin API does not answer in "exact" mode, or has stopped answering for a minute.
+            InvalidUse: in "exact" mode, the message is in an unreadable batch, such as an encrypted one, or in
+                compressed chunks, which the broker cannot show.
         """
         usual = KeyForm.TEXT if text else KeyForm.NONE
         if not self.asks:
@@ -364,32 +364,32 @@ class KeyForms:
             with self._lock:
                 known = self._texts.get((producer, text)) if text else None
                 streak = self._streaks.get((producer, bool(text)))
-            if known is None and streak is not None and streak[1] >= _ENOUGH:
+            if known is None and streak is not None and streak[1] >= _CERTAIN_AFTER:
                 known = streak[0]
-            if known is None and producer in self._hiding and _is_chunked(inner):
+            if known is None and producer in self._unreadable and _is_chunked(inner):
                 known = usual
         return known or self._learn(inner, producer, text, usual)
 
     def _learn(self, inner: Any, producer: str, text: str, usual: KeyForm) -> KeyForm:
         try:
-            form = self._ask_patiently(inner)
+            form = self._ask_with_retries(inner)
         except AdminNotFound:
-            return usual  # trimmed since it was read, so its form cannot be found out any more
+            return usual  # trimmed since it was read, so its form is unknown
         except AdminError as error:
             if self._mode == "exact" or self._answered:
                 raise
-            self._go_on_without(error)
+            self._stop_asking(error)
             return usual
         if form is None:
             if self._mode == "exact":
                 raise InvalidUse(
-                    f"Message {inner.message_id()} is in a batch, or in chunks, that the admin API cannot read, so the "
-                    'form of its key is unknown; key_forms="text" takes keys as they look.'
+                    f"The form of the key of message {inner.message_id()} is unknown: the admin API cannot read its "
+                    'batch or its chunks. Use key_forms="text" to treat keys as text.'
                 )
             return usual
         with self._lock:
             if text:
-                if len(self._texts) >= _REMEMBERED_KEYS:
+                if len(self._texts) >= _MAX_CACHED_KEYS:
                     self._texts.clear()
                 self._texts[producer, text] = form
             self._count((producer, bool(text)), form)
@@ -400,24 +400,24 @@ class KeyForms:
         if last is None:
             return
         if last[0] is not form:
-            self._streaks[about] = None  # this producer does both: ask for ever
+            self._streaks[about] = None  # this producer sends both forms, so every message is asked about
             return
         self._streaks[about] = form, last[1] + 1
-        if last[1] + 1 == _ENOUGH and self._mode == "auto":
+        if last[1] + 1 == _CERTAIN_AFTER and self._mode == "auto":
             what = "keys that look like base64" if about[1] else "empty keys"
             _log.info(
-                "Producer %s: %d %s in a row were %s; taken for granted from here on (key_forms='exact' asks on).",
-                *(about[0], _ENOUGH, what, form.value),
+                "Producer %s: %d %s in a row were %s; assumed from now on (use key_forms='exact' to continue asking).",
+                *(about[0], _CERTAIN_AFTER, what, form.value),
             )
 
-    def _ask_patiently(self, inner: Any) -> KeyForm | None:
-        """Ask; an admin API that has answered before is waited for, as the messages themselves would be."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+    def _ask_with_retries(self, inner: Any) -> KeyForm | None:
+        """Ask the admin API; retry if it has answered before, because the messages would wait for it as well."""
+        deadline = time.monotonic() + _RETRY_SECONDS
 
         def may(error: Exception) -> bool:
             return isinstance(error, AdminUnavailable) and self._answered and time.monotonic() < deadline
 
-        form = retry(partial(self._ask, inner), may, seconds=_PAUSE_SECONDS)
+        form = retry(partial(self._ask, inner), may, seconds=_RETRY_PAUSE_SECONDS)
         self._answered = True
         return form
 
@@ -430,9 +430,9 @@ class KeyForms:
             if found is None:
                 return None
             return _form(has_key=found.partition_key is not None, is_base64=found.partition_key_b64_encoded)
-        where = (topic, ledger, entry)
+        batch_key = (topic, ledger, entry)
         with self._lock:
-            forms = self._batches.get(where)
+            forms = self._batches.get(batch_key)
         if forms is None:
             batch = self._admin().entry(topic, ledger, entry, payload=True)
             size = batch.num_messages_in_batch
@@ -440,32 +440,32 @@ class KeyForms:
             if forms is None:
                 return None
             with self._lock:
-                self._batches[where] = forms
-                if len(self._batches) > _REMEMBERED_BATCHES:
+                self._batches[batch_key] = forms
+                if len(self._batches) > _MAX_CACHED_BATCHES:
                     self._batches.popitem(last=False)
         return forms[index] if index < len(forms) else None
 
     def _chunk(self, inner: Any) -> EntryMetadata | None:
-        """Read the headers of a message's last chunk; None if they cannot be had, as those of a compressed one."""
+        """Return the headers of a message's last chunk; None if unavailable, such as those of a compressed message."""
         message_id, topic, admin = inner.message_id(), inner.topic_name(), self._admin()
         try:
             return admin.within(_CHUNK_SECONDS).entry(topic, message_id.ledger_id(), message_id.entry_id())
         except (AdminNotFound, AdminUnauthorized):
             raise
         except AdminError:
-            admin.internal_stats(topic)  # is it there at all?
+            admin.internal_stats(topic)  # raises if the admin API is down
             with self._lock:
-                self._hiding.add(inner.producer_name())
+                self._unreadable.add(inner.producer_name())
             return None
 
-    def _go_on_without(self, error: AdminError) -> None:
+    def _stop_asking(self, error: AdminError) -> None:
         with self._lock:
             warned, self._without_admin = self._without_admin, True
         if not warned:
             warnings.warn(
-                f"Cannot find out whether a key was sent as bytes, or is empty or missing: {error} From here on keys "
-                "are taken for text and empty ones for none; a message sent otherwise counts to another slot than the "
-                "broker's. Give Client(admin=…) or PULSAR_ADMIN_URL, or key_forms='text' if no producer does such.",
+                f"The admin API cannot show whether a key was sent as bytes, or is empty or missing: {error} From now "
+                "on keys count as text and empty keys as missing, which may be another slot than the broker's. Pass "
+                "Client(admin=…) or set PULSAR_ADMIN_URL, or use key_forms='text' if all keys are text.",
                 KeyFormWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""Planning key hash ranges of about equal weight (pure), by a histogram of a topic's messages over the slots."""
+"""Plans of key hash ranges of about equal weight (pure), from a histogram of a topic's messages over the slots."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ _ROUNDING = 1e-12
 
 
 def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: int) -> list[KeyHashRanges]:
-    """Cut the slots into `n` ranges of about equal weight, which cover every slot once.
+    """Return `n` ranges of about equal weight that cover every slot once.
 
     The heaviest part is as light as neighbouring slots allow, and never heavier than `total / n` plus the heaviest
     slot: a slot, and so a key, cannot be divided.
 
     Args:
-        histogram: the weight of each slot (messages, bytes): a mapping, in which a missing slot weighs nothing, or a
+        histogram: the weight of each slot (messages or bytes): a mapping, in which a missing slot has weight 0, or a
             sequence of 65,536 weights.
-        n: how many parts.
+        n: the number of parts.
 
     Returns:
-        `n` sets of one range each, in order of their slots. Without any weight, all are of the same size.
+        `n` sets of one range each, in order of their slots. If all weights are 0, the parts have equal sizes.
 
     Raises:
+        InvalidUse: `n` is not 1 to 65,536, a slot does not exist, or a weight is negative.
         InvalidUse: `n` is not 1 to 65,536, a slot does not exist, or a weight is negative.
     """
     check_parts(n, SLOTS)
@@ -52,7 +53,7 @@ def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: in
     if not total:
         return KeyHashRanges.full().split(n)
     cap = _smallest_cap(sums, n, max(weights))
-    # Where each cut may lie at the earliest, so that what comes after it fits into the parts that are left.
+    # The earliest position of each cut, so that the rest fits into the remaining parts.
     earliest = [SLOTS] * (n + 1)
     for part in range(n - 1, 0, -1):
         earliest[part] = bisect_left(sums, sums[earliest[part + 1]] - cap)
@@ -61,10 +62,10 @@ def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: in
         last = cuts[-1]
         wanted = sums[last] + (total - sums[last]) / (n - part + 1)
         cut = bisect_left(sums, wanted)
-        # The nearer cut, unless it would leave nothing for this part.
+        # The nearer cut, unless this part would be empty.
         if cut and sums[last] < sums[cut - 1] and wanted - sums[cut - 1] < sums[min(cut, SLOTS)] - wanted:
             cut -= 1
-        # Each part has a slot at least, those after it included.
+        # Each part has at least one slot, including the parts after this one.
         low = max(earliest[part], last + 1)
         high = min(bisect_right(sums, sums[last] + cap) - 1, SLOTS - (n - part))
         cuts.append(min(max(cut, low), high))
@@ -73,7 +74,7 @@ def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: in
 
 
 def _smallest_cap(sums: list[float], n: int, heaviest: float) -> float:
-    """Find the least weight that `n` neighbouring parts can all stay within, by bisection."""
+    """Return the least weight that none of `n` neighbouring parts has to exceed, by bisection."""
 
     def fits(cap: float) -> bool:
         at = 0
@@ -96,14 +97,14 @@ def _weights(histogram: Mapping[int, float] | Sequence[float]) -> list[float]:
         weights = [0.0] * SLOTS
         for slot, weight in histogram.items():
             if slot not in ALL:
-                raise InvalidUse(f"There is no slot {slot!r}: slots are 0 to {LAST}.")
+                raise InvalidUse(f"A slot must be an int from 0 to {LAST}, got {slot!r}.")
             weights[slot] = weight
     else:
         weights = list(histogram)
         if len(weights) != SLOTS:
-            raise InvalidUse(f"A histogram has {SLOTS} weights, one a slot, not {len(weights)}.")
+            raise InvalidUse(f"A histogram must have {SLOTS} weights, one for each slot, got {len(weights)}.")
     if not all(0 <= weight < float("inf") for weight in weights):
-        raise InvalidUse("The weight of a slot is a number, 0 or more.")
+        raise InvalidUse("The weight of each slot must be a finite number >= 0.")
     return weights
 
 
@@ -119,21 +120,21 @@ def read_histogram(
     key_forms: KeyFormsMode = "auto",
     progress: Callable[[int], object] | None = None,
 ) -> Counter[int]:
-    """Read a topic, or all its partitions, from the beginning to its present end, and weigh each slot.
+    """Read a topic, or all its partitions, from the beginning to its current end, and return the weight of each slot.
 
     Args:
-        context: of the client that reads.
+        context: context of the client that reads.
         topic: must exist.
-        by: what a slot's weight is: messages, or bytes of payload.
-        key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
-        progress: called now and then with how many messages have been read.
+        by: the weight of a slot: number of messages, or bytes of payload.
+        key_forms: how to resolve ambiguous keys; see `KeyForms`.
+        progress: is called from time to time with the number of messages read.
 
     Raises:
-        NoSuchTopic: there is no such topic.
+        NoSuchTopic: the topic does not exist.
     """
     every = KeyHashRanges.full()
     slot_of = SlotFilter(every, KeyForms(context.admin_api, key_forms)).slot
-    # Of ranges, because that one ends behind what can be read.
+    # A reader of ranges, because its has_message_available() ends before an incomplete message.
     with context.opener.create_reader(topic, MessageId.earliest, key_hash_ranges=every) as reader:
         return _read_weights(reader, slot_of, by, progress)
 
@@ -144,7 +145,7 @@ def _read_weights(
     by: Literal["messages", "bytes"],
     progress: Callable[[int], object] | None,
 ) -> Counter[int]:
-    """Read all that is there. Apart from the reader's end: see `_native/locks.py`."""
+    """Read all available messages. Separate from the closing of the reader: see `_native/locks.py`."""
     weights: Counter[int] = Counter()
     count = 0
     while reader.has_message_available():
@@ -158,13 +159,13 @@ def _read_weights(
 
 
 def weights_of(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> list[float]:
-    """Give the weight of each part of a plan."""
+    """Return the weight of each part of a plan."""
     sums = [0.0, *accumulate(histogram.get(slot, 0) for slot in range(SLOTS))]
     return [sum(sums[one.end + 1] - sums[one.start] for one in part) for part in parts]
 
 
 def binned(histogram: Mapping[int, float], bins: int) -> list[float]:
-    """Give the weight of so many bins of slots that follow each other, of the same size but for one slot."""
+    """Return the weights of `bins` consecutive bins of slots, whose sizes differ by at most one slot."""
     weights = [0.0] * bins
     for slot, weight in histogram.items():
         weights[slot * bins // SLOTS] += weight
@@ -174,7 +175,7 @@ def binned(histogram: Mapping[int, float], bins: int) -> list[float]:
 def draw_histogram(
     histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, path: Path
 ) -> None:
-    """Draw the weight of the slots, in 256 bins, and where the parts begin, into a PNG.
+    """Draw the weight of the slots, in 256 bins, and the starts of the parts, into a PNG.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -182,7 +183,7 @@ def draw_histogram(
     with MissingExtra.named("bench", "Drawing a PNG"):
         import matplotlib as mpl  # noqa: PLC0415  # an extra, and slow to load
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # an extra, and slow to load
 
     width = SLOTS // _BINS
     bins = binned(histogram, _BINS)
@@ -195,7 +196,7 @@ def draw_histogram(
         axes.axvline(ends[0].start, color="tab:red", linewidth=1)
         label = f"{index}\n{weight / total:.1%}" if total else str(index)
         middle = (ends[0].start + ends[-1].end) / 2
-        # Narrow parts stand close together, so their labels stand at different heights.
+        # Narrow parts are close together, so their labels have different heights.
         axes.text(
             middle,
             highest * (1.03 + 0.13 * (index % 3)),

@@ -1,8 +1,8 @@
-"""Readers that see exactly the messages of their key ranges; made by `Client.create_reader(key_hash_ranges=…)`.
+"""Readers that deliver exactly the messages of their key ranges; made by `Client.create_reader(key_hash_ranges=…)`.
 
-Java's reader leaves the choice to the broker, which takes or leaves a batch by the key of its first message. Here each
-message is judged by its own key, whatever batch it came in, so readers whose ranges tile the slots share a topic's
-messages without loss or overlap.
+In Java the broker filters, and includes or excludes a batch by the key of its first message. Here each message is
+filtered by its own key, also inside a batch, so readers whose ranges tile the slots share a topic's messages without
+loss or overlap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pulsar
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import Part
+from pulsar_ext.receive.order import TransitionSubscriber
 
 from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
 from .hashing import KeyForms
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 
 
 _ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partition_key
-"""Called with the message: a call less for each than its method is."""
+"""Unbound methods, which save one call per message."""
 
 
-class _Renewed(Part):
-    """Does something whenever what was kept was dropped, or there is another C++ reader."""
+class _ChangeListener(TransitionSubscriber):
+    """Calls a function after discarded messages, and after a new native reader."""
 
     def __init__(self, do: Callable[[], None]) -> None:
         self._do = do
 
-    def after(self, _: Transition, /) -> None:
-        """Do it."""
+    def on_after(self, _: Transition, /) -> None:
+        """Call the function."""
         self._do()
 
-    def _renew_(self, *_: Any) -> None:
-        """Do it."""
+    def _reopen_(self, *_: Any) -> None:
+        """Call the function."""
         self._do()
 
 
 class RangeReader(Reader):
-    """A `Reader` that hands out only the messages whose own key slot is in `key_hash_ranges`.
+    """A `Reader` that delivers only messages whose own key slot is in `key_hash_ranges`.
 
-    Iterating it gives what is available now and ends there.
+    Iteration ends when no more message is available.
     """
 
     __slots__ = ("_fast", "key_hash_ranges")
@@ -78,21 +78,21 @@ class RangeReader(Reader):
         compaction: CompactionFilter | None = None,
         flow: Flow | None = None,
     ) -> Self:
-        """Make a reader of an official one, as `Reader._assemble_()`; `wanted` says which messages it hands out."""
+        """Make a reader of an official one, like `Reader._assemble_()`; `wanted` is the filter."""
         self = cls._assemble_(official, context, message_class, topic, queued=queued, flow=flow)
         self.key_hash_ranges = wanted.ranges
         source = self._source
         if compaction is not None:
-            self._order.take_part(compaction)
+            self._order.add_subscriber(compaction)
         self._filter_by(wanted if compaction is None else lambda inner: compaction(inner) and wanted(inner))
 
-        def take_the_short_way() -> None:
+        def set_fast_path() -> None:
             takes_all = compaction is None and wanted.ranges.is_full
             found = self._filter
             self._fast = source.each, wanted.decided.get, found.wants, *found.kept, self._message_class, takes_all
 
-        self._order.take_part(_Renewed(take_the_short_way))
-        take_the_short_way()
+        self._order.add_subscriber(_ChangeListener(set_fast_path))
+        set_fast_path()
         return self
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
@@ -101,17 +101,17 @@ class RangeReader(Reader):
         A Ctrl-C ends the wait within 100 ms and loses no message.
 
         Args:
-            timeout_millis: how long to wait; None waits for ever.
+            timeout_millis: time to wait; None waits forever.
 
         Raises:
-            pulsar.Timeout: no message of these ranges came in time.
+            pulsar.Timeout: no message of these ranges arrived in time.
             pulsar.AlreadyClosed: the reader is closed.
         """
         unfiltered, verdict_of, wants, ready, unseen, new, takes_all = self._fast
-        # The source is another one in a child process that must not touch this reader.
+        # In a forked child, the source is replaced by one that raises.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:
             return self._receive_next_(timeout_millis)
-        # What `_receive` does with the filter's source, without a call for each message whose key is known.
+        # Inlined from `_receive` and the filter's source, to save a call for each message whose key is known.
         message: Message = new()
         try:
             if takes_all:
@@ -129,7 +129,7 @@ class RangeReader(Reader):
                 except BaseException:
                     unseen.append(inner)
                     raise
-        except (pulsar.Timeout, pulsar.AlreadyClosed):  # or replaced: the slower way finds out
+        except (pulsar.Timeout, pulsar.AlreadyClosed):  # also if replaced: the slower path handles it
             pass
         return self._receive_next_(None)
 
@@ -138,18 +138,18 @@ class RangeReader(Reader):
             yield self.read_next()
 
 
-def refuse_missing_topic(admin: PulsarAdmin, topic: str) -> None:
-    """Refuse a topic that does not exist; without an admin API that answers, anything passes.
+def check_topic_exists(admin: PulsarAdmin, topic: str) -> None:
+    """Raise if a topic does not exist; pass if the admin API does not answer.
 
     Raises:
-        NoSuchTopic: the broker knows no such topic, with or without partitions.
+        NoSuchTopic: the broker has no such topic, with or without partitions.
     """
     try:
         if not admin.partitions(topic):
             admin.stats(topic)
     except AdminNotFound as error:
         raise NoSuchTopic(
-            f"There is no topic {topic}: {error.reason}. A reader of key ranges does not create it; publish a message "
+            f"Topic {topic} not found: {error.reason}. A reader of key ranges does not create it; publish a message "
             "first, or create the topic.",
             topic=topic,
         ) from None
@@ -167,17 +167,17 @@ def open_range_reader(
     """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
 
     Raises:
-        InvalidKeyHashRange: the ranges are not valid; nothing was opened.
-        NoSuchTopic: there is no such topic; nothing was opened.
+        InvalidKeyHashRange: the ranges are invalid; nothing was opened.
+        NoSuchTopic: the topic does not exist; nothing was opened.
     """
     wanted = SlotFilter(as_ranges(ranges), KeyForms(context.admin_api, key_forms))
     topic, listener = arguments["topic"], arguments["reader_listener"]
     if not isinstance(topic, str):
-        raise InvalidUse(f"A topic's name is a str, not {type(topic).__name__}.")
-    refuse_missing_topic(context.admin_api(), topic)
+        raise InvalidUse(f"A topic's name must be a str, got {type(topic).__name__}.")
+    check_topic_exists(context.admin_api(), topic)
     if listener:
         if chain is not None:
-            listener = chain.listening(listener)  # behind the filter
+            listener = chain.listening(listener)  # after the filter
         arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
     make = partial(RangeReader._assemble_filtered_, wanted)
     reader: RangeReader = context.opener._open_reader_(arguments, make=make, chain=chain)

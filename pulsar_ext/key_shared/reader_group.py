@@ -1,14 +1,14 @@
-"""Readers that share a topic by key ranges without reading it once each; made by `Client.create_reader_group()`.
+"""Readers that share a topic by key ranges, and read it once if possible; made by `Client.create_reader_group()`.
 
 If the topic's batches allow it, all readers are consumers of one sticky Key_Shared subscription (`GroupReader`), and
-the broker sends each message to one of them. If a batch mixes the keys of several readers, the broker could only send
-it to one of them, so each reader reads everything and keeps its part.
+the broker sends each message to one of them. If a batch mixes the keys of several readers, this is impossible: the
+broker sends a batch to one consumer. Then each reader reads everything and filters.
 
-`HandedOut` (pure) remembers which messages a reader of a group has delivered, in a few megabytes. The broker redelivers
-what it does not know to be acknowledged: after a lost connection the last of it, after a crash up to all that is after
-its cursor, which the slowest reader of the group holds up. Messages with different keys have no order, so that one
-position would not do. One bit for each entry of the topic does: a million entries take 125 KB. Of batches that are not
-delivered whole the messages are remembered.
+`DeliveryRecord` (pure) records the messages that a reader of a group has delivered, in a few megabytes. The broker
+redelivers messages that it does not know to be acknowledged: after a lost connection the latest ones, after a crash up
+to all after its cursor, which the slowest reader of the group holds back. Messages with different keys have no common
+order, so one position is not enough. One bit for each entry of the topic is: a million entries take 125 KB. For
+partially delivered batches the messages are recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pulsar
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import AlreadyClosed
 from pulsar_ext._wire.message_id_data import decode
-from pulsar_ext.chunks.leftovers import ends_in_a_half
+from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
@@ -34,10 +34,10 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Transition
 
-from .consumer import KeySharedPolicy, RangeConsumer, open_judging_consumer
-from .coverage import demand_cover, probe_batches
+from .consumer import KeySharedPolicy, RangeConsumer, open_filtering_consumer
+from .coverage import probe_batches, wait_for_cover
 from .hash_ranges import KeyHashRanges, as_ranges
-from .reader import RangeReader, refuse_missing_topic
+from .reader import RangeReader, check_topic_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,59 +52,59 @@ if TYPE_CHECKING:
 
 
 _SHIFT: Final = 15
-"""A block has the bits of 32,768 neighbouring entries of one ledger."""
+"""A block has the bits of 32,768 consecutive entries of one ledger."""
 _BLOCK_BYTES: Final = 256
-"""What a block takes besides its bits."""
-_MOST_BYTES: Final = 4 << 20
-_MOST_BEGUN: Final = 4_000
-"""How many batches are remembered that were not handed out whole: one or so a partition, and what a start cuts."""
+"""Overhead of a block."""
+_MAX_BYTES: Final = 4 << 20
+_MAX_PARTIAL: Final = 4_000
+"""Limit of partially delivered batches: about one per partition, and those that the start position divides."""
 
 _Entry = tuple[int, int, int]
-"""Partition, ledger and entry."""
+"""Partition, ledger id and entry id."""
 
 
-class HandedOut:
-    """What was handed out, as far back as the memory goes.
+class DeliveryRecord:
+    """Record of delivered messages; the oldest are dropped at the limits.
 
     Args:
-        most_bytes: how much it may take; what was noted longest ago is forgotten.
-        most_begun: how many batches it remembers of which some messages were handed out.
+        max_bytes: limit of the memory for entries, in bytes.
+        max_partial: limit of the number of partially delivered batches.
     """
 
-    def __init__(self, most_bytes: int = _MOST_BYTES, most_begun: int = _MOST_BEGUN) -> None:
-        self._most_bytes, self._most_begun = most_bytes, most_begun
+    def __init__(self, max_bytes: int = _MAX_BYTES, max_partial: int = _MAX_PARTIAL) -> None:
+        self._max_bytes, self._max_partial = max_bytes, max_partial
         self._blocks: OrderedDict[_Entry, bytearray] = OrderedDict()
-        self._begun: dict[_Entry, int] = {}
+        self._partial: dict[_Entry, int] = {}
         self._bytes = 0
 
     @property
     def size(self) -> tuple[int, int]:
-        """Give how many bytes the bits of entries take, and how many batches are begun."""
-        return self._bytes, len(self._begun)
+        """Bytes of memory for entries, and number of partially delivered batches."""
+        return self._bytes, len(self._partial)
 
     def has(self, entry: _Entry, index: int) -> bool:
-        """Whether a message was noted: of a batch the one with that index, else it is -1."""
-        return self._has_whole(entry) or (index >= 0 and bool(self._begun.get(entry, 0) >> index & 1))
+        """Return whether a message is recorded; `index` is its batch index, or -1."""
+        return self._has_whole(entry) or (index >= 0 and bool(self._partial.get(entry, 0) >> index & 1))
 
     def note(self, entry: _Entry, index: int, size: int) -> None:
-        """Note a message; noting it again changes nothing.
+        """Record a message; a second time has no effect.
 
         Args:
             entry: its partition, ledger and entry.
-            index: its place in its batch, -1 if it came alone.
-            size: how many messages the batch has; 0 if that is not known.
+            index: its batch index, -1 for an unbatched message.
+            size: the number of messages in the batch; 0 if unknown.
         """
         if self._has_whole(entry):
             return
         if index >= 0:
-            bits = self._begun.get(entry, 0) | 1 << index
+            bits = self._partial.get(entry, 0) | 1 << index
             if bits != (1 << size) - 1:
-                self._begun[entry] = bits
-                if len(self._begun) > self._most_begun:
-                    del self._begun[next(iter(self._begun))]
+                self._partial[entry] = bits
+                if len(self._partial) > self._max_partial:
+                    del self._partial[next(iter(self._partial))]
                 return
         self._note_whole(entry)
-        self._begun.pop(entry, None)
+        self._partial.pop(entry, None)
 
     def _has_whole(self, entry: _Entry) -> bool:
         partition, ledger_id, entry_id = entry
@@ -126,51 +126,51 @@ class HandedOut:
             block.extend(bytes(more))
             self._bytes += more
         block[byte] |= 1 << (entry_id & 7)
-        while self._bytes > self._most_bytes and len(self._blocks) > 1:
-            _, forgotten = self._blocks.popitem(last=False)
-            self._bytes -= _BLOCK_BYTES + len(forgotten)
+        while self._bytes > self._max_bytes and len(self._blocks) > 1:
+            _, dropped = self._blocks.popitem(last=False)
+            self._bytes -= _BLOCK_BYTES + len(dropped)
 
 
 _SILENT_SECONDS = 3.0
-_LONGEST_SECONDS = 60.0
+_MAX_WAIT_SECONDS = 60.0
 
 
 class GroupReader(RangeConsumer):
-    """One reader of a group that the broker filters for; iterating it gives what is available now, and ends there.
+    """Reader of a group that the broker filters for; iteration ends when no more message is available.
 
-    What it delivers is acknowledged at once. After a lost connection or a restart of the broker, what it has delivered
-    is not delivered again, as far back as thirty million entries of the topic; remembering them takes 4 MB. Close the
-    group, not one reader, without which the others stall.
+    Each delivered message is acknowledged immediately. After a lost connection or a restart of the broker, it is not
+    delivered again, as long as it is among the last thirty million entries of the topic; the record takes 4 MB. Close
+    the group, not one reader: without it the others stall.
     """
 
-    __slots__ = ("_again", "_handed_out", "_inclusive", "_reads_start", "_start", "_still")
+    __slots__ = ("_delivered", "_inclusive", "_reads_start", "_record_lock", "_start", "_undelivered")
 
     _start: MessageId | None
     _inclusive: bool
-    """Whether the message of the start is read."""
+    """True if the start message itself is read."""
     _reads_start: bool
-    """Whether that of an id that is sought is read."""
-    _handed_out: HandedOut
-    _still: Any
-    _again: dict[int, Any]
-    """The messages, by identity, that pass although they are noted: a Ctrl-C kept them from being handed out."""
+    """True if a message that is the target of a seek is itself read."""
+    _delivered: DeliveryRecord
+    _record_lock: Any
+    _undelivered: dict[int, Any]
+    """Recorded messages, by identity, that a Ctrl-C kept from being delivered."""
 
     @classmethod
     def _assemble_from_(
         cls,
         start: MessageId | None,
         inclusive: bool,
-        judge: SlotFilter,
+        own_slots: SlotFilter,
         on_misrouted: OnMisrouted,
         official: pulsar.Consumer,
         subscription: Subscription,
     ) -> Self:
-        """Make a consumer of an official one, as `_assemble_judged_()`, that excludes what is before the start."""
-        self = cls._assemble_judged_(judge, on_misrouted, official, subscription)
+        """Make a consumer of an official one, which excludes messages before the start."""
+        self = cls._assemble_with_slots_(own_slots, on_misrouted, official, subscription)
         self._start, self._inclusive, self._reads_start = start, inclusive, inclusive
-        self._handed_out = HandedOut()
-        self._still = OwnedLock()
-        self._again = {}
+        self._delivered = DeliveryRecord()
+        self._record_lock = OwnedLock()
+        self._undelivered = {}
         return self
 
     def _wanted(self, inner: Any) -> bool:
@@ -180,27 +180,27 @@ class GroupReader(RangeConsumer):
         entry, index = (inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
         size = decode(inner_id.serialize()).batch_size if index >= 0 else 0
         try:
-            with self._still:
-                passes = key in self._again or self._is_new(inner_id)
+            with self._record_lock:
+                passes = key in self._undelivered or self._is_new(inner_id)
                 if passes:
-                    self._handed_out.note(entry, index, size)
+                    self._delivered.note(entry, index, size)
             self.acknowledge(self._message_of_(inner))
-            self._again.pop(key, None)
+            self._undelivered.pop(key, None)
         except BaseException:
-            if passes:  # it was noted, and is not handed out now
-                self._again[key] = inner
+            if passes:  # recorded, but not delivered
+                self._undelivered[key] = inner
             raise
         return passes
 
     def _is_new(self, inner_id: Any) -> bool:
-        """Whether a message is after the start, and was not delivered before."""
+        """Return whether a message is after the start and has not been delivered before."""
         entry = inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()
-        return self._is_behind_start(inner_id) and not self._handed_out.has(entry, inner_id.batch_index())
+        return self._is_after_start(inner_id) and not self._delivered.has(entry, inner_id.batch_index())
 
-    def _is_behind_start(self, inner_id: Any) -> bool:
+    def _is_after_start(self, inner_id: Any) -> bool:
         if self._start is None:
             return True
-        # Not by the partition: a start of a partition alone need not name it.
+        # The partition is not compared: a start on one partition need not contain it.
         start = self._start.ledger_id(), self._start.entry_id(), self._start.batch_index()
         here = inner_id.ledger_id(), inner_id.entry_id(), inner_id.batch_index()
         return bool(here > start or (self._inclusive and here == start))
@@ -211,62 +211,62 @@ class GroupReader(RangeConsumer):
         A Ctrl-C ends the wait within 100 ms and loses no message.
 
         Args:
-            timeout_millis: how long to wait; None waits for ever.
+            timeout_millis: time to wait; None waits forever.
 
         Raises:
-            pulsar.Timeout: no message came in time.
+            pulsar.Timeout: no message arrived in time.
             MisroutedMessage: a batch mixes keys of several readers; open the group with `filtering="client"`.
         """
         return self.receive(timeout_millis)
 
     def has_message_available(self) -> bool:
-        """Return whether a message of these ranges can be read without waiting for one to be published.
+        """Return whether a message of these ranges is available without waiting for a new one.
 
         Raises:
-            pulsar.Timeout: for a minute, there was something to read and nothing came, as when another reader of the
-                group is not read, and the broker waits for it.
-            AdminError: the admin API, which is asked when nothing has come, refused or did not answer.
+            pulsar.Timeout: the topic had messages to read, and none arrived for a minute, for instance because the
+                broker waits for another reader of the group that is not read.
+            AdminError: the admin API, which is asked if no message has arrived, rejected a request or did not answer.
         """
         since, times_drained = time.monotonic(), 0
         while not self._has_next():
-            # Twice, with a wait between: what the broker redelivers is with nobody for a moment.
+            # Checked twice with a wait between: during a redelivery, a message briefly has no consumer.
             times_drained = times_drained + 1 if self._is_drained() else 0
             silent = time.monotonic() - since if self.is_connected() else 0.0
             if times_drained > 1 or (
-                silent > _SILENT_SECONDS and ends_in_a_half(self._context.admin_api, self._topics)
+                silent > _SILENT_SECONDS and ends_in_incomplete_message(self._context.admin_api, self._topics)
             ):
                 return False
-            if silent > _LONGEST_SECONDS:
+            if silent > _MAX_WAIT_SECONDS:
                 raise pulsar.Timeout(
-                    f"{self.topic()} has messages to read, and none came in {_LONGEST_SECONDS:.0f} seconds: read all "
-                    "readers of the group at the same time, for the broker waits for one that is not read."
+                    f"{self.topic()} has messages to read, but none arrived in {_MAX_WAIT_SECONDS:.0f} s: read all "
+                    "readers of the group at the same time, because the broker waits for one that is not read."
                 )
         return True
 
     def _has_next(self) -> bool:
-        """Return whether the next receive has a message at once; waits for one for up to 100 ms.
+        """Return whether the next receive returns at once; wait up to 100 ms for a message.
 
-        A message is noted and acknowledged when it is delivered, so it is only looked at here.
+        The message is not taken, because a delivered message is recorded and acknowledged.
         """
         try:
             if not any(self._filter.kept):
                 self._filter.fetch()
         except AlreadyClosed:
-            self._other_than(None, self._context.operation_timeout_seconds * 1000)
+            self._replacement_of(None, self._context.operation_timeout_seconds * 1000)
         ready, unseen = self._filter.kept
         while unseen and not ready:
             inner = unseen[0]
             try:
-                if id(inner) in self._again or (super()._wanted(inner) and self._is_new(inner.message_id())):
+                if id(inner) in self._undelivered or (super()._wanted(inner) and self._is_new(inner.message_id())):
                     return True
             except MisroutedMessage:
-                self.misrouted -= 1  # it waits for the next receive, which counts it again, and raises
+                self.misrouted -= 1  # the next receive counts it again, and raises
                 return True
             self._filter.drop_unwanted(inner)
         return bool(ready)
 
     def _is_drained(self) -> bool:
-        """Return whether the broker has sent this consumer all that there is for it, and it has acknowledged that."""
+        """Return whether the broker has sent all messages to this consumer, and all are acknowledged."""
         self.flush_acks()
         admin, name, subscription = self._context.admin_api(), self.inner.consumer_name(), self.subscription_name()
         for topic in self._topics_read():
@@ -281,37 +281,36 @@ class GroupReader(RangeConsumer):
     def seek(self, messageid: Any) -> None:
         """Move this reader to a message by any id of it, to `MessageId.earliest` or `latest`, or to a publish time.
 
-        The other readers of the group stay where they are: the broker sends them again what they have delivered, and
-        they drop it.
+        The other readers of the group keep their positions: they drop messages that the broker redelivers.
 
         Args:
             messageid: the id, or a time in milliseconds since the epoch; on a partitioned topic `MessageId.earliest`.
 
         Raises:
-            InvalidUse: it is neither an id nor an int, or cannot be sought on several partitions; nothing was moved.
+            InvalidUse: it is neither an id nor an int, or is unsupported on several partitions; nothing was moved.
             MessageIdNotFound, IncompleteChunkedMessage: as for `Reader.seek()`; nothing was moved.
-            AdminError: the admin API refused, or did not answer; nothing was moved.
+            AdminError: the admin API rejected a request or did not answer; nothing was moved.
         """
-        self._context.callbacks.refuse("seek")
+        self._context.callbacks.raise_inside("seek")
         start, inclusive = self._start_at(messageid)
         target = MessageId.earliest
-        if start is not None:  # no further back than needed: the broker forgets what the others have acknowledged
+        if start is not None:  # not earlier than needed: the broker discards the other readers' acknowledgements
             cursor = self._context.admin_api().internal_stats(self.topic()).cursors[self.subscription_name()]
             first = start.first_chunk_message_id() if isinstance(start, ChunkMessageId) else start
             at = min(Position(first.ledger_id(), first.entry_id()), cursor.mark_delete_position)
             target = MessageId(first.partition(), at.ledger_id, max(at.entry_id, 0))
-        with self._order.passing(Transition.SEEK, self._refuse_closed):
-            self._order.foundation.move(target.inner)
-            self._start, self._inclusive, self._handed_out, self._again = start, inclusive, HandedOut(), {}
+        with self._order.run_transition(Transition.SEEK, self._raise_if_closed):
+            self._order.reopener.move(target.inner)
+            self._start, self._inclusive, self._delivered, self._undelivered = start, inclusive, DeliveryRecord(), {}
 
     def _start_at(self, messageid: Any) -> tuple[MessageId | None, bool]:
-        """Return from which message on to read, None for all, and whether that one itself."""
+        """Return the message to start from, None for all messages, and whether it is included."""
         if messageid == MessageId.earliest:
             return None, True
         if len(self._topics_read()) > 1:
             raise InvalidUse(
-                f"{self._topics} has partitions: a reader of a group seeks to MessageId.earliest there. Nothing was "
-                "moved; open the group with filtering='client' to seek elsewhere."
+                f"{self._topics} has partitions: a reader of a group can only seek to MessageId.earliest. Nothing "
+                "was moved; open the group with filtering='client' to seek elsewhere."
             )
         admin = self._context.admin_api()
         if messageid == MessageId.latest:
@@ -334,15 +333,15 @@ _log = logging.getLogger("pulsar_ext.keys")
 
 
 class RangeReaderGroup:
-    """Readers whose ranges tile the slots; read them at the same time, each in a thread of its own for instance.
+    """Readers whose ranges tile the slots; read them concurrently, for instance each in its own thread.
 
-    Iterating gives the readers. With `filtering == "broker"` a reader that is not read stalls the others in the end,
+    Iteration yields the readers. With `filtering == "broker"`, a reader that is not read stalls the others eventually,
     because the broker keeps its messages.
 
     Args:
         readers: the readers, in order of the ranges.
-        filtering: who filters: "broker" or "client".
-        reason: why, in a sentence.
+        filtering: "broker" or "client", which filters the messages.
+        reason: the reason for this choice, as a sentence.
     """
 
     def __init__(
@@ -358,7 +357,7 @@ class RangeReaderGroup:
         self._resources = resources
 
     def close(self) -> None:
-        """Close the readers and delete their subscription; closing again does nothing."""
+        """Close the readers and delete their subscription; a second call has no effect."""
         self._resources.close()
 
     def __iter__(self) -> Iterator[GroupReader | RangeReader]:
@@ -390,12 +389,12 @@ def open_group(
 ) -> RangeReaderGroup:
     """Open readers that tile the slots; see `Client.create_reader_group`."""
     parts = KeyHashRanges.full().split(ranges) if isinstance(ranges, int) else [as_ranges(one) for one in ranges]
-    _refuse_bad_tiling(parts)
+    _check_tiling(parts)
     if filtering not in ("auto", "broker", "client"):
-        raise InvalidUse(f"filtering is 'auto', 'broker' or 'client', not {filtering!r}.")
+        raise InvalidUse(f"filtering must be 'auto', 'broker' or 'client', got {filtering!r}.")
     admin = context.admin_api()
-    refuse_missing_topic(admin, topic)
-    reason = "asked for"
+    check_topic_exists(admin, topic)
+    reason = "set by the caller"
     subscription = f"pulsar-ext-range-group-{uuid.uuid4().hex[:12]}"
     with contextlib.ExitStack() as stack:
         start = None
@@ -409,7 +408,7 @@ def open_group(
         shared: dict[str, Any] = {"receiver_queue_size": receiver_queue_size, "key_forms": key_forms}
         open_part: Callable[[KeyHashRanges], GroupReader | RangeReader]
         if filtering == "client":
-            stack.close()  # the subscription is of no use, and its backlog would only grow
+            stack.close()  # the subscription is unused, and its backlog would grow
             open_part = _reader_opener(context, topic, start_message_id, inclusive=inclusive, **shared)
         else:
             open_part = _consumer_opener(context, topic, subscription, start, inclusive=inclusive, **shared)
@@ -418,14 +417,14 @@ def open_group(
             readers.append(open_part(part))
             stack.callback(readers[-1].close)
         if filtering == "broker":
-            demand_cover(admin, [topic], subscription, _COVER_SECONDS)
+            wait_for_cover(admin, [topic], subscription, _COVER_SECONDS)
         return RangeReaderGroup(readers, filtering, reason, stack.pop_all())
 
 
 def _reader_opener(
     context: ClientContext, topic: str, start_message_id: Any, *, inclusive: bool, **options: Any
 ) -> Callable[[KeyHashRanges], RangeReader]:
-    """Give what opens the reader of a part that reads everything and keeps its part."""
+    """Return a function that opens a part's reader, which reads everything and filters."""
 
     def open_part(part: KeyHashRanges) -> RangeReader:
         reader: RangeReader = context.opener.create_reader(
@@ -446,7 +445,7 @@ def _consumer_opener(
     receiver_queue_size: int,
     key_forms: KeyFormsMode,
 ) -> Callable[[KeyHashRanges], GroupReader]:
-    """Give what opens the reader of a part that the broker filters for."""
+    """Return a function that opens a part's reader, which the broker filters for."""
 
     def open_part(part: KeyHashRanges) -> GroupReader:
         options = {
@@ -455,29 +454,29 @@ def _consumer_opener(
             "consumer_type": pulsar.ConsumerType.KeyShared,
             "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
             "receiver_queue_size": receiver_queue_size,
-            "start_message_id_inclusive": True,  # a seek moves the cursor to an entry, which may be another reader's
+            "start_message_id_inclusive": True,  # a seek moves the cursor to an entry, perhaps of another reader
         }
         assemble = partial(GroupReader._assemble_from_, start, inclusive)
-        reader: Any = open_judging_consumer(context, options, part, "raise", key_forms, assemble=assemble)
-        return reader  # type: ignore[no-any-return]  # of the class that was given
+        reader: Any = open_filtering_consumer(context, options, part, "raise", key_forms, assemble=assemble)
+        return reader  # type: ignore[no-any-return]  # of the class that `assemble` makes
 
     return open_part
 
 
-def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:
+def _check_tiling(parts: Sequence[KeyHashRanges]) -> None:
     covered = KeyHashRanges.empty()
     for part in parts:
         if covered.overlaps(part):
-            raise InvalidKeyHashRange(f"Two readers of a group share the slots {covered & part}.")
+            raise InvalidKeyHashRange(f"The ranges of two readers overlap in the slots {covered & part}.")
         covered |= part
     if not (covered | KeyHashRanges([(0, 0)])).is_full:
-        raise InvalidKeyHashRange(f"No reader of the group has the slots {covered.complement()}.")
+        raise InvalidKeyHashRange(f"The slots {covered.complement()} are missing in the readers' ranges.")
 
 
 def _make_subscription(
     context: ClientContext, topic: str, subscription: str, start_message_id: Any
 ) -> MessageId | None:
-    """Make the subscription where the readers start, and give the id to start from where the entry is not enough."""
+    """Make the subscription at the start position; return the id to start from if the entry is not precise enough."""
     admin = context.admin_api()
     if start_message_id == MessageId.earliest:
         admin.create_subscription(topic, subscription, "earliest")
@@ -486,7 +485,9 @@ def _make_subscription(
         admin.create_subscription(topic, subscription, "latest")
         return None
     if admin.partitions(topic):
-        raise InvalidUse(f"{topic} has partitions: a group starts at MessageId.earliest or MessageId.latest there.")
+        raise InvalidUse(
+            f"A group on {topic}, which has partitions, must start at MessageId.earliest or MessageId.latest."
+        )
     start = context.resolver.start_of(topic, start_message_id)
     first = start.first_chunk_message_id() if isinstance(start, ChunkMessageId) else start
     admin.create_subscription(topic, subscription, Position(first.ledger_id(), first.entry_id()))
@@ -497,4 +498,4 @@ def _delete_subscription(context: ClientContext, topic: str, subscription: str) 
     try:
         context.admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)
     except AdminError as error:
-        _log.warning("The subscription %s on %s is left behind: %s", subscription, topic, error)
+        _log.warning("Subscription %s on %s could not be deleted: %s", subscription, topic, error)

@@ -1,6 +1,6 @@
-"""A topic as a map: its ledgers to scale, its cursors with their holes, and what its entries are.
+"""Map of a topic: its ledgers to scale, its cursors with their holes, and the kinds of its entries.
 
-`topic_map.py` is what a map shows, and how it follows from the doctor's facts; `page.py` draws the map with the
-doctor's findings as one HTML page, and an audit, `slots.py` key hash ranges, all of the elements in `markup.py`;
-`survey.py` asks for what a map needs. All but the last are pure. The terminal's picture is in `cli`.
+`topic_map.py` computes a map from the doctor's facts. `page.py` draws the map with the doctor's findings, or an audit,
+as an HTML page; `slots.py` draws key hash ranges; `markup.py` has their elements. `survey.py` sends the requests. All
+but the last are pure. `pulsar_ext.cli` draws the map in a terminal.
 """

@@ -1,4 +1,4 @@
-"""HTML and SVG made of elements, in which every text is escaped, the page around them, and numbers in words."""
+"""HTML and SVG elements with escaped texts, the page around them, and numbers as text."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _EMPTY = {"meta", "rect", "line"}
 
 
 class Markup(str):
-    """Text that is markup already, and so is not escaped again."""
+    """Text that is already markup, and is not escaped again."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """Make an element; a child that is no markup is escaped, and so are the attributes.
+    """Return an element; attributes, and children that are not markup, are escaped.
 
     Args:
         name: its name.
-        children: what is inside, in order.
-        attributes: their names with `_` for `-`, and one at the end dropped, as in `class_`; without those of None.
+        children: its content, in order.
+        attributes: `_` stands for `-`, and a trailing `_` is dropped, as in `class_`; None omits the attribute.
     """
-    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    opened = name + "".join(f' {key}="{escape(str(value))}"' for key, value in given.items())
+    present = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    opened = name + "".join(f' {key}="{escape(str(value))}"' for key, value in present.items())
     if name in _EMPTY:
         return Markup(f"<{opened}/>")
     inside = "".join(one if isinstance(one, Markup) else escape(one) for one in children)
@@ -41,7 +41,7 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def table(kind: str, columns: list[str], rows: list[list[object]]) -> Markup:
-    """Make a table that scrolls by itself where the page is narrow; numbers stand at the right."""
+    """Return a table that scrolls on narrow pages; numbers are right-aligned."""
     head = element("tr", *(element("th", one, scope="col") for one in columns))
     body = (element("tr", *map(_cell, row)) for row in rows)
     inside = element("table", element("thead", head), element("tbody", *body), class_=kind)
@@ -55,12 +55,12 @@ def _cell(value: object) -> Markup:
 
 
 def document(title: str, *body: str, refresh_seconds: float | None = None) -> str:
-    """Make the whole page, which asks for nothing from anywhere and follows the reader's choice of light or dark.
+    """Return the whole page, which loads nothing and follows the reader's light or dark theme.
 
     Args:
         title: of the page.
-        body: what is on it.
-        refresh_seconds: how often a browser loads it again; None for not.
+        body: its content.
+        refresh_seconds: interval at which a browser reloads it; None for never.
     """
     head = [
         element("meta", charset="utf-8"),
@@ -85,7 +85,7 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def bytes_text(size: float) -> str:
-    """Say how large something is, in binary units."""
+    """Return a size in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < _STEP:
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
@@ -94,7 +94,7 @@ def bytes_text(size: float) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """Say how old something is, in its largest unit."""
+    """Return an age in its largest unit."""
     for length, unit in _AGES:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
@@ -102,12 +102,12 @@ def age_text(seconds: float) -> str:
 
 
 def rate_text(messages: float) -> str:
-    """Say how many messages a second there are."""
+    """Return a rate in messages per second."""
     return f"{messages:,.0f} msg/s" if messages >= 10 or not messages else f"{messages:.1f} msg/s"  # noqa: PLR2004
 
 
 def batches_text(topic: TopicMap) -> list[str]:
-    """Say what the entries are that were looked at, a line for each kind."""
+    """Return the kinds of the inspected entries, a line for each kind."""
     kinds = list(topic.kinds.values())
     lines = []
     if single := kinds.count("message"):
@@ -121,14 +121,14 @@ def batches_text(topic: TopicMap) -> list[str]:
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """Say how many errors and warnings there are."""
+    """Return the numbers of errors and warnings."""
     errors = sum(one.severity == "error" for one in findings)
     parts = [(errors, "error"), (len(findings) - errors, "warning")]
-    return ", ".join(counted(number, what) for number, what in parts if number) or "nothing is wrong"
+    return ", ".join(counted(number, what) for number, what in parts if number) or "no problems found"
 
 
 def evidence_text(value: object) -> str:
-    """Say what JSON says, without its signs: lists of objects have a line for each."""
+    """Return a JSON value without its punctuation, with a line for each object in a list."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name.replace('_', ' ')} {evidence_text(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
@@ -136,4 +136,4 @@ def evidence_text(value: object) -> str:
         return ("\n" if nested else ", ").join(map(evidence_text, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "not known" if value is None else str(value)
+    return "unknown" if value is None else str(value)

@@ -1,7 +1,7 @@
-"""The map of a topic with what is wrong with it, and an audit of its partitions, each as one HTML page (pure).
+"""HTML pages of a topic's map with its findings, and of an audit of its partitions (pure).
 
-A strip is an SVG that is as wide as there is room; its texts stand beside it, so that they keep their size. Heights
-tell what colours tell.
+A strip is an SVG as wide as the page; its texts are beside it, so that they keep their size. Heights distinguish kinds
+as colours do.
 """
 
 from __future__ import annotations
@@ -38,42 +38,42 @@ _CURSORS = 50
 _ROWS = 20
 _TALL = 20
 _HEIGHTS = {"acknowledged": 8, "unread": 13, "delivered": 16, "hole": 20, "message": 10, "batch": 15, "chunk": 20}
-_SAID = {
+_LABELS = {
     "acknowledged": "acknowledged",
-    "unread": "not read yet",
+    "unread": "unread",
     "delivered": "read, not acknowledged",
-    "hole": "hole: acknowledged behind it",
+    "hole": "hole: later entries are acknowledged",
     "message": "single message",
     "batch": "batch",
     "chunk": "chunk",
 }
 _SHORTEST_LABEL = 0.06
-"""Of the width; ledgers whose ids have no room tell them in their tooltips."""
+"""Share of the width below which a ledger's id is only in its tooltip."""
 
 
 def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float | None = None) -> str:
-    """Draw the page.
+    """Return the page of a survey.
 
     Args:
         seen: the maps and the findings.
-        target: the topic that was asked about.
-        when: it was looked at, as text.
-        refresh_seconds: how often a browser loads it again; None for not.
+        target: the topic.
+        when: time of the survey, as text.
+        refresh_seconds: interval at which a browser reloads the page; None for never.
     """
     findings = seen.diagnosis.findings
-    said = findings_text(findings)
+    summary = findings_text(findings)
     notes = [element("p", note, class_="soft") for note in seen.diagnosis.notes]
     if seen.diagnosis.left_out:
-        left_out = counted(len(seen.diagnosis.left_out), "partition")
-        notes.append(element("p", f"not looked at, because of too many requests: {left_out}"))
+        excluded = counted(len(seen.diagnosis.left_out), "partition")
+        notes.append(element("p", f"not inspected because of the limit of requests: {excluded}"))
     return document(
-        f"{target}: {said}",
+        f"{target}: {summary}",
         element("h1", target),
-        element("p", f"{said} · {when} · {counted(seen.diagnosis.requests, 'request')}", class_="soft"),
+        element("p", f"{summary} · {when} · {counted(seen.diagnosis.requests, 'request')}", class_="soft"),
         *notes,
         *(_topic(one, several=len(seen.maps) > 1) for one in seen.maps),
-        element("h2", "What is wrong"),
-        *(map(_finding, findings) if findings else [element("p", "Nothing was found.")]),
+        element("h2", "Findings"),
+        *(map(_finding, findings) if findings else [element("p", "No problems found.")]),
         refresh_seconds=refresh_seconds,
     )
 
@@ -83,7 +83,7 @@ def _topic(topic: TopicMap, *, several: bool) -> Markup:
         "entries": f"{topic.entries:,}",
         "stored": bytes_text(topic.size),
         "ledgers": f"{len(topic.ledgers):,}",
-        "come in": rate_text(topic.rate_in),
+        "rate in": rate_text(topic.rate_in),
         "producers": f"{len(topic.producers):,}",
         "deduplication": "on" if topic.deduplication else "off",
     }
@@ -99,17 +99,17 @@ def _topic(topic: TopicMap, *, several: bool) -> Markup:
             class_="facts",
         ),
         element("figure", *stored, *(_cursor(topic, one, cells) for one in shown), _legend(), class_="map"),
-        *([element("p", f"{counted(more, 'more cursor')} with less of a backlog", class_="soft")] if more > 0 else ()),
+        *([element("p", f"{counted(more, 'more cursor')} with smaller backlogs", class_="soft")] if more > 0 else ()),
         *_tables(topic),
         data_topic=topic.name,
     )
 
 
-def _row(name: str, said: Iterable[str], strip: Markup, figures: Iterable[str], **attributes: object) -> Markup:
+def _row(name: str, details: Iterable[str], strip: Markup, figures: Iterable[str], **attributes: object) -> Markup:
     first, *others = [*figures, ""]
     return element(
         "div",
-        element("div", name, *(element("span", one) for one in said if one), class_="name"),
+        element("div", name, *(element("span", one) for one in details if one), class_="name"),
         element("div", strip, class_="strip"),
         element("div", first, *(element("span", one) for one in others if one), class_="figures"),
         class_="row",
@@ -117,7 +117,7 @@ def _row(name: str, said: Iterable[str], strip: Markup, figures: Iterable[str], 
     )
 
 
-def _svg(width: int, *parts: Markup, said: str, low: bool = False) -> Markup:
+def _svg(width: int, *parts: Markup, label: str, low: bool = False) -> Markup:
     box = f"0 0 {max(width, 1)} {_TALL}"
     return element(
         "svg",
@@ -125,7 +125,7 @@ def _svg(width: int, *parts: Markup, said: str, low: bool = False) -> Markup:
         viewBox=box,
         preserveAspectRatio="none",
         role="img",
-        aria_label=said,
+        aria_label=label,
         class_="low" if low else None,
     )
 
@@ -134,19 +134,19 @@ def _ledgers(topic: TopicMap) -> Markup:
     bars = []
     for at, one in enumerate(topic.ledgers):
         kind = "ledger other" if at % 2 else "ledger"
-        said = f"ledger {one.ledger_id}: {counted(one.entries, 'entry')}, {bytes_text(one.size)}"
-        said += (", open" if one.is_open else "") + (", offloaded" if one.offloaded else "")
+        title = f"ledger {one.ledger_id}: {counted(one.entries, 'entry')}, {bytes_text(one.size)}"
+        title += (", open" if one.is_open else "") + (", offloaded" if one.offloaded else "")
         ids = {"data_ledger": one.ledger_id, "data_entries": one.entries}
-        place = {"x": one.first - 1, "y": 0, "width": one.entries, "height": _TALL}
-        bars.append(element("g", element("title", said), element("rect", class_=kind, **place, **ids)))
+        box = {"x": one.first - 1, "y": 0, "width": one.entries, "height": _TALL}
+        bars.append(element("g", element("title", title), element("rect", class_=kind, **box, **ids)))
     strip = _svg(
-        topic.entries, *bars, said=f"{counted(len(topic.ledgers), 'ledger')}, as wide as they have entries", low=True
+        topic.entries, *bars, label=f"{counted(len(topic.ledgers), 'ledger')}, scaled by their entries", low=True
     )
     return _row("ledgers", (), Markup(strip + element("div", *_labels(topic), class_="labels")), ())
 
 
 def _labels(topic: TopicMap) -> Iterator[Markup]:
-    """Give the ids of ledgers, those that have room before the next one."""
+    """Yield the ids of the ledgers that have room before the next label."""
     begins = [(one.first - 1) / topic.entries for one in topic.ledgers]
     labelled = [0]
     for at, begin in enumerate(begins):
@@ -160,17 +160,17 @@ def _labels(topic: TopicMap) -> Iterator[Markup]:
 def _entries(topic: TopicMap, cells: int) -> Markup:
     bars = [*_bars(joined(entry_kinds(topic, cells))), *(_chunked(one, topic, cells) for one in topic.chunked)]
     count = len(topic.kinds)
-    said = "all looked at" if count == topic.entries else f"{count:,} of {topic.entries:,} looked at"
+    details = "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected"
     ends = element("div", element("span", "1"), element("span", f"{topic.entries:,}"), class_="ends")
-    strip = Markup(_svg(cells, *bars, said=f"what entries are: {said}") + ends)
-    return _row("entries", (said,), strip, batches_text(topic))
+    strip = Markup(_svg(cells, *bars, label=f"kinds of entries: {details}") + ends)
+    return _row("entries", (details,), strip, batches_text(topic))
 
 
 def _chunked(one: ChunkedMessage, topic: TopicMap, cells: int) -> Markup:
-    """Draw where a message in chunks begins and ends, if it was seen where."""
+    """Draw a chunked message from its first to its last chunk that was inspected."""
     scale = cells / topic.entries
     first, last = min(one.chunks), max(one.chunks)
-    said = f"{one.begin} to {one.end}: {len(one.chunks)} of {one.of_chunks} chunks seen, {bytes_text(one.size)}"
+    title = f"{one.begin} to {one.end}: {len(one.chunks)} of {one.of_chunks} chunks inspected, {bytes_text(one.size)}"
     bar = element(
         "rect",
         class_="chunk one",
@@ -180,7 +180,7 @@ def _chunked(one: ChunkedMessage, topic: TopicMap, cells: int) -> Markup:
         height=_HEIGHTS["chunk"],
         data_chunks=len(one.chunks),
     )
-    return element("g", element("title", said), bar)
+    return element("g", element("title", title), bar)
 
 
 def _bars(parts: Iterable[tuple[int, int, str | None]]) -> list[Markup]:
@@ -204,14 +204,14 @@ def _cursor(topic: TopicMap, cursor: CursorMap, cells: int) -> Markup:
         at = number * cells / max(topic.entries, 1)
         bars.append(element("line", class_=kind, x1=f"{at:g}", x2=f"{at:g}", y1=0, y2=_TALL))
     holes = cursor.holes
-    said = f"{cursor.name}: {counted(cursor.backlog_entries, 'entry')} behind, {counted(len(holes), 'hole')}"
+    label = f"{cursor.name}: backlog of {counted(cursor.backlog_entries, 'entry')}, {counted(len(holes), 'hole')}"
     kind = cursor.type if cursor.durable else "reader"
     return _row(
         cursor.name,
         (kind, counted(len(cursor.consumers), "consumer")),
-        _svg(cells, *bars, said=said) if topic.entries else Markup(),
+        _svg(cells, *bars, label=label) if topic.entries else Markup(),
         (
-            f"{counted(cursor.backlog_entries, 'entry')} behind",
+            f"backlog {counted(cursor.backlog_entries, 'entry')}",
             counted(len(holes), "hole") if holes else "",
             f"lag {age_text(cursor.lag_seconds)}" if cursor.lag_seconds is not None else "",
             rate_text(cursor.rate_out),
@@ -227,10 +227,10 @@ def _cursor(topic: TopicMap, cursor: CursorMap, cells: int) -> Markup:
 def _legend() -> Markup:
     def sample(kind: str) -> Markup:
         bar = element("rect", class_=kind, x=0, y=_TALL - _HEIGHTS[kind], width=20, height=_HEIGHTS[kind])
-        return element("li", element("svg", bar, viewBox="0 0 20 20", aria_hidden="true"), said(kind))
+        return element("li", element("svg", bar, viewBox="0 0 20 20", aria_hidden="true"), text(kind))
 
-    def said(kind: str) -> str:
-        return _SAID[kind]
+    def text(kind: str) -> str:
+        return _LABELS[kind]
 
     lines = (("mark", "mark-delete position"), ("read", "read position"))
     drawn = [
@@ -252,7 +252,7 @@ def _tables(topic: TopicMap) -> Iterable[Markup]:
     ]
     if holes:
         yield element("h3", f"Holes{_of(holes)}")
-        yield table("holes", ["subscription", "first", "last", "entries", "acknowledged behind"], holes[:_ROWS])
+        yield table("holes", ["subscription", "first", "last", "entries", "acknowledged after"], holes[:_ROWS])
     chunked: list[list[object]] = [
         [
             one.begin,
@@ -265,8 +265,10 @@ def _tables(topic: TopicMap) -> Iterable[Markup]:
         for one in topic.chunked
     ]
     if chunked:
-        yield element("h3", f"Chunked messages that were looked at{_of(chunked)}")
-        yield table("chunked", ["first", "last", "chunks seen", "bytes", "producer", "sequence id"], chunked[:_ROWS])
+        yield element("h3", f"Inspected chunked messages{_of(chunked)}")
+        yield table(
+            "chunked", ["first", "last", "chunks inspected", "bytes", "producer", "sequence id"], chunked[:_ROWS]
+        )
 
 
 def _of(rows: list[Any]) -> str:
@@ -305,13 +307,13 @@ _AUDIT_TALL = 10
 
 @dataclass(frozen=True)
 class AuditedTopic:
-    """What was found on a topic or partition.
+    """Audit result of a topic or partition.
 
     Args:
         name: its full name.
-        messages: how many it has.
-        is_clean: whether nothing is wrong with it.
-        found: of each kind of finding how many there are, and some of the places.
+        messages: number of its messages.
+        is_clean: True if it has no findings.
+        found: for each kind of finding its count, and some of its places.
     """
 
     name: str
@@ -321,24 +323,24 @@ class AuditedTopic:
 
 
 def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
-    """Draw how the messages are shared out, and the findings, each with some places.
+    """Return the page of an audit: the messages of each topic or partition, and the findings with some places.
 
     Args:
-        topics: one for a topic, one a partition for a partitioned one.
-        title: what was audited.
-        when: it was, as text.
+        topics: one topic, or the partitions of a topic.
+        title: name of the audited topic.
+        when: time of the audit, as text.
     """
     messages = sum(one.messages for one in topics)
     wrong = sum(not one.is_clean for one in topics)
-    said = f"something is wrong with {wrong} of {len(topics)}" if wrong else "nothing is wrong"
+    summary = f"problems in {wrong} of {len(topics)}" if wrong else "no problems found"
     kinds = list(dict.fromkeys(kind for one in topics for kind in one.found))
     totals = {kind: sum(one.found[kind][0] for one in topics if kind in one.found) for kind in kinds}
     facts = {"messages": messages, **{kind: count for kind, count in totals.items() if count}}
     return document(
-        f"{title}: {said}",
+        f"{title}: {summary}",
         element("h1", title),
         element(
-            "p", f"audit of {counted(len(topics), 'topic or partition', 'topics or partitions')} · {said} · {when}"
+            "p", f"audit of {counted(len(topics), 'topic or partition', 'topics or partitions')} · {summary} · {when}"
         ),
         element(
             "dl",
@@ -351,14 +353,14 @@ def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
 
 
 def _rows(topics: Sequence[AuditedTopic]) -> Iterator[Markup]:
-    """Draw a bar for each partition: its messages, as wide as the most that one has."""
+    """Yield a bar for each partition, scaled by its messages."""
     most = max((one.messages for one in topics), default=0) or 1
     for one in topics:
         kinds = [f"{count:,} {kind}" for kind, (count, _) in one.found.items() if count]
-        said = f"{one.name}: {counted(one.messages, 'message')}"
+        label = f"{one.name}: {counted(one.messages, 'message')}"
         bar = element("rect", class_="unread" if one.is_clean else "hole", width=one.messages, height=_AUDIT_TALL)
         box = f"0 0 {most} {_AUDIT_TALL}"
-        strip = element("svg", bar, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+        strip = element("svg", bar, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
         figures = (counted(one.messages, "message"), *(element("span", kind) for kind in kinds))
         yield element(
             "div",

@@ -1,4 +1,4 @@
-"""Key hash slots as one HTML page: a plan of ranges with their weights, and who has which slots (pure)."""
+"""HTML pages of key hash slots: a plan of ranges with their weights, and the slots of each consumer (pure)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def plan_page(
     unit: str,
     when: str,
 ) -> str:
-    """Draw the weight of the slots, in 256 bins, where the parts begin, and how much each has."""
+    """Return the page of a plan: the weight of the slots in 256 bins, and the ranges with their weights."""
     total = sum(weights)
     even = total / len(parts) if parts else 0.0
     most = max(weights, default=0.0)
     facts = {
         unit: f"{total:,.0f}",
-        "slots with any": f"{len([one for one in histogram.values() if one]):,}",
+        f"slots with {unit}": f"{len([one for one in histogram.values() if one]):,}",
         "ranges": f"{len(parts):,}",
-        "the heaviest, of an even share": f"{most / even:.0%}" if even else "none",
+        "heaviest, relative to an even share": f"{most / even:.0%}" if even else "none",
     }
     return document(
         f"{title}: {counted(len(parts), 'range')}",
@@ -60,7 +60,7 @@ def plan_page(
 
 
 def _bars(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> Markup:
-    """Draw a bar for each bin, and a line where each part but the first begins."""
+    """Draw a bar for each bin, and a line at the start of each part but the first."""
     bins = binned(histogram, _BINS)
     highest = max(bins, default=0.0) or 1.0
     bars = [
@@ -80,9 +80,9 @@ def _bars(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> Mar
         element("line", class_="cut", x1=f"{at:.3f}", x2=f"{at:.3f}", y1=0, y2=_PLAN_TALL)
         for at in (start * _BINS / SLOTS for start in starts)
     ]
-    said = f"the weight of {SLOTS:,} slots in {_BINS} bins, cut into {counted(len(parts), 'range')}"
+    label = f"weight of {SLOTS:,} slots in {_BINS} bins, cut into {counted(len(parts), 'range')}"
     box = f"0 0 {_BINS} {_PLAN_TALL}"
-    return element("svg", *bars, *cuts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+    return element("svg", *bars, *cuts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
 
 
 def _ends() -> Markup:
@@ -107,16 +107,16 @@ def _rows(
 
 _TALL = 10
 _KINDS = {"acknowledged": "one consumer", "delivered": "several consumers", "hole": "no consumer"}
-"""The looks of slots, and what each says."""
+"""Labels of the CSS classes of slots."""
 
 
 def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
-    """Draw the slots of each topic or partition: whether they are covered, and what each consumer has.
+    """Return the page of covers: the coverage of the slots, and the slots of each consumer.
 
     Args:
-        covers: one for a topic, one a partition for a partitioned one.
-        title: what was asked for.
-        when: it was asked, as text.
+        covers: of one topic, or of the partitions of a topic.
+        title: of the page.
+        when: time of the request, as text.
     """
     return document(
         title,
@@ -129,36 +129,36 @@ def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
 def _section(cover: KeyCover) -> Iterable[Markup]:
     wrong = {"no consumer": cover.uncovered, "several consumers": cover.overlapping}
     exact = "every slot has one consumer" if cover.is_exact else "not every slot has one consumer"
-    looks = {
+    kinds = {
         "acknowledged": cover.covered - cover.overlapping,
         "delivered": cover.overlapping,
         "hole": cover.uncovered,
     }
-    rows = [_row("all slots", cover.mode.lower().replace("_", " "), exact, looks)]
+    rows = [_row("all slots", cover.mode.lower().replace("_", " "), exact, kinds)]
     for name, ranges in cover.consumers:
-        said = f"{counted(ranges.slots, 'slot')}, {ranges.slots / SLOTS:.1%}"
-        rows.append(_row(name, counted(len(ranges), "range"), said, {"unread": ranges}))
+        share = f"{counted(ranges.slots, 'slot')}, {ranges.slots / SLOTS:.1%}"
+        rows.append(_row(name, counted(len(ranges), "range"), share, {"unread": ranges}))
     yield element("h2", cover.topic)
     yield element("figure", *rows, _legend(), class_="map", data_topic=cover.topic)
     faults = [[what, part.start, part.end, len(part)] for what, ranges in wrong.items() for part in ranges]
     if faults:
-        yield element("h3", "Slots that do not have one consumer")
+        yield element("h3", "Slots without exactly one consumer")
         yield table("faults", ["", "first", "last", "slots"], faults)
 
 
-def _row(name: str, below: str, figures: str, looks: dict[str, KeyHashRanges]) -> Markup:
-    """Draw slots to scale, in a colour for each kind."""
+def _row(name: str, detail: str, figures: str, kinds: dict[str, KeyHashRanges]) -> Markup:
+    """Draw slots to scale, with a colour for each kind."""
     parts = [
         element("rect", class_=kind, x=part.start, y=0, width=len(part), height=_TALL)
-        for kind, ranges in looks.items()
+        for kind, ranges in kinds.items()
         for part in ranges
     ]
     box = f"0 0 {SLOTS} {_TALL}"
-    said = f"{name}: {figures}"
-    strip = element("svg", *parts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+    label = f"{name}: {figures}"
+    strip = element("svg", *parts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
     return element(
         "div",
-        element("div", name, element("span", below), class_="name"),
+        element("div", name, element("span", detail), class_="name"),
         element("div", strip, class_="strip"),
         element("div", figures, class_="figures"),
         class_="row",

@@ -1,4 +1,4 @@
-"""Asks for what the map of a topic needs: the shell of the map."""
+"""Requests for the map of a topic, and its diagnosis."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MapLimits(DiagnosisLimits):
-    """As those of a diagnosis, but more entries are looked at, and it is watched for as long as a rate takes.
+    """Limits of a survey: those of a diagnosis, with more entries, and a shorter watch that measures rates.
 
     Args:
-        entries: How many entries of a topic to look at, at most. Each takes a request.
-        pause_seconds: How many seconds to count messages for the rates. With 0 the rates are the broker's own.
+        entries: Maximum number of entries to inspect per topic. Each takes a request.
+        pause_seconds: Seconds to count messages for the rates. With 0 the rates are the broker's.
     """
 
     entries: int = 200
@@ -34,18 +34,18 @@ class MapLimits(DiagnosisLimits):
 
 @dataclass(frozen=True)
 class Survey:
-    """What a look at a topic saw, all of it at the same moment.
+    """Maps and diagnosis of a topic, from the same answers.
 
     Args:
         maps: of the topic, or of each of its partitions.
-        diagnosis: what is wrong, as the doctor says it.
+        diagnosis: the doctor's findings.
     """
 
     maps: tuple[TopicMap, ...]
     diagnosis: Diagnosis
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON has it."""
+        """Return the survey as JSON values."""
         return {"topics": [_with_holes(one) for one in self.maps], "diagnosis": self.diagnosis.to_dict()}
 
 
@@ -54,34 +54,34 @@ def survey(
     topic: str,
     subscription: str | None = None,
     limits: DiagnosisLimits | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Survey:
-    """Look at a topic; the arguments and the errors are those of `doctor.examination.examine`.
+    """Survey a topic; arguments and errors are those of `doctor.examination.examine`.
 
     Raises:
-        InvalidUse: it is no topic.
+        InvalidUse: the topic is invalid, or a namespace.
     """
     if isinstance(topic, str) and "://" not in topic and topic.count("/") == 1:
-        raise InvalidUse(f"{topic!r} is a namespace; look takes one topic, such as public/default/orders")
+        raise InvalidUse(f"{topic!r} is a namespace; name a topic, such as public/default/orders")
     seen = observe(
-        admin, topic, subscription, limits or MapLimits(), tell, wanted=mapped_entries, watched=lambda _: True
+        admin, topic, subscription, limits or MapLimits(), report, wanted=mapped_entries, watched=lambda _: True
     )
     return Survey(tuple(map(map_of, seen.facts)), judge(seen))
 
 
-def mapped_entries(facts: TopicFacts, most: int) -> list[Position]:
-    """Choose the entries to look at: all; or the first unacknowledged of each cursor, the doctor's, some in between."""
+def mapped_entries(facts: TopicFacts, limit: int) -> list[Position]:
+    """Choose the entries to inspect: all; or the first of each cursor's backlog, the doctor's, and evenly spaced ones."""
     end = 0 if facts.ledgers.last is None else facts.number_of(facts.ledgers.last)
-    if end <= most:
+    if end <= limit:
         return [facts.position(number) for number in range(1, end + 1)]
     firsts = [position for name in facts.internal.cursors for position in facts.first_unacknowledged(name, 1)]
-    wanted = dict.fromkeys(firsts[: most // 2]) | dict.fromkeys(wanted_entries(facts, most // 3))
-    room = max(most - len(wanted), 0)
+    wanted = dict.fromkeys(firsts[: limit // 2]) | dict.fromkeys(wanted_entries(facts, limit // 3))
+    room = max(limit - len(wanted), 0)
     between = (facts.position((2 * nth + 1) * end // (2 * room) + 1) for nth in range(room))
-    return list(wanted | dict.fromkeys(between))[:most]
+    return list(wanted | dict.fromkeys(between))[:limit]
 
 
 def _with_holes(topic: TopicMap) -> dict[str, Any]:
-    """Give a map as JSON has it, in which each cursor says what its holes are."""
+    """Return a map as JSON values, with the holes of each cursor."""
     cursors = [{**asdict(one), "holes": [asdict(hole) for hole in one.holes]} for one in topic.cursors]
     return {**asdict(topic), "cursors": cursors}

@@ -1,6 +1,6 @@
-"""The map of one topic or partition, how it follows from what the admin API shows, and its rows in cells (pure).
+"""Map of one topic or partition, computed from the admin API's answers, and its rows in cells (pure).
 
-Entries are numbered through all ledgers that are kept, from 1 on: a map is drawn over these numbers.
+Entries are numbered from 1 through all stored ledgers; a map is drawn over these numbers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ EntryKind = Literal["message", "batch", "chunk"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpan:
-    """One ledger that is kept.
+    """Stored ledger.
 
     Args:
         ledger_id: its id.
-        first: the number of its first entry.
-        entries: how many it has.
+        first: number of its first entry.
+        entries: number of its entries.
         size: its bytes.
-        is_open: whether it is the one that is written to.
-        offloaded: whether it lies in long-term storage.
+        is_open: True for the ledger that is written to.
+        offloaded: True if it is in long-term storage.
     """
 
     ledger_id: int
@@ -44,14 +44,14 @@ class LedgerSpan:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Entries one behind the other that a cursor has not acknowledged.
+    """Consecutive entries that a cursor has not acknowledged.
 
     Args:
-        first: the number of the first one.
-        last: the number of the last one.
-        begin: the position of the first one.
-        end: the position of the last one.
-        acknowledged_behind: how many entries further behind are acknowledged; if any, it is a hole.
+        first: number of the first entry.
+        last: number of the last entry.
+        begin: position of the first entry.
+        end: position of the last entry.
+        acknowledged_behind: number of acknowledged entries after the stretch; if above 0, it is a hole.
     """
 
     first: int
@@ -62,29 +62,29 @@ class Stretch:
 
     @property
     def entries(self) -> int:
-        """How many they are."""
+        """Number of entries in the stretch."""
         return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
 class CursorMap:
-    """One cursor: a subscription's, a reader's or the compaction's.
+    """Cursor of a subscription, of a reader or of the compaction.
 
     Args:
         name: of the subscription.
-        type: as the broker names it, such as Shared; empty where it is not known.
-        durable: whether it outlives its consumers.
+        type: the broker's name of its type, such as Shared; empty if unknown.
+        durable: True if it outlives its consumers.
         mark_delete: the mark-delete position, up to which everything is acknowledged.
-        acknowledged_until: the number of the entry there; 0 before the first one.
-        read_position: where the broker reads next for it.
-        read_until: the number of the last entry that was read for it.
-        backlog_entries: how many entries it has not acknowledged.
-        backlog_bytes: how large these are, about.
-        stretches: what it has not acknowledged.
+        acknowledged_until: number of the entry at the mark-delete position; 0 before the first entry.
+        read_position: position of the next entry that the broker reads for it.
+        read_until: number of the last entry that was read for it.
+        backlog_entries: number of unacknowledged entries.
+        backlog_bytes: their approximate size.
+        stretches: the unacknowledged entries.
         consumers: their names.
-        unacknowledged_messages: how many messages consumers hold, as far as the broker counts them.
-        rate_out: messages a second.
-        lag_seconds: how old the first message is that it has not acknowledged; None without one, or if it is not known.
+        unacknowledged_messages: number of messages that consumers hold, as far as the broker counts them.
+        rate_out: messages per second.
+        lag_seconds: age of the first unacknowledged message; None without one, or if unknown.
     """
 
     name: str
@@ -104,22 +104,22 @@ class CursorMap:
 
     @property
     def holes(self) -> tuple[Stretch, ...]:
-        """What it has not acknowledged before entries that it has."""
+        """Stretches before acknowledged entries."""
         return tuple(one for one in self.stretches if one.acknowledged_behind)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedMessage:
-    """A message in chunks, as far as its entries were looked at.
+    """Chunked message, as far as its entries were inspected.
 
     Args:
-        producer: who sent it.
-        sequence_id: its own.
-        of_chunks: of how many chunks it consists.
+        producer: name of its producer.
+        sequence_id: its sequence id.
+        of_chunks: total number of its chunks.
         size: its bytes.
-        chunks: the number of each entry that was seen, and which chunk that is.
-        begin: the position of the first of them.
-        end: the position of the last of them.
+        chunks: chunk id of each inspected entry, by entry number.
+        begin: position of the first of these entries.
+        end: position of the last of these entries.
     """
 
     producer: str
@@ -133,20 +133,20 @@ class ChunkedMessage:
 
 @dataclass(frozen=True, slots=True)
 class TopicMap:
-    """One topic or partition.
+    """Map of one topic or partition.
 
     Args:
         name: its full name.
-        entries: how many are kept.
+        entries: number of stored entries.
         size: their bytes.
         ledgers: those with entries, in order.
-        cursors: the one that is furthest behind first.
-        kinds: of each entry that was looked at, by its number, what it is.
-        batches: how many batches there are of each number of messages, among these.
-        chunked: the chunked messages among these.
-        rate_in: messages a second.
+        cursors: the one with the largest backlog first.
+        kinds: kind of each inspected entry, by entry number.
+        batches: number of inspected batches, by the number of their messages.
+        chunked: the inspected chunked messages.
+        rate_in: messages per second.
         producers: their names.
-        deduplication: whether the broker deduplicates it.
+        deduplication: True if the broker deduplicates the topic.
     """
 
     name: str
@@ -163,7 +163,7 @@ class TopicMap:
 
 
 def map_of(facts: TopicFacts) -> TopicMap:
-    """Draw up the map of a topic."""
+    """Return the map of a topic."""
     seen = {facts.number_of(position): one for position, one in sorted(facts.entries.items())}
     cursors = [_cursor(facts, name) for name in facts.internal.cursors if facts.only in (None, name)]
     return TopicMap(
@@ -216,7 +216,7 @@ def _cursor(facts: TopicFacts, name: str) -> CursorMap:
 
 def _stretch(facts: TopicFacts, run: Run) -> Stretch:
     begin, end = str(facts.position(run.first)), str(facts.position(run.last))
-    return Stretch(run.first, run.last, begin, end, run.acknowledged_behind)
+    return Stretch(run.first, run.last, begin, end, run.acknowledged_after)
 
 
 def _kind(entry: EntryMetadata) -> EntryKind:
@@ -244,7 +244,7 @@ def _chunked(seen: Mapping[int, EntryMetadata]) -> Iterable[ChunkedMessage]:
 
 
 def _rate_in(facts: TopicFacts) -> float:
-    """Give the messages a second that came while it was watched; without that, the broker's own figure."""
+    """Return the messages per second during the watch; without a watch, the broker's rate."""
     if not facts.later or facts.limits.pause_seconds <= 0:
         rate: float = facts.stats.raw.get("msgRateIn", 0.0)
         return rate
@@ -264,24 +264,24 @@ def _rate_out(facts: TopicFacts, name: str, stats: SubscriptionStats | None) -> 
 T = TypeVar("T")
 
 State = Literal["acknowledged", "unread", "delivered", "hole"]
-"""What of a cursor matters more stands further behind: a cell of many entries shows the last of these that it has."""
+"""State of an entry for a cursor, in ascending priority: a cell of several entries shows the highest."""
 
 _WEIGHT: dict[State, int] = {"acknowledged": 0, "unread": 1, "delivered": 2, "hole": 3}
 _KIND_WEIGHT: dict[EntryKind | None, int] = {None: 0, "message": 1, "batch": 2, "chunk": 3}
 
 
-def cells_of(entries: int, most: int) -> int:
-    """Tell in how many cells so many entries are drawn: one each where there is room."""
-    return min(entries, most)
+def cells_of(entries: int, limit: int) -> int:
+    """Return the number of cells for `entries` entries: one each, up to the limit."""
+    return min(entries, limit)
 
 
 def _cell(number: int, entries: int, cells: int) -> int:
-    """Tell in which cell an entry is, 0-based."""
+    """Return the 0-based cell of an entry."""
     return (number - 1) * cells // entries
 
 
 def cursor_states(topic: TopicMap, cursor: CursorMap, cells: int) -> list[State]:
-    """Give what each cell shows of a cursor; in time linear in its stretches and the cells."""
+    """Return a cursor's state in each cell; the time is linear in its stretches and the cells."""
     states: list[State] = ["acknowledged"] * cells
     for one in cursor.stretches:
         read = min(max(cursor.read_until, one.first - 1), one.last)
@@ -302,7 +302,7 @@ def _raise_to(states: list[State], state: State, first: int, last: int) -> None:
 
 
 def ledger_cells(topic: TopicMap, cells: int) -> list[str]:
-    """Give which ledger each cell begins in."""
+    """Return the id of the ledger in which each cell begins."""
     found: list[str] = []
     for one in topic.ledgers:
         last = _cell(one.first + one.entries - 1, topic.entries, cells)
@@ -311,7 +311,7 @@ def ledger_cells(topic: TopicMap, cells: int) -> list[str]:
 
 
 def entry_kinds(topic: TopicMap, cells: int) -> list[EntryKind | None]:
-    """Give what the entries of each cell are; None where none was looked at."""
+    """Return the kind of the entries of each cell; None if none of them was inspected."""
     kinds: list[EntryKind | None] = [None] * cells
     for number, kind in topic.kinds.items():
         at = _cell(number, topic.entries, cells)
@@ -321,7 +321,7 @@ def entry_kinds(topic: TopicMap, cells: int) -> list[EntryKind | None]:
 
 
 def joined(cells: Sequence[T]) -> list[tuple[int, int, T]]:
-    """Join neighbours that are the same: where each begins, how many cells it has, what it is."""
+    """Join equal neighbours to triples of the first cell, the number of cells, and the value."""
     parts, at = [], 0
     for what, same in groupby(cells):
         count = len(list(same))

@@ -1,8 +1,8 @@
 """OpenTelemetry for producers, consumers and readers: `pulsar_ext.otel.instrument(client)`.
 
-Spans have the names and attributes of Java's `OpenTelemetryProducerInterceptor` and `OpenTelemetryConsumerInterceptor`,
-and their context goes with each message in the same properties (`traceparent`, `tracestate`), so that a trace goes
-through programs in both languages. Needs the extra `otel`.
+Spans have the names and attributes of Java's `OpenTelemetryProducerInterceptor` and `OpenTelemetryConsumerInterceptor`.
+Their context is in the same message properties (`traceparent`, `tracestate`), so one trace spans programs in both
+languages. Needs the extra `otel`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = ["instrument", "processing"]
 def instrument(
     client: Any, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> None:
-    """Have a client trace and count what its producers, consumers and readers do that are opened from now on.
+    """Trace and count the operations of a client's producers, consumers and readers that are opened from now on.
 
     Args:
         client: a `pulsar_ext.Client` or a `pulsar_ext.asyncio.Client`.
-        tracer_provider: where spans go; by default the global one.
-        meter_provider: where metrics go; by default the global one.
+        tracer_provider: the provider for spans; by default the global one.
+        meter_provider: the provider for metrics; by default the global one.
 
     Raises:
-        InvalidUse: it is no such client, or is instrumented already; not if only `opentelemetry-instrument` has done
-            so, in whose place this comes.
+        InvalidUse: it is not such a client, or is already instrumented. An instrumentation by
+            `opentelemetry-instrument` is replaced.
     """
     context = getattr(getattr(client, "blocking", client), "context", None)
     if not isinstance(context, ClientContext):
-        raise InvalidUse(f"instrument() takes a client of pulsar_ext or pulsar_ext.asyncio, not {client!r}.")
+        raise InvalidUse(f"instrument() takes a client of pulsar_ext or pulsar_ext.asyncio, got {client!r}.")
     instrument_context(context, tracer_provider, meter_provider)

@@ -1,4 +1,4 @@
-"""How a client comes to be traced and counted: its interceptors, and who looks at its consumers."""
+"""Instrumentation of a client: its interceptors, and the observation of its consumers."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ def instrument_context(
     *,
     automatic: bool = False,
 ) -> None:
-    """Have a client trace and count what is opened from now on.
+    """Trace and count the operations of everything that a client opens from now on.
 
     Args:
-        context: of the client.
-        tracer_provider: where spans go; None for the global one.
-        meter_provider: where metrics go; None for the global one.
-        automatic: whether the application did not ask for it; what it asks for then comes in the place of this.
+        context: context of the client.
+        tracer_provider: the provider for spans; None for the global one.
+        meter_provider: the provider for metrics; None for the global one.
+        automatic: the application did not request it; its own request replaces this instrumentation.
 
     Raises:
-        InvalidUse: the application has asked for it already.
+        InvalidUse: the application has already instrumented the client.
     """
-    if any(isinstance(make, _Making) and not make.automatic for _, make in context.interceptors):
-        raise InvalidUse("This client is instrumented already; another time would have each span twice.")
+    if any(isinstance(make, _Factory) and not make.automatic for _, make in context.interceptors):
+        raise InvalidUse("This client is instrumented already; a second time would duplicate its spans.")
     instruments = Instruments(
         get_tracer("pulsar_ext", tracer_provider=tracer_provider),
         get_meter("pulsar_ext", meter_provider=meter_provider),
     )
-    context.tell = instruments.happened
+    context.report_event = instruments.count_event
     observe(context, meter_provider)
     context.interceptors[:] = [
-        *(one for one in context.interceptors if not isinstance(one[1], _Making)),
-        (ProducerInterceptor, _Making(ProducerTelemetry, instruments, automatic=automatic)),
-        (ConsumerInterceptor, _Making(ConsumerTelemetry, instruments, automatic=automatic)),
-        (ReaderInterceptor, _Making(ReaderTelemetry, instruments, automatic=automatic)),
+        *(one for one in context.interceptors if not isinstance(one[1], _Factory)),
+        (ProducerInterceptor, _Factory(ProducerTelemetry, instruments, automatic=automatic)),
+        (ConsumerInterceptor, _Factory(ConsumerTelemetry, instruments, automatic=automatic)),
+        (ReaderInterceptor, _Factory(ReaderTelemetry, instruments, automatic=automatic)),
     ]
 
 
-class _Making:
-    """Makes the interceptors of one kind, one for each producer, consumer or reader."""
+class _Factory:
+    """Factory of one kind of interceptors, one for each producer, consumer or reader."""
 
     def __init__(self, kind: type[Any], instruments: Instruments, *, automatic: bool) -> None:
         self._kind, self._instruments, self.automatic = kind, instruments, automatic

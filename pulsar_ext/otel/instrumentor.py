@@ -1,6 +1,6 @@
-"""What `opentelemetry-instrument` switches on: every client of the process is traced and counted.
+"""Instrumentor for the command `opentelemetry-instrument`, which traces and counts every client of the process.
 
-That command finds it by its entry point. It needs the package `opentelemetry-instrumentation`, which has the command.
+The command finds it by its entry point. Needs the package `opentelemetry-instrumentation`, which has the command.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # as above
-    """Instruments every client that is opened from now on, as `pulsar_ext.otel.instrument(client)` does one.
+class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped there
+    """Instruments every client that is opened from now on, see `pulsar_ext.otel.instrument(client)`.
 
-    `PulsarExtInstrumentor().instrument(tracer_provider=…, meter_provider=…)` does the same without the command.
+    `PulsarExtInstrumentor().instrument(tracer_provider=…, meter_provider=…)` works without the command.
     """
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """Name nothing: what is instrumented is this package itself."""
+        """Return nothing: this package instruments itself."""
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:
@@ -37,5 +37,5 @@ class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # as above
         )
         ClientContext.begun.append(self._begin)
 
-    def _uninstrument(self, **kwargs: Any) -> None:  # noqa: ARG002  # takes none
+    def _uninstrument(self, **kwargs: Any) -> None:  # noqa: ARG002  # has no options
         ClientContext.begun.remove(self._begin)

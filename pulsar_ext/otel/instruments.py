@@ -1,6 +1,6 @@
-"""The spans and the metrics of one client, by the semantic conventions for messaging.
+"""Spans and metrics of one client, by the semantic conventions for messaging.
 
-What the consumers of instrumented clients have at the moment is observed when metrics are collected.
+The gauges of the consumers of instrumented clients are observed when metrics are collected.
 """
 
 from __future__ import annotations
@@ -31,76 +31,76 @@ SYSTEM, DESTINATION = "messaging.system", "messaging.destination.name"
 SUBSCRIPTION = "messaging.destination.subscription.name"
 
 _SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
-"""The buckets of a duration that the conventions advise."""
+"""Buckets of durations that the conventions recommend."""
 KINDS = {"send": SpanKind.PRODUCER, "process": SpanKind.CONSUMER, "receive": SpanKind.CONSUMER, "ack": SpanKind.CLIENT}
 _TYPES = {"ack": "settle"}
-"""What the conventions call an operation whose name is its own."""
+"""Operation types that differ from the operation's name."""
 
 
 class Instruments:
-    """What interceptors report to.
+    """Spans, counters and histograms for interceptors.
 
     Args:
-        tracer: begins spans.
-        meter: makes counters and histograms.
+        tracer: the tracer for spans.
+        meter: the meter for counters and histograms.
     """
 
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
         self._tracer = tracer
         self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Messages that were sent.")
         self.consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Messages that were handed to the application."
+            "messaging.client.consumed.messages", "{message}", "Messages that were delivered to the application."
         )
         self.operation = meter.create_histogram(
             "messaging.client.operation.duration",
             "s",
-            "How long a send took until it was persisted, or failed.",
+            "Time from a send until it was persisted or failed.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self.process = meter.create_histogram(
             "messaging.process.duration",
             "s",
-            "How long a message took from its receive to its acknowledgement.",
+            "Time from the receive of a message to its acknowledgement.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
-        # From here on by the names of Java's client, where it has the same.
+        # The following names are those of Java's client, if it has the metric.
         self.sent_bytes = meter.create_counter(
             "pulsar.client.producer.message.send.size", "By", "Bytes of messages that were persisted."
         )
         self.duplicates = meter.create_counter(
-            "pulsar.client.producer.message.duplicate", "{message}", "Messages that the topic held already."
+            "pulsar.client.producer.message.duplicate", "{message}", "Messages that the topic already had."
         )
         self.received_bytes = meter.create_counter(
-            "pulsar.client.consumer.message.received.size", "By", "Bytes of messages that were handed out."
+            "pulsar.client.consumer.message.received.size", "By", "Bytes of messages that were delivered."
         )
         self.redelivered = meter.create_counter(
             "pulsar.client.consumer.message.redelivered",
             "{message}",
-            "Messages that were handed out and had been delivered before.",
+            "Delivered messages that had been delivered before.",
         )
-        self._happenings: dict[Happening, Counter] = {
+        self._event_counters: dict[Happening, Counter] = {
             "dead letter": meter.create_counter(
                 "pulsar.client.consumer.message.dlq", "{message}", "Messages that were sent to a dead letter topic."
             ),
             "closed hole": meter.create_counter(
                 "pulsar.client.consumer.hole.closed",
                 "{entry}",
-                "Chunks that no consumer can receive, and that were acknowledged for that.",
+                "Chunks that no consumer can receive, and that were acknowledged for this reason.",
             ),
         }
 
-    def happened(self, what: Happening, topic: str, subscription: str, count: int) -> None:
-        """Count what a consumer does by itself; `ClientContext.tell` calls it."""
-        self._happenings[what].add(count, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
+    def count_event(self, event: Happening, topic: str, subscription: str, count: int) -> None:
+        """Count an event of a consumer; called by `ClientContext.report_event`."""
+        self._event_counters[event].add(count, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
 
     def attributes(self, operation: str, topic: str, more: dict[str, Any]) -> dict[str, Any]:
-        """Give what a span and a metric say of an operation.
+        """Return the attributes of an operation's span and metrics.
 
         Args:
             operation: its name: send, process, receive or ack.
-            topic: its destination, or where its message came from.
-            more: what else they say.
+            topic: the topic of the message.
+            more: other attributes.
         """
         return {
             SYSTEM: "pulsar",
@@ -114,8 +114,8 @@ class Instruments:
         """Begin the span of an operation.
 
         Args:
-            attributes: what `attributes()` gave, and what only the span says.
-            parent: of what it is a part; None for whatever is current.
+            attributes: the result of `attributes()`, and attributes of the span alone.
+            parent: the context of the parent span; None for the current one.
         """
         operation = attributes["messaging.operation.name"]
         name = f"{operation} {attributes[DESTINATION]}"
@@ -123,7 +123,7 @@ class Instruments:
 
 
 def fail(span: Span, error: BaseException) -> str:
-    """Have a span say that its operation failed; give the error's type as the conventions name it."""
+    """Record a failure in a span; return the error's type in the notation of the conventions."""
     kind = type(error).__qualname__
     span.record_exception(error)
     span.set_attribute("error.type", kind)
@@ -141,28 +141,28 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Consumer], int]], ...] = (
     (
         "pulsar.client.consumer.fetched_ahead",
         "{message}",
-        "Messages that were fetched out of the receiver queue before the application asks for them.",
+        "Messages that were fetched from the receiver queue before the application asked for them.",
         Consumer.fetched_ahead,
     ),
 )
 
 
 class _Global:
-    """Stands for the global meter provider, whichever that is by then."""
+    """Placeholder for the global meter provider, which may be set later."""
 
 
 _GLOBAL = _Global()
 _lock = Lock()
 _observed: WeakKeyDictionary[Any, WeakSet[ClientContext]] = WeakKeyDictionary()
-"""By meter provider: of a second instrument of the same name the SDK would never ask the callback."""
+"""Contexts by meter provider, because the SDK ignores the callback of a second instrument with the same name."""
 
 
 def observe(context: ClientContext, meter_provider: MeterProvider | None) -> None:
-    """Have a client's consumers be looked at from now on, for this provider alone, as long as there is the client.
+    """Observe a client's consumers from now on, for this provider only, as long as the client exists.
 
     Args:
-        context: of the client.
-        meter_provider: where the metrics go; None for the global one.
+        context: context of the client.
+        meter_provider: the provider for metrics; None for the global one.
     """
     is_global = meter_provider is None or meter_provider is get_meter_provider()
     provider = _GLOBAL if is_global else meter_provider
@@ -175,19 +175,19 @@ def observe(context: ClientContext, meter_provider: MeterProvider | None) -> Non
     if known is None:
         meter = get_meter("pulsar_ext", meter_provider=meter_provider)
         for name, unit, description, count in _GAUGES:
-            meter.create_observable_up_down_counter(name, [_looking(contexts, count)], unit, description)
+            meter.create_observable_up_down_counter(name, [_observer(contexts, count)], unit, description)
 
 
-def _looking(
+def _observer(
     contexts: WeakSet[ClientContext], count: Callable[[Consumer], int]
 ) -> Callable[[CallbackOptions], Iterator[Observation]]:
-    def look(_: CallbackOptions) -> Iterator[Observation]:
+    def observe_sums(_: CallbackOptions) -> Iterator[Observation]:
         sums: collections.Counter[tuple[str, str]] = collections.Counter()
-        for consumer in [one for context in list(contexts) for one in context.opener._received_by_()]:
+        for consumer in [one for context in list(contexts) for one in context.opener._open_receivers_()]:
             if isinstance(consumer, Consumer):
-                with contextlib.suppress(pulsar.PulsarException):  # it is being closed
+                with contextlib.suppress(pulsar.PulsarException):  # the consumer is being closed
                     sums[consumer.subscribed_to(), consumer.subscription_name()] += count(consumer)
         for (topic, subscription), number in sums.items():
             yield Observation(number, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
 
-    return look
+    return observe_sums

@@ -1,6 +1,6 @@
-"""The interceptors that make spans: of each message that is sent, and of each from its receive to its acknowledgement.
+"""Interceptors that make spans: for each send, and for each message from its receive to its acknowledgement.
 
-The context of a sent message's span goes with the message. Mirrors Java's `OpenTelemetryProducerInterceptor` and
+A sent message carries the context of its span. Mirrors Java's `OpenTelemetryProducerInterceptor` and
 `OpenTelemetryConsumerInterceptor`.
 """
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class ProducerTelemetry(ProducerInterceptor):
-    """Traces and counts what one producer sends.
+    """Traces and counts the sends of one producer.
 
     Args:
-        instruments: of its client.
+        instruments: the instruments of its client.
     """
 
     def __init__(self, instruments: Instruments) -> None:
@@ -45,8 +45,7 @@ class ProducerTelemetry(ProducerInterceptor):
     def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
         """Begin a span, and write its context into the message's properties.
 
-        It is a part of the current span; without one, of the trace that the properties name, as of a message that is
-        passed on.
+        Its parent is the current span, otherwise the context in the properties, such as those of a forwarded message.
         """
         parent = None
         if not trace.get_current_span().get_span_context().is_valid:
@@ -61,10 +60,10 @@ class ProducerTelemetry(ProducerInterceptor):
     def on_send_acknowledgement(
         self, producer: Any, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
     ) -> None:
-        """End it with the outcome."""
+        """End the span with the outcome."""
         del producer
         begun = message.notes.pop(self, None)
-        if begun is None:  # its span could not be begun
+        if begun is None:  # before_send() has failed
             return
         span, attributes, began = begun
         if error is not None:
@@ -76,19 +75,19 @@ class ProducerTelemetry(ProducerInterceptor):
         self._instruments.sent.add(1, attributes)
         if isinstance(error, DuplicateMessage):
             self._instruments.duplicates.add(1, attributes)
-        elif error is None and isinstance(message.value, bytes):  # of other values the size is the schema's secret
+        elif error is None and isinstance(message.value, bytes):  # the size of other values depends on the schema
             self._instruments.sent_bytes.add(len(message.value), attributes)
 
 
 _ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
-"""Java's name for how the span of a message ended."""
+"""Java's attribute of a message's span for the kind of its end."""
 
 
 def processing(message: Message) -> AbstractContextManager[Span]:
-    """Make the span of a received message the current one in a block, so that what is sent there is a part of it.
+    """Make the span of a received message the current one in a block, as the parent of spans in it.
 
     Raises:
-        InvalidUse: the message came from a client that is not instrumented.
+        InvalidUse: the message was received by a client that is not instrumented.
     """
     span = getattr(message, "span", None)
     if span is None:
@@ -96,25 +95,25 @@ def processing(message: Message) -> AbstractContextManager[Span]:
     return trace.use_span(span, end_on_exit=False)
 
 
-def _received(instruments: Instruments, operation: str, message: Message, more: dict[str, Any]) -> _Open:
-    """Begin the span of a message that is handed out."""
+def _received(instruments: Instruments, operation: str, message: Message, more: dict[str, Any]) -> _OpenMessage:
+    """Begin the span of a delivered message."""
     attributes = instruments.attributes(operation, message.topic_name(), more)
     message_id = message.message_id()
     span = instruments.begin(attributes, propagate.extract(message.properties()))
     if span.is_recording():
         span.set_attribute("messaging.message.id", message_id.to_text())
-    message.__dict__.update(span=span, handled_in=partial(trace.use_span, span))  # which does not end it
+    message.__dict__.update(span=span, handled_in=partial(trace.use_span, span))  # use_span() does not end it
     instruments.consumed.add(1, attributes)
     instruments.received_bytes.add(message.inner.length(), attributes)
     if message.redelivery_count():
         instruments.redelivered.add(1, attributes)
     topic, index = message.topic_name(), message_id.batch_index()
-    return _Open(span, attributes, topic, _entry_of(message_id), index, time.perf_counter())
+    return _OpenMessage(span, attributes, topic, _entry_of(message_id), index, time.perf_counter())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Open:
-    """A message that is not acknowledged."""
+class _OpenMessage:
+    """A delivered message that is unacknowledged."""
 
     span: Span
     attributes: dict[str, Any]
@@ -125,117 +124,117 @@ class _Open:
 
 
 class ReaderTelemetry(ReaderInterceptor):
-    """Traces and counts what one reader reads: nothing tells when a message is done with.
+    """Traces and counts the reads of one reader, whose messages are never acknowledged.
 
     Args:
-        instruments: of its client.
+        instruments: the instruments of its client.
     """
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
     def before_read(self, reader: Any, message: Message) -> Message:
-        """Give the message a span that ends at once."""
+        """Record the message in a span that ends immediately."""
         del reader
         _received(self._instruments, "receive", message, {}).span.end()
         return message
 
 
 class ConsumerTelemetry(ConsumerInterceptor):
-    """Traces and counts what one consumer receives, until it is acknowledged, or comes again.
+    """Traces and counts the messages of one consumer until they are acknowledged or redelivered.
 
     Args:
-        instruments: of its client.
+        instruments: the instruments of its client.
     """
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
         self._lock = Lock()
-        self._open: dict[tuple[int, int], dict[int, _Open]] = {}
-        """What is not acknowledged, by its ledger and entry, and by its place in its batch."""
+        self._open: dict[tuple[int, int], dict[int, _OpenMessage]] = {}
+        """Unacknowledged messages, by ledger and entry, and by batch index."""
 
     def before_consume(self, consumer: Any, message: Message) -> Message:
-        """Begin the span of a message, in the trace that its properties name."""
+        """Begin the span of a message, in the trace of its properties."""
         more = {SUBSCRIPTION: consumer.subscription_name()}
         begun = _received(self._instruments, "process", message, more)
         with self._lock:
-            places = self._open.setdefault(begun.entry, {})
-            before = places.pop(begun.index, None)
-            places[begun.index] = begun
-        if before is not None:  # it came again, as behind a seek
+            by_index = self._open.setdefault(begun.entry, {})
+            before = by_index.pop(begun.index, None)
+            by_index[begun.index] = begun
+        if before is not None:  # redelivered, or delivered again after a seek
             self._end([before], "redelivered")
         return message
 
     def on_acknowledge(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
-        """End it, and note when it was acknowledged."""
+        """End the message's span, with a span for the acknowledgement."""
         del consumer
-        self._settle(self._of(message_id), "acknowledge", error)
+        self._acknowledged(self._of(message_id), "acknowledge", error)
 
     def on_acknowledge_cumulative(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
-        """End it, and those of all messages before it."""
+        """End the spans of the message and of all messages before it."""
         del consumer
         last = self._of(message_id)
         topics = {one.topic for one in last} or {message_id.topic_name()}
-        place = _entry_of(message_id), message_id.batch_index()
+        last_key = _entry_of(message_id), message_id.batch_index()
         with self._lock:
-            every = [one for places in self._open.values() for one in places.values()]
-        before = [one for one in every if one.topic in topics and (one.entry, one.index) < place and one not in last]
-        self._settle([*before, *last], "cumulative_acknowledge", error)
+            every = [one for by_index in self._open.values() for one in by_index.values()]
+        before = [one for one in every if one.topic in topics and (one.entry, one.index) < last_key and one not in last]
+        self._acknowledged([*before, *last], "cumulative_acknowledge", error)
 
     def on_negative_acks_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
-        """End those of what comes again."""
+        """End the spans of the messages, which are redelivered."""
         del consumer
         self._end(self._in(message_ids), "negative_acknowledge")
 
     def on_ack_timeout_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
-        """End those of what comes again."""
+        """End the spans of the messages, which are redelivered."""
         del consumer
         self._end(self._in(message_ids), "ack_timeout")
 
     def close(self) -> None:
-        """End those of what was not acknowledged."""
+        """End the spans of unacknowledged messages."""
         with self._lock:
-            every = [one for places in self._open.values() for one in places.values()]
+            every = [one for by_index in self._open.values() for one in by_index.values()]
         self._end(every, "closed")
 
-    def _of(self, message_id: Any) -> list[_Open]:
-        """Give the messages that an id is of; one without a place in a batch is of all of it."""
+    def _of(self, message_id: Any) -> list[_OpenMessage]:
+        """Return the messages of an id; without a batch index, those of the whole batch."""
         with self._lock:
             every = list(self._open.get(_entry_of(message_id), {}).values())
         index = message_id.batch_index()
         return [one for one in every if index in (-1, one.index)]
 
-    def _in(self, message_ids: set[MessageId]) -> list[_Open]:
-        """Give the messages in some entries."""
+    def _in(self, message_ids: set[MessageId]) -> list[_OpenMessage]:
+        """Return the messages in some entries."""
         with self._lock:
             found = [self._open.get(entry, {}) for entry in map(_entry_of, message_ids)]
-            return [one for places in found for one in places.values()]
+            return [one for by_index in found for one in by_index.values()]
 
-    def _settle(self, settled: list[_Open], how: str, error: BaseException | None) -> None:
-        """End spans with an acknowledgement, which has a span of its own; not with one that was refused.
+    def _acknowledged(self, messages: list[_OpenMessage], ending: str, error: BaseException | None) -> None:
+        """End spans after an acknowledgement, which has its own span; on an error, end only that span.
 
-        A span that is not recorded has none: most are not where only a share of the traces is.
+        A span that is not recorded gets no acknowledgement span; with sampling, this applies to most.
         """
-        for one in settled:
+        for one in messages:
             if not one.span.is_recording():
                 continue
             attributes = {**one.attributes, **self._instruments.attributes("ack", one.topic, {})}
-            settling = self._instruments.begin(attributes, trace.set_span_in_context(one.span))
+            ack_span = self._instruments.begin(attributes, trace.set_span_in_context(one.span))
             if error is not None:
-                fail(settling, error)
-            settling.end()
+                fail(ack_span, error)
+            ack_span.end()
         if error is None:
-            self._end(settled, how)
+            self._end(messages, ending)
 
-    def _end(self, ended: Iterable[_Open], how: str) -> None:
+    def _end(self, ended: Iterable[_OpenMessage], ending: str) -> None:
         for one in ended:
             with self._lock:
-                places = self._open.get(one.entry, {})
-                if places.get(one.index) is one:
-                    del places[one.index]
-                if not places:
+                by_index = self._open.get(one.entry, {})
+                if by_index.get(one.index) is one:
+                    del by_index[one.index]
+                if not by_index:
                     self._open.pop(one.entry, None)
-            one.span.set_attribute(_ACKNOWLEDGED, how)
+            one.span.set_attribute(_ACKNOWLEDGED, ending)
             one.span.end()
             self._instruments.process.record(time.perf_counter() - one.began, one.attributes)
 

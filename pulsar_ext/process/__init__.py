@@ -1,1 +1,1 @@
-"""Handlers: one run for each message, so many at once, and what becomes of a message whose handler raised."""
+"""Handlers of messages: several at a time, and an action for a message whose handler raised."""

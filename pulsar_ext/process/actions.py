@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler raised: what `on_error` of `process()` may be, or give (pure)."""
+"""Actions for a message whose handler raised: the values of `on_error` of `process()` (pure)."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The message is done with all the same."""
+    """Acknowledge the message although its handler raised."""
 
     needs_letters: ClassVar[bool] = False
 
-    def settle(self, consumer: Any, message: Message) -> Any:
-        """Have the consumer do so; an awaited one gives what is to be awaited."""
+    def carry_out(self, consumer: Any, message: Message) -> Any:
+        """Acknowledge the message; an async consumer returns an awaitable."""
         return consumer.acknowledge(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Redeliver:
-    """The message comes again: a negative acknowledgement, with the delay or the backoff of the subscription.
+    """Redeliver the message by a negative acknowledgement, with the delay or the backoff of the subscription.
 
-    With a `dead_letter_policy` the message is a dead letter in the end.
+    With a `dead_letter_policy` the message finally becomes a dead letter.
     """
 
     needs_letters: ClassVar[bool] = False
 
-    def settle(self, consumer: Any, message: Message) -> Any:
-        """Have the consumer do so; an awaited one gives what is to be awaited."""
+    def carry_out(self, consumer: Any, message: Message) -> Any:
+        """Negatively acknowledge the message; an async consumer returns an awaitable."""
         return consumer.negative_acknowledge(message)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconsumeLater:
-    """The message comes again as a retry letter, and is a dead letter in the end; see `Consumer.reconsume_later()`.
+    """Send the message again as a retry letter, finally as a dead letter; see `Consumer.reconsume_later()`.
 
     Args:
-        delay_ms: after how many milliseconds, or what gives them by how often the message was consumed later, 0 at
-            first: a `MultiplierRedeliveryBackoff`, or a function.
-        properties: are added to the message's own.
+        delay_ms: the delay in milliseconds, or a `MultiplierRedeliveryBackoff` or function that returns it for the
+            number of earlier retries, 0 at first.
+        properties: properties to add to the message's own.
 
     Raises:
-        InvalidUse: one of them is not valid.
+        InvalidUse: an argument is invalid.
     """
 
     delay_ms: int | Backoff
@@ -60,8 +60,8 @@ class ReconsumeLater:
             check_backoff("delay_ms", self.delay_ms)
         check_retry(0 if callable(self.delay_ms) else self.delay_ms, self.properties)
 
-    def settle(self, consumer: Any, message: Message) -> Any:
-        """Have the consumer do so; an awaited one gives what is to be awaited."""
+    def carry_out(self, consumer: Any, message: Message) -> Any:
+        """Reconsume the message later; an async consumer returns an awaitable."""
         delay = self.delay_ms
         if callable(delay):
             delay = round(delay_of(delay, reconsume_times(message.properties())) * 1000)
@@ -70,13 +70,13 @@ class ReconsumeLater:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The message goes to the dead letter topic at once; see `Consumer.send_dead_letter()`.
+    """Send the message to the dead letter topic at once; see `Consumer.send_dead_letter()`.
 
     Args:
-        properties: are added to the message's own.
+        properties: properties to add to the message's own.
 
     Raises:
-        InvalidUse: they are not texts by texts.
+        InvalidUse: the properties are not a dict of str to str.
     """
 
     properties: dict[str, str] | None = None
@@ -85,8 +85,8 @@ class DeadLetter:
     def __post_init__(self) -> None:
         check_retry(0, self.properties)
 
-    def settle(self, consumer: Any, message: Message) -> Any:
-        """Have the consumer do so; an awaited one gives what is to be awaited."""
+    def carry_out(self, consumer: Any, message: Message) -> Any:
+        """Send a dead letter; an async consumer returns an awaitable."""
         return consumer.send_dead_letter(message, self.properties)
 
 
@@ -108,18 +108,18 @@ def check_on_error(on_error: Any, *, has_letters: bool) -> None:
 
 
 def check_action(action: Any, *, has_letters: bool) -> Action:
-    """Return an action.
+    """Return an action after checking it.
 
     Args:
-        action: the `on_error` itself, or what a function of that name returned.
+        action: the `on_error` itself, or the value that a function returned.
         has_letters: whether the consumer has retry letters.
 
     Raises:
-        InvalidUse: it is no action, or it needs retry letters.
+        InvalidUse: it is not an action, or it needs retry letters.
     """
     if not isinstance(action, Action):
         names = "Acknowledge(), Redeliver(), ReconsumeLater(delay_ms), DeadLetter()"
-        raise InvalidUse(f"on_error must be one of {names}, or a function that returns one, not {action!r}.")
+        raise InvalidUse(f"on_error must be one of {names}, or a function that returns one, got {action!r}.")
     if action.needs_letters and not has_letters:
         raise InvalidUse(f"{action!r} needs a consumer that was opened with subscribe(…, enable_retry=True).")
     return action

@@ -1,1 +1,1 @@
-"""Senders: how messages become entries, and how outcomes are reported."""
+"""Senders: turn messages into entries and report the outcomes of sends."""

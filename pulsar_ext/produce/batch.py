@@ -1,6 +1,6 @@
-"""Batches before they are pushed (pure): where one ends, by count and by bytes, as the C++ client counts.
+"""Open and closed batches (pure), limited by message count and bytes like the C++ client's batches.
 
-`BatchingConfig` has the arguments of `create_producer` that a sender with batches of its own needs.
+`BatchingConfig` holds the `create_producer` arguments that a batching sender needs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MAX_NUMBER = (1 << 63) - 1
 
 
 class BatchingConfig:
-    """How a sender makes its batches, and how much may be pending.
+    """Batching and queue limits of a sender.
 
     Args:
         named: the official arguments, by name.
-        limit: how many messages may be pending, if not `max_pending_messages`; 0 for any number.
-        partition: whose messages it sends, -1 for a topic without partitions.
+        limit: the maximum number of pending messages, if not `max_pending_messages`; 0 means unlimited.
+        partition: the partition to send to, -1 for a non-partitioned topic.
     """
 
     def __init__(self, named: dict[str, Any], *, limit: int | None = None, partition: int = -1) -> None:
@@ -47,8 +47,8 @@ class BatchingConfig:
         self.partition = partition
 
     @staticmethod
-    def takes(options: dict[str, Any]) -> bool:
-        """Whether the arguments of a send are of the plain types that need no check by the official client."""
+    def are_plain(options: dict[str, Any]) -> bool:
+        """Return whether the send options have plain types, which the official client need not validate."""
         for name, value in options.items():
             if value is None:
                 continue
@@ -61,11 +61,11 @@ class BatchingConfig:
 
 
 class Bounds:
-    """How large a group of open batches may become.
+    """Size limits of a group of open batches.
 
     Args:
-        messages: as `batching_max_messages`.
-        size: as `batching_max_allowed_size_in_bytes`; a message above it is a batch of its own.
+        messages: see `batching_max_messages`.
+        size: see `batching_max_allowed_size_in_bytes`; a larger message becomes a batch by itself.
     """
 
     __slots__ = ("messages", "size")
@@ -76,57 +76,57 @@ class Bounds:
 
 
 class InFlight:
-    """A group of batches on its way: the ids of each batch, and how many batches have no outcome yet."""
+    """A group of batches in flight: the sequence ids of each batch, and the number of batches without an outcome."""
 
-    __slots__ = ("batches", "highest", "left")
+    __slots__ = ("batches", "highest", "unanswered")
 
     def __init__(self, batches: Sequence[Sequence[int]]) -> None:
         self.batches = batches
-        self.left = len(batches)
+        self.unanswered = len(batches)
         self.highest = max(batch[-1] for batch in batches)
 
     def __contains__(self, sequence_id: int) -> bool:
         return any(sequence_id in batch for batch in self.batches)
 
     def drop(self, sequence_id: int) -> None:
-        """Take an id out that is not on its way after all."""
-        self.batches = [[one for one in batch if one != sequence_id] for batch in self.batches]
+        """Remove the sequence id of a message that was not sent."""
+        self.batches = [[other for other in batch if other != sequence_id] for batch in self.batches]
         self.highest = max((batch[-1] for batch in self.batches if batch), default=-1)
 
 
 class Batch:
-    """One entry to be: its messages, each with its sequence id and its callback or None.
+    """The messages of one entry, each with its sequence id and its callback or None.
 
     Args:
-        message: the C++ message of an entry that is not a batch: a delayed one, a chunked one, one without batching.
+        message: the C++ message of an entry that is not a batch: delayed, chunked, or sent without batching.
         items: the messages.
     """
 
     __slots__ = (
         "accepted",
         "began",
-        "burden",
         "callbacks",
-        "carried",
         "contents",
         "count",
+        "entry_property",
+        "entry_sequence_id",
+        "extra_permits",
         "fields",
-        "flight",
         "ids",
+        "in_flight",
         "items",
         "keys",
         "message",
-        "note",
         "options",
         "outcome",
-        "refused",
+        "too_big",
         "unsent",
     )
 
     def __init__(self, message: Any = None, items: Iterable[Item] = ()) -> None:
         self.message = message
         self.items = Items()
-        """What joined."""
+        """The messages that joined."""
         for item in items:
             self.items.append(item)
         self.contents: Sequence[bytes] = ()
@@ -134,36 +134,36 @@ class Batch:
         self.ids: Sequence[int] = ()
         self.fields: Sequence[bytes] | None = None
         self.keys = b""
-        """The first message's keys, by which the entry goes."""
-        self.note = b""
-        """A property of its entry, which no message has, as `property_field` writes it."""
+        """The key fields of the first message, which route the entry."""
+        self.entry_property = b""
+        """An encoded property of the entry only, not of its messages; see `property_field`."""
         self.count = 0
-        self.carried: int | None = None
-        """The sequence id that its entry carries, if not the highest one."""
-        self.flight: InFlight | None = None
+        self.entry_sequence_id: int | None = None
+        """The sequence id of the entry, if not the highest of its messages."""
+        self.in_flight: InFlight | None = None
         self.outcome: BulkOutcome | None = None
-        """Counts what became of its messages, if they have no callbacks."""
+        """Counts the outcomes of messages that have no callbacks."""
         self.options: dict[str, Any] = {}
-        """The official arguments of a message that may have to be built again."""
-        self.burden = 0
-        """How much room it takes beyond a place for each message."""
+        """The official arguments of a message that may have to be rebuilt."""
+        self.extra_permits = 0
+        """The number of permits it holds beyond one for each message."""
         self.unsent: Iterator[Any] | None = None
-        """The C++ message, until it is handed over; None before it is made."""
-        self.refused = False
-        """Whether it was too big for the broker."""
+        """Yields the C++ message until it is pushed; None before the message is built."""
+        self.too_big = False
+        """Whether the broker's size limit rejected it."""
         self.began = 0.0
         self.accepted: int | None = None
-        """How many messages its producer had accepted when it was pushed."""
+        """The number of messages that the producer had accepted when this batch was pushed."""
 
     @classmethod
     def of(cls, contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Self:
-        """Give a whole batch of messages without callbacks or options."""
+        """Return a full batch of messages without callbacks or options."""
         batch = cls()
         batch.contents, batch.ids, batch.outcome, batch.count = contents, ids, outcome, len(contents)
         return batch
 
     def close(self) -> None:
-        """Take its messages apart, now that no more join."""
+        """Split the items into columns; no message joins after this."""
         if self.items and not self.count:
             self.contents, self.callbacks, self.ids, fields, keys = self.items.columns()
             self.fields = fields if any(fields) else None
@@ -175,12 +175,12 @@ class Batch:
         return batch_payload(self.contents, self.ids, self.fields)
 
     def entry(self) -> Any:
-        """Return the C++ message that is all of it."""
-        carried = max(self.ids) if self.carried is None else self.carried
-        return entry_message(self.payload(), self.count, carried, self.keys + self.note)
+        """Return the C++ message that carries the batch."""
+        sequence_id = max(self.ids) if self.entry_sequence_id is None else self.entry_sequence_id
+        return entry_message(self.payload(), self.count, sequence_id, self.keys + self.entry_property)
 
     def halves(self) -> list[Batch]:
-        """Give the first and the second half of it, which has two messages or more."""
+        """Return the first and the second half of a batch of at least two messages."""
         middle = self.count // 2
         if self.outcome is not None:
             return [
@@ -195,39 +195,39 @@ class BatchGroup(GroupBase):
     """The open batches of a producer: one, or one for each key.
 
     Args:
-        bounds: of all of them together, as the C++ client's `BatchMessageKeyBasedContainer`.
-        by_key: whether there is one for each key.
+        bounds: limits for all of them together, as in the C++ client's `BatchMessageKeyBasedContainer`.
+        by_key: whether each key has its own batch.
     """
 
-    __slots__ = ("_by_key", "_most", "batches", "closed", "flight", "sealed")
+    __slots__ = ("_by_key", "_most", "batches", "closed", "in_flight", "sealed")
 
     def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
         self._by_key = by_key
         self._most = bounds.messages
         self.batches: dict[str, Batch] = {}
-        self.free = bounds.messages
-        """How many messages more may join, and fill it."""
-        self.left = bounds.size
-        """How many bytes more may join, and fill it."""
-        self.only: Items | None = None
-        """The messages of the only batch, once there is one and if it is the only one: who has room may append."""
+        self.free_messages = bounds.messages
+        """The number of messages that still fit."""
+        self.free_bytes = bounds.size
+        """The number of bytes that still fit."""
+        self.only_items: Items | None = None
+        """The items of the batch, if batches are not by key; a caller that has checked the limits may append."""
         self.closed = False
         """Whether no message may join any more."""
         self.sealed: deque[Batch] | None = None
-        """Its batches in the order to push, once it is closed."""
-        self.flight: InFlight | None = None
+        """The closed batches, in the order to push."""
+        self.in_flight: InFlight | None = None
 
     @property
     def count(self) -> int:
-        """How many messages it has."""
-        return self._most - self.free
+        """Number of messages in the group."""
+        return self._most - self.free_messages
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of that many bytes may join."""
-        return size <= self.left or not self.batches
+        """Return whether a message of `size` bytes may join."""
+        return size <= self.free_bytes or not self.batches
 
     def join(self, key: str, item: Item) -> bool:
-        """Take a message in; False if it is closed."""
+        """Add a message; return False if the group is closed."""
         size = len(item[0])
         if not self._by_key:
             key = ""
@@ -235,43 +235,43 @@ class BatchGroup(GroupBase):
         if batch is None:
             batch = self.batches[key] = Batch()
             if not self._by_key:
-                self.only = batch.items
+                self.only_items = batch.items
         if self.closed:
             return False
-        # A signal's handler can run only behind a call: from the look at `closed` to the end nothing comes between.
-        self.free -= 1
-        self.left -= size
+        # Signal handlers run only after a call: from the check of `closed` to the end nothing can interrupt.
+        self.free_messages -= 1
+        self.free_bytes -= size
         batch.items.append(item)
         return True
 
     def close(self) -> list[Batch]:
-        """Give its batches, closed, in the order of their first messages."""
+        """Close the batches, and return them in the order of their first messages."""
         for batch in self.batches.values():
             batch.close()
         return [batch for batch in self.batches.values() if batch.count]
 
 
 def ordered(batches: Sequence[Batch]) -> deque[Batch]:
-    """Give batches in the order to push, with ids that go up: a broker that deduplicates drops what goes back."""
+    """Return batches in push order, with ascending sequence ids: a deduplicating broker drops a lower id."""
     if len(batches) < 2:  # noqa: PLR2004  # nothing to order
         return deque(batches)
     ordered: deque[Batch] = deque()
-    for index, carried in seal([batch.ids for batch in batches]):
-        batches[index].carried = carried
+    for index, entry_sequence_id in seal([batch.ids for batch in batches]):
+        batches[index].entry_sequence_id = entry_sequence_id
         ordered.append(batches[index])
     return ordered
 
 
 def seal(batches: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Decide in which order a group of batches is pushed, and which id each carries.
+    """Choose the push order of a group of batches, and the sequence id of each entry.
 
     Args:
-        batches: the ids of each batch, going up; no id twice.
+        batches: the sequence ids of each batch, ascending; no id occurs twice.
 
     Returns:
-        For each batch in the order to push: its index, and the id that its entry carries.
+        For each batch in push order: its index, and the sequence id of its entry.
     """
     order = sorted(range(len(batches)), key=lambda index: batches[index][0])
-    carried = [(index, batches[index][0]) for index in order]
-    carried[-1] = (order[-1], max(batch[-1] for batch in batches))
-    return carried
+    pushes = [(index, batches[index][0]) for index in order]
+    pushes[-1] = (order[-1], max(batch[-1] for batch in batches))
+    return pushes

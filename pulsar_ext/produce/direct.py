@@ -1,14 +1,14 @@
-"""The senders without batches of their own: each message is given to the C++ producer. Mirrors Java's `ProducerImpl`.
+"""Senders without batches of their own: each message goes to the C++ producer directly. Mirrors Java's `ProducerImpl`.
 
-`DirectSender` leaves batching, if any, to the official client.
+`DirectSender` leaves batching, if enabled, to the official client.
 
-`ResendingSender` sends messages in chunks without deduplication, and loses none if the connection ends during one. The
-C++ producer resends what has no answer, chunk by chunk, under the same name. If some chunks of a message were written
-before, they are on the topic twice then, and consumers of the C++ client drop them all, though the message was
-confirmed. The same happens to a message whose name and sequence id were used before, by a process that was killed while
-it sent it. So the C++ producer is closed before it can resend anything, and another one, with another name, sends
-everything that has no outcome, from the first chunk on and in order. As officially a message may be on the topic twice,
-whole, if its answer was in flight.
+`ResendingSender` sends chunked messages without deduplication, and loses none if the connection is lost during one. The
+C++ producer resends unacknowledged chunks one by one, under the same producer name. If the broker had stored some of
+them before, those chunks are on the topic twice, and consumers of the C++ client then drop the whole message although
+it was confirmed. The same happens to a message whose producer name and sequence id were used by a process that was
+killed while sending. So the C++ producer is closed before it can resend, and another one with another name resends
+every message without an outcome, in order and from the first chunk. As with the official client, a complete message may
+be on the topic twice if its receipt was lost.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.handles import build_plain
 from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
-from pulsar_ext._native.signatures import shaped_like
+from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import call_back
-from pulsar_ext._runtime.condition import Flag, refuse_interrupting
-from pulsar_ext._runtime.ending import finish_together
+from pulsar_ext._runtime.condition import Flag, raise_if_interrupting
+from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.001
 _LEAVING_SECONDS = 0.05
-"""How long a thread that waits for an outcome inside the C++ producer has for that, where it may never come."""
+"""Maximum wait for threads inside the C++ producer whose outcome may never come."""
 _ENTERING_SECONDS = 5.0
-"""How long a thread has that waits for nothing there."""
+"""Maximum wait for threads inside the C++ producer that do not wait for an outcome."""
 
 _unflushed: set[DirectSender] = set()
-"""Senders that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
+"""Senders with unflushed messages, kept alive: the messages would be lost with a collected sender."""
 
 
-class _Attempt:
-    """The callback of a message that is sent again where there is no room for it.
+class _RetriedCallback:
+    """A send callback that detects a full queue, so that the message is sent again.
 
     Args:
-        callback: hears of every other outcome.
+        callback: called with every other outcome.
     """
 
     __slots__ = ("_callback", "_full", "_thread")
@@ -84,8 +84,8 @@ class _Attempt:
         else:
             self._callback(result, message_id)
 
-    def found_no_room(self) -> bool:
-        """Whether the message was refused, since this was asked the last time."""
+    def queue_was_full(self) -> bool:
+        """Return whether the queue was full since the last call."""
         full, self._full = self._full, False
         return full
 
@@ -96,24 +96,24 @@ class DirectSender(HandleSender):
     Args:
         handle: the C++ producer.
         context: of its client.
-        limit: bounds what is pending, in place of the official queue.
-        waits_inside: whether a send may wait for room in the official queue.
-        mixed_keys: looks for the first message with a key, if batches mix keys.
-        timing: has the send timeout run on; None where that is not needed.
+        limit: bounds the pending messages, instead of the official queue.
+        may_block_inside: whether a send may wait for room in the official queue.
+        mixed_keys: checks messages with a key, if batches mix keys.
+        timing: keeps the send timeout running; None if not needed.
     """
 
     __slots__ = (
+        "_client_closed",
         "_finished",
         "_flushing",
-        "_forgotten",
         "_inside",
         "_limit",
+        "_may_block_inside",
         "_mixed_keys",
         "_timing",
         "_unflushed",
         "_untimed",
         "_waiting",
-        "_waits_inside",
         "closed",
     )
 
@@ -126,25 +126,25 @@ class DirectSender(HandleSender):
         context: ClientContext,
         *,
         limit: PendingMessages | None,
-        waits_inside: bool,
+        may_block_inside: bool,
         mixed_keys: MixedKeyCheck | None,
         timing: SendTiming | None,
     ) -> None:
         super().__init__(handle, context)
         self.closed = self._finished = False
-        self._forgotten = False
-        # The threads in the C++ producer, whom a close waits for: those that send, and those that wait for outcomes.
+        self._client_closed = False
+        # The threads inside the C++ producer, for which a close waits: those sending, and those waiting for an outcome.
         self._inside: list[int] = []
         self._waiting: list[int] = []
         self._limit = limit
-        self._waits_inside = waits_inside
+        self._may_block_inside = may_block_inside
         self._mixed_keys = mixed_keys
         self._unflushed = False
         self._timing = timing
         self._untimed = timing is not None
-        """Whether nobody looks after the send timeout, which somebody should once something is sent."""
+        """Whether the send timeout is not watched yet; the next message starts the watch."""
         self._flushing: list[int] = []
-        """The threads that wait for a flush, whom no close waits for."""
+        """The threads inside `flush()`; a close does not wait for them."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -153,12 +153,12 @@ class DirectSender(HandleSender):
         """The C++ producer."""
         return self.handle.inner
 
-    @shaped_like(pulsar.Producer.send)
+    @with_signature_of(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message and wait until it is persisted."""
-        self.context.callbacks.refuse("send")
+        self.context.callbacks.raise_inside("send")
         if self._mixed_keys is not None:
-            self._mixed_keys = self._mixed_keys.look(named_options(args, kwargs), self)
+            self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
         limit, thread = self._limit, get_ident()
         self._waiting.append(thread)
@@ -175,24 +175,24 @@ class DirectSender(HandleSender):
             finally:
                 limit.release(1)
         except pulsar.Interrupted:
-            if self.closed:  # while it waited for room
+            if self.closed:  # closed while it waited for room
                 raise_result(pulsar.Result.AlreadyClosed)
             raise
         finally:
             self._waiting.remove(thread)
 
-    @shaped_like(pulsar.Producer.send_async)
+    @with_signature_of(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
+        """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
         check_callback(callback)
         if self._mixed_keys is not None:
-            self._mixed_keys = self._mixed_keys.look(named_options(args, kwargs), self)
+            self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
         guarded = None if callback is None else self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)
-            if self.closed:  # behind its close it would stay, and its client with it
+            if self.closed:  # a closed sender would stay in the set forever, with its client
                 _unflushed.discard(self)
         thread = get_ident()
         self._inside.append(thread)
@@ -213,9 +213,9 @@ class DirectSender(HandleSender):
             call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
 
     def _send_within(self, limit: PendingMessages, message: Any, guarded: Callable[[Any, Any], None] | None) -> None:
-        """Send behind a limit, without waiting for the outcome."""
+        """Send within a limit, without waiting for the outcome."""
         entered = False
-        handed: list[None] = []
+        pushed: list[None] = []
 
         def done(result: Any, inner: Any) -> None:
             limit.release(1)
@@ -225,62 +225,62 @@ class DirectSender(HandleSender):
         try:
             self._enter(limit)
             entered = True
-            # In C from end to end: a Ctrl-C behind the call finds that it was made, and `done` leaves the limit.
-            handed.extend(map(self.handle.inner.send_async, (message,), (done,)))
+            # `map` runs in C: after a Ctrl-C, `pushed` shows whether the call was made, in which case `done` releases.
+            pushed.extend(map(self.handle.inner.send_async, (message,), (done,)))
         except BaseException:
-            if entered and not handed:
+            if entered and not pushed:
                 limit.release(1)
             raise
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
-        """Send one of many; `patient`, again until there is room, which the C++ producer says at once."""
+        """Send one message of `send_many`; if `patient`, retry while the official queue is full."""
         if not patient:
             self.send_async(content, callback, **options)
             return
-        attempt = _Attempt(callback)
+        attempt = _RetriedCallback(callback)
         self.send_async(content, attempt, **options)
-        while attempt.found_no_room():
+        while attempt.queue_was_full():
             threads.sleep(_POLL_SECONDS)
             self.send_async(content, attempt, **options)
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
-        """Send many messages one by one, and with `flush` wait until all of them are persisted."""
+        """Send many messages one by one; with `flush`, wait until all of them are persisted."""
         if self.closed:
             raise_result(pulsar.Result.AlreadyClosed)
         outcome = BulkOutcome()
-        taken = 0
+        count = 0
         for content, options in rows_of(contents, columns):
             self.post(content, outcome.one, options, patient=True)
-            taken += 1
-            outcome.wait(taken - self.many_in_flight)
+            count += 1
+            outcome.wait(count - self.many_in_flight)
         if flush:
-            outcome.wait(taken)
+            outcome.wait(count)
             outcome.raise_failure()
-        return SentMany(taken, outcome.duplicates, outcome.last)
+        return SentMany(count, outcome.duplicates, outcome.last)
 
     def _begin_timing(self) -> None:
-        """Have the connection looked at while anything may be on its way."""
+        """Watch the connection while messages may be in flight."""
         if self._timing is not None:
             with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no threads any more
                 batch_scheduler.watch(self, self._timing.seconds)
-        self._untimed = False  # behind it: what a Ctrl-C keeps from being watched is watched with the next message
+        self._untimed = False  # last: after a Ctrl-C above, the next message tries again
 
     def tick(self, now: float) -> float | None:
-        """Look at the connection; the scheduler's call."""
+        """Poll the connection; called by the scheduler."""
         timing = self._timing
         if timing is None or self.closed:
             return None
-        with contextlib.suppress(pulsar.PulsarException):  # the program ends, or this is the child process of a fork
-            timing.look(now, connected=self.is_connected())
-        self._untimed = True  # before it is asked whether anything is: what is sent later has it looked at again
+        with contextlib.suppress(pulsar.PulsarException):  # the program ends, or this is a forked child process
+            timing.poll(now, connected=self.is_connected())
+        self._untimed = True  # before the check, so that a later message starts the watch again
         if self._unflushed or self._waiting or self._inside or self._flushing:
             self._untimed = False
             return timing.seconds
-        timing.rest()
+        timing.reset()
         return None
 
     def flush(self) -> None:
-        """Send what is batched and wait until everything sent so far is persisted."""
+        """Send what is batched and wait until everything sent before is persisted."""
         thread = get_ident()
         self._flushing.append(thread)
         self._unflushed = False
@@ -288,79 +288,80 @@ class DirectSender(HandleSender):
             self.handle.inner.flush()
         finally:
             self._flushing.remove(thread)
-        if self._forgotten:  # on partitions, of two flushes at once the second says that all is well
+        if self._client_closed:  # on a partitioned topic, the second of two concurrent native flushes succeeds wrongly
             raise_result(pulsar.Result.AlreadyClosed)
         if not self._unflushed:
             _unflushed.discard(self)
 
-    def refuse_interrupting(self) -> None:
-        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
-        if self._limit is not None:  # who reports outcomes waits for it
-            refuse_interrupting("A close", self._limit.changed.lock)
+    def raise_if_interrupting(self) -> None:
+        """Raise if called in a signal handler that interrupts a send for which a close would wait."""
+        if self._limit is not None:  # reporting an outcome needs this lock
+            raise_if_interrupting("A close", self._limit.changed.lock)
 
     def finish(self, deadline: float) -> None:
-        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
-        finish_together([self], deadline)
+        """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
+        close_together([self], deadline)
 
     def stop(self) -> bool:
-        """Take no more messages; False if it is closed, and nothing is left to do."""
+        """Accept no more messages; return False if the close is already finished."""
         self.closed = True
         return not self._finished
 
-    def settle(self, deadline: float) -> None:
-        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
+    def await_outcomes(self, deadline: float) -> None:
+        """Wait for outcomes while connected, until `deadline`, a monotonic time in seconds."""
         self._await_sends(deadline)
-        self._let_go()  # who still waits for room enters, and fails with the rest
+        self._release_waiters()  # threads that wait for room enter, and fail with the rest
         self._await_entered()
-        self._flush_until(deadline)  # the official close fails an open batch
+        self._flush_until(deadline)  # the official close would fail an open batch
 
     def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails what is still on its way."""
+        """Begin to close the C++ producer, which fails the messages in flight."""
         return self.context.senders.answer_to(self.handle.inner.close_async)
 
     def conclude(self, deadline: float) -> None:
-        """Let those who wait inside the C++ producer come out, until `deadline`, a monotonic time in seconds."""
-        self._let_go()
+        """Wait for threads to return from the C++ producer, until `deadline`, a monotonic time in seconds."""
+        self._release_waiters()
         while self._has_others(self._inside, self._waiting) and time.monotonic() < deadline:
             self._fail_stranded()
             threads.sleep(_POLL_SECONDS)
         self._finished = True
 
     def _fail_stranded(self) -> None:
-        """Fail what entered the C++ producer while it closed: closing it again does that, for good or for nothing.
+        """Fail messages that entered the C++ producer while it closed, by closing it again.
 
-        Who waits there for room may get it from what the close has failed, and is then forgotten.
+        A thread that waits for room there may get it from a message that the close fails; its own message is then never
+        failed.
         """
         with contextlib.suppress(pulsar.PulsarException):
             self.handle.inner.close_async(None)
 
     @staticmethod
-    def _has_others(*places: list[int]) -> bool:
-        """Whether other threads are among those."""
+    def _has_others(*thread_lists: list[int]) -> bool:
+        """Return whether the lists contain other threads."""
         thread = get_ident()
-        return any(one != thread for place in places for one in list(place))
+        return any(other != thread for threads_inside in thread_lists for other in list(threads_inside))
 
     def _await_sends(self, deadline: float) -> None:
-        """Wait for other threads to come back out of the C++ producer: closing forgets what comes in meanwhile."""
+        """Wait for other threads to return from the C++ producer: a close loses messages that enter during it."""
         while self._has_others(self._inside, self._waiting):
             if time.monotonic() >= deadline or not self.is_connected():
                 return
             threads.sleep(_POLL_SECONDS)
 
     def _await_entered(self) -> None:
-        """Wait for those that wait for nothing in the C++ producer: on partitions nobody else fails what they leave."""
-        deadline = time.monotonic() + (_LEAVING_SECONDS if self._waits_inside else _ENTERING_SECONDS)
+        """Wait for sending threads: on a partitioned topic nothing else fails messages that enter during a close."""
+        deadline = time.monotonic() + (_LEAVING_SECONDS if self._may_block_inside else _ENTERING_SECONDS)
         while self._has_others(self._inside) and time.monotonic() < deadline:
             threads.sleep(_POLL_SECONDS)
 
     def _flush_until(self, deadline: float) -> None:
-        """Flush while the connection lasts: the native flush would wait for a lost one for ever."""
+        """Flush while connected: after a connection loss the native flush would wait forever."""
         if not self.is_connected():
             return
         flushed = Flag()
 
         def flush() -> None:
-            with contextlib.suppress(pulsar.PulsarException):  # each message's callback has been called
+            with contextlib.suppress(pulsar.PulsarException):  # the callbacks report the outcomes
                 self.handle.inner.flush()
             flushed.set()
 
@@ -372,56 +373,56 @@ class DirectSender(HandleSender):
             pass
 
     def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client is shut down."""
-        self.closed = self._finished = self._forgotten = True
-        self._let_go()
+        """Mark as closed without waiting: the client is shut down."""
+        self.closed = self._finished = self._client_closed = True
+        self._release_waiters()
 
     def fail_pending(self) -> None:
-        """Wait until the C++ client, as it closes, will fail every message; `forget` was called."""
+        """Wait until the closing C++ client can fail every message; `forget` was called before."""
         self._await_entered()
         self._await_sends(time.monotonic() + _LEAVING_SECONDS)
 
-    def _bar_(self) -> None:
+    def _block_(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""
         self.handle.inner = closed("Producer")
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process; the limit's lock may have been held at the fork, for good."""
+        """Raise on every use in this child process; the limit's lock may have been held at the fork."""
         self.handle.inner = refusal
         self._limit = None
 
-    def _let_go(self) -> None:
+    def _release_waiters(self) -> None:
         _unflushed.discard(self)
         if self._limit is not None:
             self._limit.bar()
 
     def _enter(self, limit: PendingMessages) -> None:
-        """Take room for a message, waiting for it."""
-        limit.enter(partial(self.context.callbacks.refuse, "send_async with a full queue"))
+        """Acquire a permit for a message, waiting if necessary."""
+        limit.enter(partial(self.context.callbacks.raise_inside, "send_async with a full queue"))
 
 
 _CLOSED, _TIMEOUT = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout
 _TOO_BIG = pulsar.Result.MessageTooBig
 _TAKEN = (pulsar.ProducerBusy, pulsar.ProducerFenced)
-"""What an opening says before the broker has counted out the connection that ended, or where others came first."""
+"""Errors of an opening while the broker still counts the lost connection, or another producer was first."""
 _RESEND_POLL_SECONDS: Final = 0.005
-"""How often the connection is looked at; the C++ producer has another one after 100 ms."""
+"""The polling interval of the connection; the C++ producer reconnects after 100 ms."""
 _PAUSE_SECONDS: Final = 0.2
 _SLACK_SECONDS: Final = 1.0
 _TAKEN_SECONDS: Final = 5.0
 _CHUNK_BYTES: Final = 5 * 1024 * 1024
-"""The broker's default `maxMessageSize`. The client does not know the real one; a smaller one loosens the bound."""
+"""The broker's default `maxMessageSize`; the client does not know the actual one. A smaller one loosens the bound."""
 
 _log = logging.getLogger("pulsar_ext")
 
 
 class ResendingDispatcher(ReplacingDispatcher):
-    """A `BatchDispatcher` of single messages that are sent by another C++ producer where the connection ends.
+    """A `BatchDispatcher` of single messages that replaces the C++ producer after a connection loss.
 
     Args, besides those of `BatchDispatcher`:
-        open_again: opens an official producer of the same topic, given a name and the sequence id to go on behind.
-        named: whether the application gave the producer's name; else the broker gives each one its own.
-        timeout: after how many seconds a message has failed, 0 for never.
+        open_again: opens an official producer of the topic, given a name and the last sequence id.
+        named: whether the application set the producer name; otherwise the broker assigns one each time.
+        timeout: the send timeout in seconds, 0 for none.
     """
 
     def __init__(
@@ -441,18 +442,18 @@ class ResendingDispatcher(ReplacingDispatcher):
         self._timeout = timeout
 
     def push_batch(self, batch: Batch) -> None:
-        """Hand a message to the C++ producer, and look after its connection from now on."""
+        """Push a message, and watch the connection from now on."""
         if batch.unsent is None:
             batch_scheduler.watch(self, _RESEND_POLL_SECONDS)
         super().push_batch(batch)
 
     def tick(self, now: float) -> float | None:
-        """Have the C++ producer replaced if its connection has ended amid something; the scheduler's call."""
-        oldest = next(iter(list(self._flying)), None)  # at once: others take out what has its outcome
-        if oldest is None or self.forgotten:
+        """Replace the C++ producer if its connection was lost while messages are in flight; called by the scheduler."""
+        oldest = next(iter(list(self._in_flight)), None)  # a copy: other threads remove messages with an outcome
+        if oldest is None or self.client_closed:
             return None
-        if self._timeout and now > oldest.began + self._timeout + _SLACK_SECONDS:  # it was sent again meanwhile
-            if self._flying.pop(oldest, self) is None:
+        if self._timeout and now > oldest.began + self._timeout + _SLACK_SECONDS:  # resends extend the native timeout
+            if self._in_flight.pop(oldest, self) is None:
                 self.context.outcomes.run(partial(self.report, oldest, _TIMEOUT, None))
         elif not (self.replacing or self.closed or self.handle.is_connected()):
             self.replacing = True
@@ -463,22 +464,22 @@ class ResendingDispatcher(ReplacingDispatcher):
         return _RESEND_POLL_SECONDS
 
     def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Take the outcome of a message, if it is one: a C++ producer that is replaced fails what it has."""
+        """Report an outcome, except the `AlreadyClosed` that a replaced C++ producer reports."""
         if result != _CLOSED or self.closed or self.pending.barred:
             super().on_outcome(batch, result, inner)
 
     def give_up(self, error: BaseException) -> None:
-        """Fail what is in flight; what is sent later has the next producer opened."""
+        """Fail the messages in flight; a later message opens the next producer."""
         if not isinstance(error, pulsar.PulsarException):
-            _log.exception("Messages could not be sent again", exc_info=error)
+            _log.exception("Could not open another producer to resend messages; they fail", exc_info=error)
         result = _CLOSED if self.closed else result_of(error)
-        lost = list(self._flying)
+        failed = list(self._in_flight)
         self.replacing = False
-        for batch in lost:
+        for batch in failed:
             self.failed(batch, result)
 
     def reopen(self) -> pulsar.Producer:
-        """Open another producer: the broker may be starting, or loading the topic."""
+        """Open another producer; retry while the broker starts or loads the topic."""
         deadline = time.monotonic() + _TAKEN_SECONDS
 
         def open_next() -> pulsar.Producer:
@@ -486,38 +487,38 @@ class ResendingDispatcher(ReplacingDispatcher):
             name = None if self._name is None else f"{self._name}~{self._attempts}"
             return self._open_again(name, int(self.handle.last_sequence_id()))
 
-        def may(error: Exception) -> bool:
-            if self.closed or self.pending.barred or not self._flying:
+        def may_retry(error: Exception) -> bool:
+            if self.closed or self.pending.barred or not self._in_flight:
                 return False
             return isinstance(error, UNREACHABLE) or (isinstance(error, _TAKEN) and time.monotonic() < deadline)
 
-        return retry(open_next, may, seconds=_PAUSE_SECONDS)
+        return retry(open_next, may_retry, seconds=_PAUSE_SECONDS)
 
     def resend(self, batch: Batch) -> None:
-        """Give a message to the C++ producer again; the broker may allow less than before."""
+        """Resend a message; the broker's size limit may be lower than before."""
         super().resend(batch)
-        if batch.refused:
+        if batch.too_big:
             self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
 
 
 class ResendingSender(BatchingSender):
-    """A sender with `chunking_enabled`, where each message takes as much room as it has chunks, as officially.
+    """A sender with `chunking_enabled`, where each message needs one permit for each chunk, as in the official client.
 
-    The official client acquires that room while it holds the lock that frees it, so a full queue deadlocks it for good.
+    The official client acquires those permits while it holds the lock that releases them, so a full queue deadlocks it.
     """
 
     __slots__ = ()
 
     def _post_alone(self, content: Any, callback: SendCallback | None, options: dict[str, Any], patient: bool) -> None:
-        """Push a message, once there is room for all of its chunks."""
+        """Push a message, after acquiring permits for all of its chunks."""
         data = None if content is None else self.handle.schema.encode(content)
         if data is not None and type(data) is not bytes:
-            self.handle.build(content)  # raises what the official client raises
+            self.handle.build(content)  # raises the official error
         chunks = max(1, -(-len(data or b"") // _CHUNK_BYTES))
         given, dispatch = options.get("sequence_id"), self.dispatch
-        if dispatch.make_room(callback, patient=patient, places=chunks):
-            upcoming = self.numbers.upcoming if given is None else given
+        if dispatch.make_room(callback, patient=patient, permits=chunks):
+            upcoming = self.counter.upcoming if given is None else given
             message = build_plain(data, {**options, "sequence_id": upcoming})
-            number = self.admit(given, callback)
-            if number is not None:
-                dispatch.push_alone(message, callback, (number,), options, burden=chunks - 1)
+            sequence_id = self.admit(given, callback)
+            if sequence_id is not None:
+                dispatch.push_alone(message, callback, (sequence_id,), options, extra_permits=chunks - 1)

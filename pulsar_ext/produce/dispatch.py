@@ -1,13 +1,13 @@
-"""Pushing batches to the C++ producer, in order, and reporting their outcomes.
+"""Pushing of batches to the C++ producer, in order, and reporting of their outcomes.
 
-The official client crosses the interpreter lock for each message and again for its callback, which is nearly all that
-a send costs. Here messages wait in Python until their batch is full, its delay is over, or something flushes; its
-payload is written in Python, and handed to a C++ producer without batching as one message that says how many it holds.
-A batch carries the highest sequence id of its messages, and each message keeps its own.
+The official client acquires the GIL for each message and again for its callback, which is nearly the whole cost of a
+send. Here, messages wait in Python until their batch is full, its delay ends, or a flush. The batch payload is encoded
+in Python and passed to a C++ producer without batching, as one message that states the size of the batch. A batch
+carries the highest sequence id of its messages, and each message keeps its own.
 
-One thread at a time dispatches (`Exclusive`), also if a signal's handler interrupts that thread and sends with the same
+One thread at a time dispatches (`Exclusive`), even if a signal handler interrupts that thread and sends with the same
 producer. Python runs a handler between any two steps of the main thread, which may hold the lock then: a re-entrant
-lock would let the handler into the middle of a send. So what the handler sends is put off until that send is done.
+lock would let the handler into the middle of a send. So the handler's sends are deferred until that send is done.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import pulsar
 
 from pulsar_ext._native.core import DispatchBase
 from pulsar_ext._native.fork import closed, refuse_after_fork
-from pulsar_ext._native.handles import build_again
+from pulsar_ext._native.handles import rebuild_message
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
-from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId, id_in_batch
@@ -57,17 +57,17 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class Exclusive(DispatchBase):
-    """A re-entrant lock, and what has to wait because its holder is interrupted."""
+    """A re-entrant lock that defers the calls of a signal handler which interrupts the holder."""
 
     def __init__(self) -> None:
         self.lock = OwnedLock()
         self.inside: int | None = None
-        """The thread that is at work with the lock held: who finds one there, with the lock, has interrupted it."""
+        """The thread working with the lock held; a caller that gets the lock and finds one has interrupted it."""
         self.deferred: deque[Callable[[], object]] = deque()
-        """What waits for the interrupted work."""
+        """Calls that run after the interrupted work."""
 
     def exclusively(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Call `work(*args)` with the lock held, and give what it returns; None if it has to wait."""
+        """Call `work(*args)` with the lock held and return its result; None if the call is deferred."""
         thread = get_ident()
         with self.lock:
             if self.inside is not None:
@@ -82,42 +82,42 @@ class Exclusive(DispatchBase):
         return result
 
     def run_deferred(self) -> None:
-        """Do what had to wait; the lock is held, and `inside` set, so that what comes meanwhile waits behind it."""
+        """Run the deferred calls; the lock is held and `inside` is set, so calls made during this are deferred too."""
         while self.deferred:
             work = self.deferred.popleft()
             try:
                 work()
-            except Exception:  # noqa: BLE001  # it concerns the handler, which has returned
-                _log.exception("A message that a signal's handler sent was refused")
+            except Exception:  # noqa: BLE001  # the handler has returned
+                _log.exception("A message sent in a signal handler was rejected")
 
-    def run_left_over(self) -> None:
-        """Do what had to wait and was left when the work that was interrupted failed."""
+    def flush_deferred(self) -> None:
+        """Run deferred calls that remain because the interrupted work failed."""
         if self.deferred:
             self.exclusively(int)
 
     def unlocked(self, call: Callable[..., object], *args: Any) -> None:
-        """Call `call(*args)` without the lock, which is held once."""
+        """Call `call(*args)` without the lock, which is held exactly once."""
         inside, self.inside = self.inside, None
-        for _ in map(operator.call, (self.lock.release,)):  # no call between it and the block that takes it again
+        for _ in map(operator.call, (self.lock.release,)):  # no call between the release and the `try`
             try:
                 call(*args)
             finally:
                 self.lock.acquire()
                 self.inside = inside
 
-    def refuse_inside(self, what: str) -> None:
-        """Refuse a call that waits for outcomes in a signal's handler that interrupts a send.
+    def raise_if_inside(self, call: str) -> None:
+        """Raise if a call that waits for outcomes is made in a signal handler that interrupts a send.
 
         Raises:
-            InvalidUse: the handler runs on the thread of that send, and would wait for it.
+            InvalidUse: the handler runs on the thread of that send, and would deadlock.
         """
         if self.inside == get_ident():
             raise InvalidUse(
-                f"{what} in a signal's handler would wait for the send that it interrupts. Use send_async."
+                f"{call} in a signal handler would wait for the send that it interrupts. Use send_async()."
             )
 
-    def renew(self) -> None:
-        """Begin anew in a child process, where the lock may have been held at the fork, for good."""
+    def reset(self) -> None:
+        """Replace the lock in a forked child process, where it may have been held at the fork."""
         self.lock = OwnedLock()
         self.inside = None
         self.deferred.clear()
@@ -130,15 +130,15 @@ _TOO_BIG = pulsar.Result.MessageTooBig
 
 
 class BatchDispatcher(Exclusive):
-    """The open batches of one producer, those in flight, and their outcomes.
+    """The open batches of one producer, the batches in flight, and their outcomes.
 
-    The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`.
-    What a Ctrl-C leaves half done is finished by the next that sends, flushes or ticks.
+    `lock` orders pushes; nothing waits while holding it. Outcomes only take `pending.changed`. Work that a Ctrl-C
+    interrupts is finished by the next send, flush or tick.
 
     Args:
         handle: the C++ producer.
         context: of its client.
-        config: how batches are made.
+        config: batching and queue limits.
     """
 
     group: BatchGroup
@@ -152,16 +152,16 @@ class BatchDispatcher(Exclusive):
         self.pending = PendingMessages(config.limit)
         self.closed = False
         self.finished = False
-        """Whether nothing is left to do of a close."""
-        self.forgotten = False
-        """Whether the client was shut down, so that nothing is sent any more and no outcome comes."""
+        """Whether a close is complete."""
+        self.client_closed = False
+        """Whether the client was shut down: nothing is sent any more and no outcome arrives."""
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
         """The open batches."""
         self._groups: deque[BatchGroup] = deque()
         self._pushing = False
         self._opened = 0.0
-        self._flying: dict[Batch, None] = {}
-        """The batches in flight, the oldest first; whoever takes one out reports its outcome."""
+        self._in_flight: dict[Batch, None] = {}
+        """The batches in flight, oldest first; the thread that removes one reports its outcome."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -171,8 +171,8 @@ class BatchDispatcher(Exclusive):
         return self.handle.inner
 
     def join(self, key: str, item: Item) -> None:
-        """Put a message into the open batch of its key; the lock is held."""
-        while True:  # until no handler of a signal has pushed the group just before
+        """Add a message to the open batch of its key; the lock is held."""
+        while True:  # repeat if a signal handler has pushed the group
             group = self.group
             if not group.has_room(len(item[0])):
                 self.push_open()
@@ -180,50 +180,50 @@ class BatchDispatcher(Exclusive):
             if group.join(key, item):
                 break
         self.pending.accepted += 1
-        if group.free <= 0 or group.left <= 0:
+        if group.free_messages <= 0 or group.free_bytes <= 0:
             self.push_open()
         elif group.count == 1:
             self._opened = time.monotonic()
-            self.stay()
+            self.keep_alive()
             try:
                 batch_scheduler.watch(self, self.config.delay)
-            except RuntimeError:  # the interpreter is ending and starts no threads any more: nobody would push it later
+            except RuntimeError:  # no new threads at interpreter exit, so push now
                 self.push_open()
 
-    def make_room(self, callback: SendCallback | None, *, patient: bool, places: int = 1) -> bool:
-        """Wait for room for a message if there is none; False if the message was refused. The lock is held once.
+    def make_room(self, callback: SendCallback | None, *, patient: bool, permits: int = 1) -> bool:
+        """Wait for permits for a message if necessary; return False if it was rejected. The lock is held exactly once.
 
         Args:
-            callback: of the message, which is called if it is refused.
-            patient: whether to wait in any case, and not only where the producer blocks.
-            places: how much room it takes.
+            callback: of the message; called if it is rejected.
+            patient: whether to wait even without `block_if_queue_full`.
+            permits: the number of permits needed.
         """
-        while not self.pending.has_room(places):
+        while not self.pending.has_room(permits):
             if self.pending.barred:
-                self.refuse(callback, _CLOSED)
+                self.reject(callback, _CLOSED)
                 return False
-            self.push_open()  # what waits for its delay holds room that nothing can use
+            self.push_open()  # open batches hold permits
             if not (self.config.blocks or patient):
-                self.refuse(callback, _FULL)
+                self.reject(callback, _FULL)
                 return False
-            self.context.callbacks.refuse("send_async with a full queue")
-            self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room(places))
+            self.context.callbacks.raise_inside("send_async with a full queue")
+            self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room(permits))
         return True
 
-    def refuse(self, callback: SendCallback | None, result: Any) -> None:
-        """Report a message's outcome at once, on the sender's own thread; the lock is held, and let go meanwhile."""
+    def reject(self, callback: SendCallback | None, result: Any) -> None:
+        """Report a rejection on the sender's thread; the lock is held, and released during the callback."""
         if callback is None:
             self.pending.fail(result)
             return
         self.unlocked(call_back, callback, result, MessageId())
 
     def push(self) -> None:
-        """Push what the open batches hold, and what a signal's handler has sent."""
-        self.run_left_over()
+        """Push the open batches, and the deferred messages of signal handlers."""
+        self.flush_deferred()
         self.exclusively(self.push_open)
 
     def tick(self, now: float) -> float | None:
-        """Push the open batches if their delay is over; the scheduler's call."""
+        """Push the open batches if their delay is over; called by the scheduler."""
         with self.lock:
             left: float = self._opened + self.config.delay - now
             if self.group.count and left > 0:
@@ -232,7 +232,7 @@ class BatchDispatcher(Exclusive):
             return None
 
     def push_open(self) -> None:
-        """Push what the open batches hold; the lock is held."""
+        """Push the open batches; the lock is held."""
         self._close_group()
         self._push_groups()
 
@@ -243,45 +243,45 @@ class BatchDispatcher(Exclusive):
         ids: Sequence[int],
         options: dict[str, Any],
         *,
-        burden: int = 0,
+        extra_permits: int = 0,
     ) -> None:
-        """Push a C++ message as an entry of its own, behind what came before it; the lock is held.
+        """Push a C++ message as a single entry, after the messages before it; the lock is held.
 
         Args:
-            message: built.
-            callback: is called with its outcome.
+            message: the built message.
+            callback: called with its outcome.
             ids: its sequence id.
             options: the official arguments, by name.
-            burden: how much room it takes beyond one place.
+            extra_permits: the number of permits beyond one.
         """
         batch = Batch(message)
         batch.callbacks, batch.ids, batch.count = (callback,), ids, 1
-        batch.options, batch.burden = options, burden
+        batch.options, batch.extra_permits = options, extra_permits
         self.push_whole(batch)
 
     def push_whole(self, batch: Batch) -> None:
-        """Push a batch that is made, behind what came before it; the lock is held."""
+        """Push a complete batch, after the messages before it; the lock is held."""
         group = BatchGroup(self.config.bounds, by_key=self.config.by_key)
         group.batches[""] = batch
         self._close_group()
         self._groups.append(group)
         self.pending.accepted += batch.count
-        self.pending.burden += batch.burden
+        self.pending.extra_permits += batch.extra_permits
         self._push_groups()
 
     def _close_group(self) -> None:
         if self.group.count:
             following = BatchGroup(self.config.bounds, by_key=self.config.by_key)
-            # No call from here on: a signal's handler that sends finds the group open, or another one in its place.
+            # No call from here on: a signal handler that sends sees either the open group or the new one.
             group = self.group
             if group.batches:
                 group.closed, self.group = True, following
                 self._groups += (group,)
 
     def _push_groups(self) -> None:
-        """Push what is closed, in order."""
+        """Push the closed groups, in order."""
         if self._pushing:
-            return  # a signal's handler sends: the push that it interrupted goes on with this
+            return  # in a signal handler: the interrupted push continues with this group
         self._pushing = True
         try:
             interrupted = self._push_each()
@@ -291,7 +291,7 @@ class BatchDispatcher(Exclusive):
             raise interrupted
 
     def _push_each(self) -> BaseException | None:
-        """Push them; give what a signal's handler raised behind one. Apart: see `_native/locks.py`."""
+        """Push the closed groups; return what a signal handler raised after a push; see `_native/locks.py`."""
         interrupted: BaseException | None = None
         while self._groups:
             group = self._groups[0]
@@ -302,37 +302,37 @@ class BatchDispatcher(Exclusive):
                     self.push_batch(group.sealed[0])
                 except BaseException as error:
                     if operator.length_hint(group.sealed[0].unsent or (None,)):
-                        raise  # it is still to be pushed
+                        raise  # not pushed yet
                     interrupted = error
-                if group.sealed[0].refused:
-                    self.part(group)
+                if group.sealed[0].too_big:
+                    self.split_first(group)
                 else:
                     group.sealed.popleft()
             self._groups.popleft()
         return interrupted
 
     def seal(self, group: BatchGroup) -> deque[Batch]:
-        """Close a group, and decide in which order its batches are pushed."""
+        """Close a group; return its batches in push order."""
         return ordered(group.close())
 
     def push_batch(self, batch: Batch) -> None:
-        """Hand a batch to the C++ producer, if anything may be sent."""
+        """Pass a batch to the C++ producer, if sending is allowed."""
         if batch.unsent is None:
             message = batch.entry() if batch.message is None else batch.message
-            self.take_off(batch)
+            self.mark_in_flight(batch)
             if not self.may_push():
                 self.context.outcomes.run(partial(self.failed, batch, _CLOSED))
                 return
             batch.unsent = iter((message,))
-        # In C from end to end: either the batch is handed over and the feed is empty, or neither.
+        # `deque(map())` runs in C: either the batch is passed on and the iterator is empty, or neither.
         deque(map(self.handle.inner.send_async, batch.unsent, (partial(self.on_outcome, batch),)), 0)
 
     def may_push(self) -> bool:
-        """Whether a batch may follow those that were pushed."""
-        return not self.forgotten
+        """Return whether a batch may follow those already pushed."""
+        return not self.client_closed
 
-    def part(self, group: BatchGroup) -> None:
-        """Part the first of a group's batches, which is larger than the broker allows, and was not sent at all."""
+    def split_first(self, group: BatchGroup) -> None:
+        """Split the first batch of a group, which exceeds the broker's size limit and was not sent."""
         assert group.sealed is not None  # noqa: S101  # it is being pushed
         batch = group.sealed[0]
         if batch.count == 1:
@@ -343,64 +343,64 @@ class BatchDispatcher(Exclusive):
         for half in halves:
             half.close()
         group.sealed = ordered([*halves, *islice(group.sealed, 1, None)])
-        self._flying.pop(batch, None)
+        self._in_flight.pop(batch, None)
 
-    def stay(self) -> None:
-        """Stay alive until everything has its outcome: were this dropped, what is pending would vanish with it."""
-        _unsettled[self] = None
+    def keep_alive(self) -> None:
+        """Keep a reference until every message has its outcome: garbage collection would lose pending messages."""
+        _with_pending[self] = None
 
-    def take_off(self, batch: Batch) -> None:
-        """Count a batch as on its way, once: it is about to be pushed, or would be but for a Ctrl-C."""
+    def mark_in_flight(self, batch: Batch) -> None:
+        """Record a batch as in flight, once, just before its push."""
         if batch.began:
             return
-        self.stay()
+        self.keep_alive()
         batch.accepted = self.pending.accepted
         batch.began = time.monotonic()
-        # No call in between: who has a time is noted, and the scheduler finds no batch without one.
-        self._flying[batch] = None
+        # No call in between: a batch in flight always has its time.
+        self._in_flight[batch] = None
 
     # Outcomes
 
     def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
+        """Record the outcome of a batch; this native callback must not raise."""
         keep_thread_state()
         try:
             if result == _OK:
-                self.settled(batch, inner)
+                self.persisted(batch, inner)
             elif result == _TOO_BIG:
-                batch.refused = True  # said while it is pushed, on the thread that pushes it
+                batch.too_big = True  # reported during the push, on the pushing thread
             else:
-                self.doubt(result)
+                self.note_uncertain(result)
                 self.context.outcomes.run(partial(self.failed, batch, result))
         except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-            _log.exception("The outcome of a batch could not be delivered")
+            _log.exception("Could not report the outcome of a batch")
 
-    def doubt(self, result: Any) -> None:
-        """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
+    def note_uncertain(self, result: Any) -> None:
+        """Record an ambiguous result (the batch may be persisted or not), before it is reported."""
 
-    def settled(self, batch: Batch, inner: Any) -> None:
-        """Take the id of a batch that is persisted."""
+    def persisted(self, batch: Batch, inner: Any) -> None:
+        """Report a persisted batch."""
         self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
 
     def failed(self, batch: Batch, result: Any) -> None:
-        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
+        """Report a failed batch; never called on a C++ thread that holds the producer's lock."""
         self.deliver(batch, result, None)
 
     def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
-        """Report what became of a batch, unless that is done; the arguments are those of `report`."""
-        if self._flying.pop(batch, self) is None:
+        """Report the outcome of a batch, unless it was reported; the arguments are those of `report`."""
+        if self._in_flight.pop(batch, self) is None:
             self.report(batch, result, entry)
 
     def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
         """Report the outcome of each message of a batch.
 
         Args:
-            batch: closed.
+            batch: a closed batch.
             result: of all its messages.
-            entry: where it is persisted, if it is.
+            entry: its position, if persisted.
         """
         pending, count = self.pending, batch.count
-        pending.release(count, batch.burden)
+        pending.release(count, batch.extra_permits)
         if batch.outcome is not None:
             last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
             batch.outcome.many(result, count, last)
@@ -408,130 +408,130 @@ class BatchDispatcher(Exclusive):
             self.context.callbacks.run(deliver_each, batch.callbacks, result, entry)
         pending.fail(result, batch.accepted)
         if pending.complete(count):
-            _unsettled.pop(self, None)
-            if pending.completed < pending.accepted:  # a message has come meanwhile
-                self.stay()
+            _with_pending.pop(self, None)
+            if pending.completed < pending.accepted:  # a message was accepted in the meantime
+                self.keep_alive()
 
     # The end
 
     def flush(self) -> None:
-        """Push the open batches and wait until everything sent so far is persisted.
+        """Push the open batches and wait until everything sent before is persisted.
 
         Raises:
-            pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
+            pulsar.PulsarException: the first error since the last flush.
         """
         self.end_flush(self.begin_flush())
 
     def begin_flush(self) -> tuple[int, int]:
-        """Push the open batches; give what `end_flush` is to be told."""
-        self.refuse_closed()
-        self.refuse_inside("flush")
+        """Push the open batches; return the token to pass to `end_flush()`."""
+        self.raise_if_closed()
+        self.raise_if_inside("flush")
         begun = self.pending.begin_flush()
         self.push()
         return begun
 
     def end_flush(self, begun: tuple[int, int]) -> None:
-        """Wait until everything sent so far is persisted, and raise what failed."""
+        """Wait until everything sent before is persisted; raise the first error."""
         sent = self.pending.accepted
         self.pending.wait_for(lambda: self.pending.completed >= sent)
-        failure = self.pending.failure_since(begun, sent) or (_CLOSED if self.forgotten else None)
+        failure = self.pending.failure_since(begun, sent) or (_CLOSED if self.client_closed else None)
         if failure is not None:
             raise_result(failure)
 
-    def refuse_closed(self) -> None:
-        """Raise what a producer raises that was closed, or inherited across a fork."""
+    def raise_if_closed(self) -> None:
+        """Raise if the producer was closed, or inherited across a fork."""
         if self.pending.barred:
             if not self.closed:
-                self.handle.inner.flush()  # what a fork, or the end of the program, has put there raises
+                self.handle.inner.flush()  # raises after a fork or at program end
             raise_result(_CLOSED)
 
-    def refuse_interrupting(self) -> None:
-        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
-        self.refuse_inside("close")
-        refuse_interrupting("A close", self.pending.changed.lock)
+    def raise_if_interrupting(self) -> None:
+        """Raise if called in a signal handler that interrupts a send for which a close would wait."""
+        self.raise_if_inside("close")
+        raise_if_interrupting("A close", self.pending.changed.lock)
 
     def stop(self) -> bool:
-        """Take no more messages, and push the open batches; False if it is closed, and nothing is left to do."""
+        """Accept no more messages, and push the open batches; return False if the close is already finished."""
         if self.finished:
             return False
         if not self.closed:
-            self.refuse_closed()
-        self.run_left_over()
+            self.raise_if_closed()
+        self.flush_deferred()
         self.exclusively(self._bar)
         return True
 
     def _bar(self) -> None:
-        """Let nothing enter any more, behind the open batches; the lock is held."""
+        """Push the open batches, then accept no more messages; the lock is held."""
         self.closed = True
         self.push_open()
         self.pending.barred = True
 
-    def settle(self, deadline: float) -> None:
-        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
-        while not self.pending.wait_for(self._is_settled, 0.02):
+    def await_outcomes(self, deadline: float) -> None:
+        """Wait for outcomes while connected, until `deadline`, a monotonic time in seconds."""
+        while not self.pending.wait_for(self._all_completed, 0.02):
             if time.monotonic() >= deadline or not self.handle.is_connected():
                 return
 
     def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails what is still on its way."""
+        """Begin to close the C++ producer, which fails the messages in flight."""
         return self.context.senders.answer_to(self.handle.inner.close_async)
 
     def conclude(self, deadline: float) -> None:
-        """Wait until what failed is reported, until `deadline`, a monotonic time in seconds."""
-        self.pending.wait_for(self._is_settled, max(deadline - time.monotonic(), 0))
-        _unsettled.pop(self, None)
+        """Wait until failures are reported, until `deadline`, a monotonic time in seconds."""
+        self.pending.wait_for(self._all_completed, max(deadline - time.monotonic(), 0))
+        _with_pending.pop(self, None)
         self.finished = True
 
-    def _is_settled(self) -> bool:
-        """Whether everything has its outcome."""
+    def _all_completed(self) -> bool:
+        """Return whether every message has its outcome."""
         return self.pending.completed >= self.pending.accepted
 
     def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client is shut down."""
-        self.forgotten = self.closed = self.finished = self.pending.barred = True
+        """Mark as closed without waiting: the client is shut down."""
+        self.client_closed = self.closed = self.finished = self.pending.barred = True
 
     def fail_pending(self) -> None:
-        """Report every message that has no outcome as failed with `AlreadyClosed`; `forget` was called."""
-        self.context.outcomes.run(self._fail_rest)  # the lock comes free when a send is done that a signal interrupted
+        """Report every message without an outcome as failed with `AlreadyClosed`; `forget` was called before."""
+        self.context.outcomes.run(self._fail_rest)  # on another thread: an interrupted send may hold the lock
 
     def _fail_rest(self) -> None:
-        self.run_left_over()
+        self.flush_deferred()
         with self.lock:
             self.push_open()
-            lost = list(self._flying)
-        for batch in lost:
-            if not batch.refused:  # or its halves are lost, and not the whole
+            failed = list(self._in_flight)
+        for batch in failed:
+            if not batch.too_big:  # otherwise its halves fail instead
                 self.failed(batch, _CLOSED)
 
-    def _bar_(self) -> None:
+    def _block_(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""
         self.pending.barred = True
         self.handle.inner = closed("Producer")
 
     def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process; a lock may have been held at the fork, for good."""
+        """Raise on every use in this child process; a lock may have been held at the fork."""
         self.handle.inner = refusal
-        self.renew()
+        self.reset()
         self.pending = PendingMessages(-1)
         self.pending.barred = True
 
 
-_unsettled: dict[BatchDispatcher, None] = {}
-"""Those with messages whose outcome is not known yet."""
+_with_pending: dict[BatchDispatcher, None] = {}
+"""Dispatchers with pending messages, kept alive."""
 
 
-def built_again(batch: Batch) -> Any:
-    """Return the C++ message of a batch, made again: one that was sent cannot be sent again."""
+def rebuilt_message(batch: Batch) -> Any:
+    """Return a new C++ message for a batch: a message that was sent cannot be sent again."""
     if batch.message is None:
         return batch.entry()
-    return build_again(batch.message, batch.options, batch.ids[0])
+    return rebuild_message(batch.message, batch.options, batch.ids[0])
 
 
 class ReplacingDispatcher(BatchDispatcher, ABC):
-    """A `BatchDispatcher` that may close its C++ producer, and resend by another one what has no outcome."""
+    """A `BatchDispatcher` that can replace its C++ producer and resend the batches without an outcome."""
 
     replacing = False
-    """Whether the C++ producer is closed, and another one is being opened."""
+    """Whether the C++ producer is closed, and the next one is being opened."""
 
     @abstractmethod
     def reopen(self) -> pulsar.Producer:
@@ -539,14 +539,14 @@ class ReplacingDispatcher(BatchDispatcher, ABC):
 
     @abstractmethod
     def give_up(self, error: BaseException) -> None:
-        """Fail what is in flight: no other producer could be opened."""
+        """Fail the batches in flight: no other producer could be opened."""
 
     def replace(self) -> None:
-        """Close the C++ producer, and resend by another one what has no outcome; on a thread of its own."""
+        """Replace the C++ producer and resend the batches without an outcome; runs on its own thread."""
         try:
             close_quietly(self.handle)
             official = self.reopen()
-        except BaseException as error:  # noqa: BLE001  # its senders must get an answer
+        except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
             self.give_up(error)
             return
         if not self.exclusively(self._install, official):
@@ -554,33 +554,33 @@ class ReplacingDispatcher(BatchDispatcher, ABC):
             self.fail_waiting()
 
     def _install(self, official: pulsar.Producer) -> bool:
-        """Take another producer, and resend what has no outcome; False if nothing may be sent. The lock is held."""
+        """Use another producer, and resend; return False if sending is not allowed. The lock is held."""
         if self.closed or self.pending.barred or not self.may_push():
             return False
         self.handle.replace(official)
         self.replacing = False
-        for batch in list(self._flying):
+        for batch in list(self._in_flight):
             is_pushed = not operator.length_hint(batch.unsent or (None,))
-            if is_pushed:  # else a signal's handler ended its push, which is still to be done
+            if is_pushed:  # otherwise a signal handler interrupted its push, which follows
                 self.resend(batch)
         self._push_groups()
         return True
 
     def resend(self, batch: Batch) -> None:
-        """Give a batch to the C++ producer again; the lock is held."""
-        message = built_again(batch)
+        """Resend a batch; the lock is held."""
+        message = rebuilt_message(batch)
         if batch.message is not None:
             batch.message = message
         self.handle.inner.send_async(message, partial(self.on_outcome, batch))
 
     def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails what is in flight; what waits for another one fails, too."""
+        """Begin to close the C++ producer, which fails the messages in flight, and those waiting for a replacement."""
         answer = super().begin_close()
         if self.replacing:
             self.fail_waiting()
         return answer
 
     def fail_waiting(self) -> None:
-        """Fail what waits for another C++ producer."""
+        """Fail the messages that wait for a replacement producer."""
         self.replacing = False
         self.fail_pending()

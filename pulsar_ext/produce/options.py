@@ -1,12 +1,13 @@
-"""The official arguments of a send, by name; sequence ids without deduplication; and the send timeout of a producer.
+"""Send options by name, sequence ids without deduplication, and the send timeout of a producer.
 
-The C++ client restarts the send timeout at each reconnection. If a broker rejects a message, which ends the connection
-each time, no message of the producer would ever time out. A producer that starts its partitions lazily is an exception:
-its timeout runs from the beginning. The C++ producer reads its configuration at each reconnection, and the copies that
-the C++ client makes of a configuration share their fields, so `SendTiming` can set this after the producer was opened.
+The C++ client restarts the send timeout at each reconnection. If a broker rejects a message, which closes the
+connection each time, no message of the producer would ever time out. A producer with `lazy_start_partitioned_producers`
+is an
+exception: its timeout is not restarted. The C++ producer reads its configuration at each reconnection, and copies of a
+configuration share their fields, so `SendTiming` can set this option after the producer was opened.
 
-On a partitioned topic lazy starting has a second meaning: partitions that are added later are started with their first
-message, and a flush that meets this returns too early. So if a topic may have partitions, it is set only while the
+On a partitioned topic the option has a second effect: partitions added later are started by their first message, and a
+flush at that time returns too early. So for a topic that may have partitions, the option is set only while the
 producer's connection is unsteady.
 """
 
@@ -34,23 +35,23 @@ _OPTIONS = (
     "deliver_at",
     "deliver_after",
 )
-"""The official arguments of a send behind its content and its callback, in their order."""
+"""The official arguments of a send after content and callback, in order."""
 
 
 def named_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Give the official arguments of a send by their names."""
+    """Return the official arguments of a send by name."""
     if not args:
         return kwargs
     if len(args) > len(_OPTIONS):
-        raise TypeError(f"send takes at most {len(_OPTIONS)} arguments behind its content, not {len(args)}")
+        raise TypeError(f"send takes at most {len(_OPTIONS)} arguments after its content, got {len(args)}")
     named = dict(zip(_OPTIONS, args, strict=False))
-    if twice := named.keys() & kwargs.keys():
-        raise TypeError(f"send got several values for {', '.join(sorted(twice))}")
+    if duplicates := named.keys() & kwargs.keys():
+        raise TypeError(f"send got several values for {', '.join(sorted(duplicates))}")
     return named | kwargs
 
 
-def stands_alone(options: dict[str, Any]) -> bool:
-    """Whether a message goes as an entry of its own: a delayed one, and one whose replication is its own."""
+def is_single_entry(options: dict[str, Any]) -> bool:
+    """Return whether a message must be a single entry: it is delayed, or has its own replication options."""
     return bool(
         options.get("deliver_at")
         or options.get("deliver_after")
@@ -60,23 +61,23 @@ def stands_alone(options: dict[str, Any]) -> bool:
 
 
 def key_of(options: dict[str, Any]) -> str:
-    """Give what batches by key go by."""
+    """Return the key that key-based batching uses."""
     ordering: str | None = options.get("ordering_key")
     return ordering if ordering is not None else options.get("partition_key") or ""
 
 
 def columns_of(*columns: Iterable[Any] | None) -> dict[str, Iterable[Any]]:
-    """Name the columns that `send_many` was given, in the order of its parameters."""
+    """Return the columns passed to `send_many`, by option name; the arguments are in the order of its parameters."""
     names = ("partition_key", "ordering_key", "sequence_id", "properties", "event_timestamp")
     return {name: column for name, column in zip(names, columns, strict=True) if column is not None}
 
 
 def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Give each content of a `send_many` with its options.
+    """Yield each content of a `send_many` with its options.
 
     Raises:
-        InvalidUse: a column has a length, and another one than the contents. Nothing was sent.
-        ValueError: the iterables turn out not to be equally long.
+        InvalidUse: a sized column differs in length from the contents. Nothing was sent.
+        ValueError: the iterables differ in length.
     """
     if isinstance(contents, Sized):
         for name, column in columns.items():
@@ -92,51 +93,51 @@ def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Itera
 def parts_of(
     contents: Iterable[Any], sequence_ids: Iterable[Any] | None, most: int
 ) -> Iterator[tuple[list[Any], list[Any] | None]]:
-    """Give the contents of a `send_many`, so many at once, with their sequence ids if they have any.
+    """Yield the contents of a `send_many` in parts of up to `most`, each with its sequence ids if any.
 
-    What comes before an error is given before it is raised.
+    The items before an error are yielded before the error is raised.
 
     Raises:
-        ValueError: the iterables are not equally long.
+        ValueError: the iterables differ in length.
     """
-    source, ids, taken = iter(contents), None if sequence_ids is None else iter(sequence_ids), 0
+    source, ids, count = iter(contents), None if sequence_ids is None else iter(sequence_ids), 0
     while True:
         part: list[Any] = []
-        numbers: list[Any] | None = None
+        ids_part: list[Any] | None = None
         error = _take(source, most, part)
         if ids is not None:
-            numbers = []
-            error = _take(ids, len(part), numbers) or error
-            if error is None and len(numbers) < len(part):
-                error = ValueError(f"There are fewer sequence_ids than contents: {taken + len(numbers)}.")
-            del part[len(numbers) :]
-        taken += len(part)
+            ids_part = []
+            error = _take(ids, len(part), ids_part) or error
+            if error is None and len(ids_part) < len(part):
+                error = ValueError(f"There are fewer sequence_ids than contents: {count + len(ids_part)}.")
+            del part[len(ids_part) :]
+        count += len(part)
         if part:
-            yield part, numbers
+            yield part, ids_part
         if error is not None:
             raise error
         if len(part) < most:
             break
     if ids is not None and next(ids, None) is not None:
-        raise ValueError(f"There are more sequence_ids than contents: {taken}.")
+        raise ValueError(f"There are more sequence_ids than contents: {count}.")
 
 
 def _take(source: Iterator[Any], most: int, into: list[Any]) -> Exception | None:
-    """Append so many items to a list; give what the source raised behind those that it gave."""
+    """Append up to `most` items to a list; return the error that the source raised, or None."""
     try:
         into.extend(islice(source, most))
-    except Exception as error:  # noqa: BLE001  # it is raised behind what came before
+    except Exception as error:  # noqa: BLE001  # raised after the items before it are sent
         return error
     return None
 
 
-class SequenceNumbers(Protocol):
-    """The sequence ids of one producer on one topic."""
+class NextSequenceId(Protocol):
+    """Assigns the sequence ids of one producer on one topic."""
 
     last: int
-    """The highest id that a message has."""
+    """The highest sequence id assigned."""
     steady: bool
-    """Whether the next id is `last + 1`, so that the sender may take it by itself."""
+    """Whether the next id is always `last + 1`, so that the sender may assign it inline."""
 
     @property
     def upcoming(self) -> int:
@@ -145,7 +146,7 @@ class SequenceNumbers(Protocol):
 
 
 class SequenceCounter(SequenceBase):
-    """The sequence ids of a producer without deduplication; an explicit one moves the automatic ones behind it."""
+    """Sequence ids of a producer without deduplication; automatic ids continue after the highest explicit one."""
 
     __slots__ = ()
 
@@ -163,13 +164,13 @@ _MOST_SECONDS, _LEAST_SECONDS = 2.0, 0.05
 _SHARE: Final = 8
 
 
-def run_on(configuration: Any) -> None:
-    """Have the send timeout of the producer of a configuration run on at reconnections, from now on."""
-    configuration.lazy_start_partitioned_producers(True)  # noqa: FBT003  # the binding takes it so
+def keep_timeout_running(configuration: Any) -> None:
+    """Let the send timeout of a producer continue across reconnections from now on."""
+    configuration.lazy_start_partitioned_producers(True)  # noqa: FBT003  # positional in the binding
 
 
 class SendTiming:
-    """Has the send timeout run on while the connection of a producer is unsteady.
+    """Lets the send timeout continue while the connection of a producer is unsteady.
 
     Args:
         configuration: that the C++ producer was opened with.
@@ -183,19 +184,19 @@ class SendTiming:
         self._timeout = timeout_millis / 1000
         self._unsteady_until = 0.0
         self.seconds: Final = max(_LEAST_SECONDS, min(_MOST_SECONDS, self._timeout / _SHARE))
-        """How often to look."""
+        """The polling interval."""
 
-    def look(self, now: float, *, connected: bool) -> None:
-        """Take note of how the connection is at a monotonic time in seconds."""
+    def poll(self, now: float, *, connected: bool) -> None:
+        """Record whether the producer is connected at `now`, a monotonic time in seconds."""
         if not connected:
             if not self._unsteady_until:
-                run_on(self._configuration)
+                keep_timeout_running(self._configuration)
             self._unsteady_until = now + 2 * self._timeout
         elif self._unsteady_until and now > self._unsteady_until:
-            self.rest()
+            self.reset()
 
-    def rest(self) -> None:
-        """Take note that nothing is on its way: it is not looked at for a while."""
+    def reset(self) -> None:
+        """Restore the official timing; no message is in flight, so polling stops."""
         if self._unsteady_until:
             self._unsteady_until = 0.0
-            self._configuration.lazy_start_partitioned_producers(False)  # noqa: FBT003  # as above
+            self._configuration.lazy_start_partitioned_producers(False)  # noqa: FBT003  # positional in the binding

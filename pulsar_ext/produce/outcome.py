@@ -29,13 +29,13 @@ _OK = pulsar.Result.Ok
 
 @dataclass(frozen=True, slots=True)
 class SentMany:
-    """What became of the messages of one `send_many`.
+    """Result of one `send_many`.
 
     Args:
-        messages: how many were taken.
-        duplicates: how many of them the topic had already, by their sequence ids.
-        last_message_id: the id of the last one that was persisted now; None if no message was, or if it is not known
-            yet because `flush` was False.
+        messages: the number of messages accepted.
+        duplicates: the number of them that the topic already had, by their sequence ids.
+        last_message_id: the id of the last message persisted by this call; None if no message was persisted, or if
+            `flush=False` and it is not known yet.
     """
 
     messages: int
@@ -56,11 +56,11 @@ class BulkOutcome:
         self.last: MessageId | None = None
 
     def one(self, result: Any, message_id: MessageId) -> None:
-        """Count one message: a send callback."""
+        """Count one message; usable as a send callback."""
         self.many(result, 1, message_id)
 
     def many(self, result: Any, count: int, last: MessageId | None) -> None:
-        """Count the messages of a batch, `last` being the id of its last one."""
+        """Count the messages of a batch; `last` is the id of its last message."""
         with self._lock:
             self.done += count
             if result is DUPLICATE_MESSAGE:
@@ -76,9 +76,9 @@ class BulkOutcome:
             awaited[1].set()
 
     def wait(self, count: int) -> None:
-        """Wait until so many messages have an outcome; one thread at a time. A Ctrl-C ends the wait.
+        """Wait until `count` messages have an outcome; for one thread at a time. Ctrl-C ends the wait.
 
-        No lock is held meanwhile: the handler of a signal may close the client, and that waits for outcomes as well.
+        Holds no lock while it waits: a signal handler may close the client, which waits for outcomes too.
         """
         if self.done >= count:
             return
@@ -88,13 +88,13 @@ class BulkOutcome:
             flag.wait()
 
     def raise_failure(self) -> None:
-        """Raise the error of the first message that failed, if one did."""
+        """Raise the error of the first message that failed, if any."""
         if self.failure is not None:
             raise_result(self.failure)
 
 
 class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client ships no types
-    """A result that the C++ client does not know; equal to none of its own."""
+    """A result that the C++ client does not have; not equal to any official one."""
 
     name = "DuplicateMessage"
 
@@ -106,7 +106,7 @@ class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client sh
 
 
 DUPLICATE_MESSAGE = _OwnResult(100)
-"""The result of a message that the topic holds already, by its producer name and sequence id; it has no id to give."""
+"""Result of a message that the topic already has, by producer name and sequence id; its message id is unknown."""
 
 
 PersistedEntry = tuple[int, int, int] | MessageId
@@ -114,10 +114,10 @@ PersistedEntry = tuple[int, int, int] | MessageId
 
 
 def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
-    """Make the error of a message that the topic holds already."""
+    """Return the error for a message that the topic already has."""
     return DuplicateMessage(
-        "The topic holds this message already: one of its producer name with its sequence id, or a higher one, "
-        "is persisted. Nothing is lost; its message id is not known.",
+        "The topic already has this message: a message of this producer name with this sequence id or a higher one is "
+        "persisted. Nothing is lost; the message id is unknown.",
         sequence_id=sequence_id,
     )
 
@@ -133,15 +133,15 @@ class OutcomeWaiter:
         self.message_id: MessageId | None = None
 
     def __call__(self, result: Any, message_id: MessageId) -> None:
-        """Take the outcome."""
+        """Record the outcome."""
         self.result, self.message_id = result, message_id
         self._known.set()
 
     def wait(self, sequence_id: int | None) -> MessageId:
-        """Wait for the outcome, and give the id or raise the error.
+        """Wait for the outcome; return the message id or raise the error.
 
         Raises:
-            DuplicateMessage: the topic holds the message already.
+            DuplicateMessage: the topic already has the message.
             pulsar.PulsarException: the official error of the outcome.
         """
         self._known.wait()
@@ -154,7 +154,7 @@ class OutcomeWaiter:
 
 
 def deliver_each(callbacks: Sequence[SendCallback | None], result: Any, entry: PersistedEntry | None) -> None:
-    """Call the callbacks of a batch. What one raises is logged, and the next one is called."""
+    """Call the callbacks of a batch. An exception from one is logged, and the next is called."""
     if isinstance(entry, tuple):
         deliver(callbacks, result, *entry)
         return
@@ -165,18 +165,18 @@ def deliver_each(callbacks: Sequence[SendCallback | None], result: Any, entry: P
 
 
 def _in_partition(inner: Any, partition: int) -> Any:
-    """Give a C++ id the partition that its producer, which knows one topic only, leaves out."""
+    """Return a C++ id with its partition, which a producer of a single partition does not set."""
     found = decode(inner.serialize())
     first = None if found.first_chunk is None else replace(found.first_chunk, partition=partition)
     return deserialize_inner(encode(replace(found, partition=partition, first_chunk=first)))
 
 
 def persisted_entry(inner: Any, partition: int, *, batched: bool) -> PersistedEntry:
-    """Give where an entry is persisted.
+    """Return the position of a persisted entry.
 
     Args:
-        inner: the C++ id that the C++ producer gave.
-        partition: of that producer, -1 for a topic without partitions.
+        inner: the C++ id from the C++ producer.
+        partition: of that producer, -1 for a non-partitioned topic.
         batched: whether the entry is a batch.
     """
     if batched:

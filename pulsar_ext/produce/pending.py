@@ -1,4 +1,4 @@
-"""The limit of the messages that a sender has accepted and that have no outcome yet, and waits for their outcomes."""
+"""Limit of the messages that a sender accepted and that have no outcome, and waits for their outcomes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 class PendingMessages(PendingBase):
     """Counts the messages of a sender.
 
-    `accepted` and `burden` belong to who holds the sender's lock. The others change under `changed`, which outcomes
-    take and hold for a moment only; it is re-entrant, because a signal's handler may send.
+    `accepted` and `extra_permits` are guarded by the sender's lock, the other counts by `changed`. Outcomes hold
+    `changed` only briefly; it is re-entrant, because a signal handler may send.
 
     Args:
-        limit: how many may have no outcome yet; 0 for any number.
+        limit: the maximum number of messages without an outcome; 0 means unlimited.
     """
 
     __slots__ = (
         "_waiting",
         "barred",
-        "burden",
         "changed",
         "completed",
+        "extra_permits",
+        "extra_released",
         "failed_until",
         "failure",
         "failures",
-        "held",
-        "relieved",
+        "paused",
         "reported",
     )
 
@@ -44,61 +44,61 @@ class PendingMessages(PendingBase):
         self.limit = limit or sys.maxsize
         self.accepted = 0
         self.released = 0
-        """How many have left room for others: their callbacks may be running."""
-        self.burden = 0
-        """How much room beyond a place each was taken, by messages of several chunks."""
-        self.relieved = 0
-        """How much of that was left to others."""
+        """The number of messages whose permits were released; their callbacks may still be running."""
+        self.extra_permits = 0
+        """The number of permits that chunked messages acquired beyond one each."""
+        self.extra_released = 0
+        """The number of those permits that were released."""
         self.completed = 0
-        """How many have had their outcome, and their callbacks have returned."""
+        """The number of messages whose outcome is known and whose callbacks have returned."""
         self.failure: Any = None
-        """The first bad result that no flush has reported; one that was reported, if there is none."""
+        """The first error not reported by a flush; an error reported earlier if all were reported."""
         self.failures = 0
-        """How many bad results there were."""
+        """The number of errors."""
         self.failed_until = 0
-        """How many messages had been accepted when the last of those was sent that failed, or more."""
+        """The value of `accepted` when the last failed message was sent, or a higher one."""
         self.reported = 0
-        """How many bad results flushes have reported; each flush says that of all since it began."""
-        self.held = False
-        """Whether nothing may enter for now, however much room there is."""
+        """The number of errors that flushes have reported; each flush reports all errors since it began."""
+        self.paused = False
+        """Whether sends must wait regardless of the limit."""
         self.barred = False
-        """Whether nothing may enter any more: closed, inherited across a fork, or ended with the program."""
+        """Whether no message is accepted any more: closed, inherited across a fork, or the program ends."""
         self.changed = Condition()
         self._waiting = 0
 
     def has_room(self, count: int = 1) -> bool:
-        """Whether there are so many places now; all of them are enough for whatever needs more."""
-        taken = self.accepted - self.released + self.burden - self.relieved
-        return not (self.barred or self.held) and taken + min(count, self.limit) <= self.limit
+        """Return whether `count` permits are available; a request above the limit needs all permits."""
+        in_use = self.accepted - self.released + self.extra_permits - self.extra_released
+        return not (self.barred or self.paused) and in_use + min(count, self.limit) <= self.limit
 
-    def enter(self, refuse: Callable[[], object]) -> None:
-        """Take a place, waiting for it; a Ctrl-C ends the wait. Once barred, everybody enters, and is refused later.
+    def enter(self, check_may_wait: Callable[[], object]) -> None:
+        """Acquire a permit, waiting if necessary; Ctrl-C ends the wait. Once barred, always return at once.
 
         Args:
-            refuse: is called before a wait, and raises where none is possible.
+            check_may_wait: called before a wait; raises if waiting is not allowed.
         """
         with self.changed:
             if not (self.barred or self.has_room()):
-                refuse()
+                check_may_wait()
                 self.wait_for(lambda: self.barred or self.has_room())
             self.accepted += 1
 
     def bar(self) -> None:
-        """Let nothing in any more, and end the waits for room."""
+        """Accept no more messages, and end the waits for permits."""
         with self.changed:
             self.barred = True
             self.changed.notify_all()
 
-    def release(self, count: int, burden: int = 0) -> None:
-        """Leave the room of so many messages to others, and what they took besides."""
+    def release(self, count: int, extra_permits: int = 0) -> None:
+        """Release the permits of `count` messages, and `extra_permits` more."""
         with self.changed:
             self.released += count
-            self.relieved += burden
+            self.extra_released += extra_permits
             if self._waiting:
                 self.changed.notify_all()
 
     def complete(self, count: int) -> bool:
-        """Count so many outcomes; give whether everything accepted has its outcome now."""
+        """Count outcomes; return whether everything accepted has its outcome."""
         with self.changed:
             self.completed += count
             if self._waiting:
@@ -106,11 +106,11 @@ class PendingMessages(PendingBase):
             return self.completed >= self.accepted
 
     def fail(self, result: Any, accepted: int | None = None) -> None:
-        """Keep a bad result for the flushes that have begun, and for the next one unless one of them covers it.
+        """Record an error for the flushes in progress, and for the next flush unless one of them covers it.
 
         Args:
-            result: of a message, bad or not.
-            accepted: how many messages had been accepted when it was sent; None if it was not accepted itself.
+            result: of a message; `Ok` and duplicates are ignored.
+            accepted: the value of `accepted` when it was sent; None if it was not accepted.
         """
         if result == pulsar.Result.Ok or result is DUPLICATE_MESSAGE:
             return
@@ -121,15 +121,15 @@ class PendingMessages(PendingBase):
             self.failed_until = max(self.failed_until, self.accepted + 1 if accepted is None else accepted)
 
     def begin_flush(self) -> tuple[int, int]:
-        """Give how many bad results have been reported, and how many there are."""
+        """Return the number of errors already reported, and the number of all errors."""
         return self.reported, self.failures
 
     def failure_since(self, begun: tuple[int, int], sent: int) -> Any:
-        """Give the first bad result that no flush had reported when this one began, None if everything went well.
+        """Return the first error that no flush had reported when this one began, or None.
 
         Args:
-            begun: what `begin_flush` gave.
-            sent: how many messages the flush has waited for: later ones need not report again what became of them.
+            begun: the result of `begin_flush`.
+            sent: the number of messages this flush has waited for; later flushes do not report their errors again.
         """
         reported, known = begun
         with self.changed:
@@ -140,7 +140,7 @@ class PendingMessages(PendingBase):
             return self.failure
 
     def wait_for(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until a condition about outcomes holds; a Ctrl-C ends the wait."""
+        """Wait until a condition about outcomes holds; Ctrl-C ends the wait."""
         with self.changed:
             self._waiting += 1
             try:
@@ -149,6 +149,6 @@ class PendingMessages(PendingBase):
                 self._waiting -= 1
 
     def wait_for_all(self) -> None:
-        """Wait until everything that was accepted by now has its outcome."""
+        """Wait until everything accepted before the call has its outcome."""
         sent = self.accepted
         self.wait_for(lambda: self.completed >= sent)

@@ -1,7 +1,7 @@
-"""The partition that a message goes to, as the official client decides (pure), and the routers of applications.
+"""Routing of messages to partitions as in the official client (pure), and the application's own routers.
 
-The C++ client hashes keys by Boost, which no other client does: if producers of several languages share a partitioned
-topic, the messages of one key are on several partitions, and their order is lost. `HashingScheme` mirrors Java's.
+The C++ client hashes keys with Boost, unlike any other client. If producers in several languages share a partitioned
+topic, the messages of a key go to several partitions and lose their order. `HashingScheme` mirrors Java's.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _WORD: Final = 1 << 32
 
 
 class HashingScheme(enum.Enum):
-    """How the key of a message is hashed to choose its partition."""
+    """The hash of message keys that chooses the partition."""
 
     BoostHash = "BoostHash"
-    """As the C++ client does by default, and so the official Python client always."""
+    """The default of the C++ client, and the only choice of the official Python client."""
     JavaStringHash = "JavaStringHash"
-    """As the Java client does by default: `String.hashCode()`."""
+    """The default of the Java client: `String.hashCode()`."""
     Murmur3_32Hash = "Murmur3_32Hash"
-    """As the clients in Go and Node.js can, and Java when it is asked to."""
+    """Available in the Go, Node.js and Java clients."""
 
 
 def key_hash(key: str) -> int:
-    """Compute the C++ client's hash of a key, 0 to 2**31 - 1: `boost::hash<std::string>` of Boost 1.83 and later."""
+    """Return the C++ client's hash of a key, 0 to 2**31 - 1: `boost::hash<std::string>` of Boost 1.83 and later."""
     data = key.encode()
     weight = _mix(_STEP, _FACTOR)
     value = weight ^ len(data)
@@ -72,7 +72,7 @@ def _last_word(rest: bytes) -> int:
 
 
 def _java_string_hash(key: str) -> int:
-    """Compute what `String.hashCode()` gives, over the key's UTF-16, without its sign."""
+    """Return Java's `String.hashCode()` of a key, computed on UTF-16, with the sign bit cleared."""
     value = 0
     units = memoryview(key.encode("utf-16-le", "surrogatepass")).cast("H")
     for unit in units:
@@ -86,8 +86,8 @@ def _murmur3_32_hash(key: str) -> int:
 
 
 _HASHES: Final[dict[HashingScheme, Callable[[str], int]]] = {
-    scheme: lru_cache(maxsize=1 << 16)(one)
-    for scheme, one in (
+    scheme: lru_cache(maxsize=1 << 16)(function)
+    for scheme, function in (
         (HashingScheme.BoostHash, key_hash),
         (HashingScheme.JavaStringHash, _java_string_hash),
         (HashingScheme.Murmur3_32Hash, _murmur3_32_hash),
@@ -96,20 +96,20 @@ _HASHES: Final[dict[HashingScheme, Callable[[str], int]]] = {
 
 
 def hash_of(scheme: HashingScheme) -> Callable[[str], int]:
-    """Give what computes a key's hash, 0 to 2**31 - 1; it remembers those of the last 65,536 keys."""
+    """Return the hash function of a scheme, 0 to 2**31 - 1; it caches the last 65,536 keys."""
     return _HASHES[scheme]
 
 
 class Routing:
-    """How a producer chooses among its partitions.
+    """Partition choice of a producer.
 
     Args:
         named: the arguments of `create_producer`.
         config: of each partition's producer.
-        partitions: how many there are.
-        router: the application's own, guarded.
-        deduplicates: whether a message sent again must go to the same partition.
-        scheme: how keys are hashed.
+        partitions: the number of partitions.
+        router: the application's router, guarded.
+        deduplicates: whether a resent message must go to the same partition.
+        scheme: the hash of keys.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Routing:
         )
 
     def choose(self, message: Any, size: int, options: dict[str, Any], partitions: int) -> int:
-        """Give the partition of a built message; a router's answer may be out of range."""
+        """Return the partition of a message; a custom router may return an invalid one."""
         if self.router is not None:
             return self.router(official_message(message), partitions)
         key = options.get("partition_key")
@@ -152,13 +152,13 @@ class Routing:
     def choose_many(
         self, keys: Sequence[str | None], sizes: Sequence[int], ids: Sequence[int] | None, partitions: int
     ) -> list[int]:
-        """Give the partitions of many messages as `choose` would, where the application has no router.
+        """Return the partitions of many messages, for a producer without a custom router.
 
         Args:
             keys: their keys.
-            sizes: the bytes of their payloads.
+            sizes: the sizes of their payloads, in bytes.
             ids: their sequence ids, None for automatic ones.
-            partitions: how many there are.
+            partitions: the number of partitions.
         """
         hash_key = self._hash
         if self._fixed is None and self._deduplicates and ids is not None:
@@ -174,30 +174,30 @@ class Routing:
 
 
 class KeylessRouter(Protocol):
-    """Decides for messages without a key."""
+    """Chooses partitions for messages without a key."""
 
     def keyless(self, size: int, partitions: int, /) -> int:
-        """Give the partition of a message of that many bytes."""
+        """Return the partition of a message of `size` bytes."""
         ...
 
 
 class SinglePartition:
-    """All messages without a key go to one partition, drawn by lot at the start."""
+    """Sends all messages without a key to one partition, chosen at random at the start."""
 
     def __init__(self, partitions: int) -> None:
         self._partition = random.randrange(partitions)  # noqa: S311  # no secret
 
     def keyless(self, _size: int, _partitions: int) -> int:
-        """Give the partition."""
+        """Return the partition."""
         return self._partition
 
 
 class RoundRobin:
-    """One partition after the other; with batching, each for the messages, the bytes or the time of a batch.
+    """Cycles through the partitions; with batching, moves on after the messages, bytes or time of a batch.
 
     Args:
         bounds: of a batch; None without batching.
-        delay_ms: how long a batch may stay open.
+        delay_ms: the maximum time that a batch stays open.
     """
 
     def __init__(self, bounds: Bounds | None, delay_ms: int) -> None:
@@ -212,7 +212,7 @@ class RoundRobin:
         return time.time_ns() // 1_000_000
 
     def keyless(self, size: int, partitions: int) -> int:
-        """Give the partition."""
+        """Return the partition."""
         bounds = self._bounds
         if bounds is None:
             self._cursor += 1

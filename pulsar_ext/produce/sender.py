@@ -1,4 +1,4 @@
-"""The protocol of what a producer sends with, senders that have one C++ producer, and senders around another one."""
+"""The sender protocol, senders with one C++ producer, and senders that wrap another sender."""
 
 from __future__ import annotations
 
@@ -21,70 +21,70 @@ if TYPE_CHECKING:
 
 
 class Sender(Protocol):
-    """Sends the messages of one producer. It is open once it is made, until `finish` or its client ends it."""
+    """Sends the messages of one producer; open from its creation until `finish`, or until its client is closed."""
 
     context: ClientContext
 
     @property
     def many_in_flight(self) -> int | None:
-        """How many of `send_many` are on their way at most; None where `post()` waits for room."""
+        """Maximum number of `send_many` messages in flight; None if `post()` waits for room."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more messages, because it was closed."""
+        """True once the sender was closed."""
         ...
 
     def topic(self) -> str:
-        """Give the topic's name."""
+        """Return the topic's name."""
         ...
 
     def producer_name(self) -> str:
-        """Give the producer's name."""
+        """Return the producer's name."""
         ...
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker."""
+        """Return whether the producer is connected to a broker."""
         ...
 
     def last_sequence_id(self) -> int:
-        """Give the last sequence id that is persisted, as officially."""
+        """Return the last persisted sequence id, as the official client does."""
         ...
 
     def last_sequence_id_published(self) -> int:
-        """Give the sequence id up to which everything is persisted, -1 if there is none."""
+        """Return the sequence id up to which everything is persisted, -1 if none."""
         ...
 
     def last_sequence_id_pushed(self) -> int:
-        """Give the highest sequence id that a message has, persisted or on its way."""
+        """Return the highest sequence id pushed, persisted or in flight."""
         ...
 
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
-        """Send a message and wait for its outcome; the arguments are the official ones, here and below."""
+        """Send a message and wait for its outcome; the arguments are the official ones."""
         ...
 
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Send a message and have its outcome reported; what a producer calls is `joining()`."""
+        """Send a message and report its outcome to the callback."""
         ...
 
     def joining(self) -> Callable[..., None]:
-        """Return what the `send_async` of its producer is."""
+        """Return the `send_async` of its producer."""
         ...
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> object:
-        """Send a message as one of `send_many`: with options by name, and `patient` to wait for room in any case."""
+        """Send one message of `send_many`; `patient` waits for room even without `block_if_queue_full`."""
         ...
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
-        """Send many messages, whose arguments come a column each, and with `flush` wait for their outcomes."""
+        """Send many messages, whose options are columns; with `flush`, wait for their outcomes."""
         ...
 
     def flush(self) -> None:
-        """Send what is batched, and wait for every outcome."""
+        """Send the open batches, and wait for every outcome."""
         ...
 
     def finish(self, deadline: float) -> None:
-        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
+        """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
         ...
 
 
@@ -105,31 +105,31 @@ class HandleSender:
     send_async: Callable[..., None]
 
     def joining(self) -> Callable[..., None]:
-        """Return what the `send_async` of its producer is."""
+        """Return the `send_async` of its producer."""
         return self.send_async
 
     def topic(self) -> str:
-        """Give the topic's name."""
+        """Return the topic's name."""
         return str(self.handle.topic())
 
     def producer_name(self) -> str:
-        """Give the producer's name."""
+        """Return the producer's name."""
         return str(self.handle.producer_name())
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker."""
+        """Return whether the producer is connected to a broker."""
         return bool(self.handle.is_connected())
 
     def last_sequence_id(self) -> int:
-        """Give the last sequence id that is persisted, as officially."""
+        """Return the last persisted sequence id, as the official client does."""
         return int(self.handle.last_sequence_id())
 
     def last_sequence_id_published(self) -> int:
-        """Give the last sequence id that is persisted."""
+        """Return the last persisted sequence id."""
         return self.last_sequence_id()
 
     def last_sequence_id_pushed(self) -> int:
-        """Refuse: the C++ client gives the ids, and says nothing about them.
+        """Raise: the C++ client assigns the sequence ids and does not expose them.
 
         Raises:
             InvalidUse: always.
@@ -138,26 +138,26 @@ class HandleSender:
 
 
 def close_quietly(producer: Any) -> None:
-    """Close an official producer, or a C++ one, that is given up whatever the close says."""
+    """Close an official or C++ producer, ignoring errors."""
     with contextlib.suppress(pulsar.PulsarException):
         producer.close()
 
 
 def check_callback(callback: object) -> None:
-    """Refuse a callback that is neither None nor callable.
+    """Check that a callback is None or callable.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it is neither.
     """
     if callback is not None and not callable(callback):
-        raise TypeError(f"The callback must be a function, not {type(callback).__name__}.")
+        raise TypeError(f"callback must be callable or None, got {type(callback).__name__}")
 
 
 class WrappingSender:
-    """Has everything of another sender, such as its topic and its last sequence ids.
+    """Wraps another sender and delegates to it, for example `topic()`.
 
     Args:
-        sender: the other one.
+        sender: the wrapped sender.
     """
 
     many_in_flight: int | None
@@ -168,9 +168,9 @@ class WrappingSender:
         self.context, self.many_in_flight = sender.context, sender.many_in_flight
 
     def joining(self) -> Callable[..., None]:
-        """Return what the `send_async` of its producer is."""
+        """Return the `send_async` of its producer."""
         return self.send_async
 
     def __getattr__(self, name: str) -> Any:
-        """Give what is not another here."""
+        """Return the wrapped sender's attribute."""
         return getattr(self._sender, name)

@@ -1,7 +1,7 @@
-"""What compaction has removed from batches: the C++ client delivers an empty message in the place of each.
+"""Messages that compaction removed from batches: the C++ client delivers an empty message for each.
 
-The broker keeps such a batch, and marks in it what was removed. Java's client skips what is marked. The C++ client does
-not show the mark, so the position up to which compaction has gone decides, which the admin API knows.
+The broker keeps such a batch, and marks the removed messages in it. Java's client skips them. The C++ client does not
+expose the mark, so the compaction horizon from the admin API decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Position
 
-from .order import Part
+from .order import TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,35 +26,36 @@ if TYPE_CHECKING:
 __all__ = ["CompactionFilter"]
 
 _ASK_AGAIN_SECONDS: Final = 60.0
-"""How long an admin API that did not answer is not asked again."""
+"""Seconds after which an admin API that did not answer is queried again."""
 
 _partition_key = InnerMessage.partition_key
 _log = logging.getLogger("pulsar_ext")
 
 
-class CompactionFilter(Part):
-    """Tells the messages of a compacted topic from what was removed of its batches.
+class CompactionFilter(TransitionSubscriber):
+    """Recognises the messages that compaction removed from batches of a topic.
 
-    A message of a batch without key, value, properties and event time was removed if compaction has gone over its
-    entry: it removes what has no key as well. Without an admin API that answers, each such message counts as removed.
+    A message of a batch without key, value, properties and event time was removed if its entry is below the compaction
+    horizon, as compaction also removes messages without a key. Without an admin API, every such message counts as
+    removed.
 
     Args:
-        admin_api: gives the admin API, which is asked when the first such message beyond the known position comes.
+        admin_api: returns the admin API, which is queried at the first such message beyond the known horizon.
     """
 
     def __init__(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         self._admin_api = admin_api
         self._horizons: dict[str, Position] = {}
-        """Up to where compaction has gone, by topic or partition."""
+        """Compaction horizons by topic or partition."""
         self._silent_until = 0.0
         self._has_warned = False
 
     def __call__(self, inner: Any) -> bool:
-        """Return whether a C++ message is left."""
+        """Return whether a C++ message exists, that is, was not removed."""
         try:
             if _partition_key(inner):
                 return True
-        except UnicodeDecodeError:  # a key of any bytes
+        except UnicodeDecodeError:  # a key of arbitrary bytes
             return True
         inner_id = inner.message_id()
         if not (inner_id.batch_index() >= 0 and _is_empty(inner)):
@@ -68,12 +69,12 @@ class CompactionFilter(Part):
             self._horizons[topic] = horizon
         return position > horizon
 
-    def after(self, _: Transition, /) -> None:
-        """Know no position any more: it may be of another cluster."""
+    def on_after(self, _: Transition, /) -> None:
+        """Drop the known horizons, which may belong to another cluster."""
         self._horizons = {}
 
     def _ask(self, topic: str) -> Position | None:
-        """Return up to where compaction has gone; None if the admin API does not answer."""
+        """Return the compaction horizon; None if the admin API does not answer."""
         if time.monotonic() < self._silent_until:
             return None
         try:
@@ -83,8 +84,8 @@ class CompactionFilter(Part):
             if not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "How far %s is compacted is not known: messages of batches without key, value and properties are "
-                    "skipped, as removed by compaction. Give Client(admin=…) or PULSAR_ADMIN_URL: %s",
+                    "The compaction horizon of %s is unknown: messages of batches without key, value and properties "
+                    "are skipped as removed by compaction. Set Client(admin=…) or PULSAR_ADMIN_URL: %s",
                     topic,
                     error,
                 )

@@ -1,7 +1,7 @@
-"""Sources that hand on only the messages that are for the application; none is lost to a Ctrl-C or an error in between.
+"""Sources that pass on only the messages for the application; a Ctrl-C or an error in between loses none.
 
-What was looked at, and what is still to be looked at, stays here until a receive takes it. Readers of key ranges look
-at each message; other consumers for as long as acknowledged ones may be delivered again.
+Messages stay here, screened or not, until a receive takes them. Readers of key ranges screen each message. Other
+consumers screen messages while acknowledged ones may be redelivered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
-from .order import Part
+from .order import TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,55 +26,54 @@ if TYPE_CHECKING:
     from .source import Source
 
 
-_LOOK_AT_CLOCK = 256
+_CLOCK_CHECK_EVERY = 256
 
 _redelivery_count = InnerMessage.redelivery_count
 
 
-class _Keeping(Part):
-    """What keeps messages between the C++ queue and the application."""
+class _BufferedSource(TransitionSubscriber):
+    """A source that keeps messages between the C++ queue and the application."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.renew()
+        self.on_reopen()
 
     @property
     def each(self) -> Self:
-        """Give this: it is its own endless iterator."""
+        """Return this object, which is its own endless iterator."""
         return self
 
     def __iter__(self) -> Self:
         return self
 
-    def after(self, _: Transition, /) -> None:
-        """Drop what is kept: it is delivered again, or is not what was sought.
+    def on_after(self, _: Transition, /) -> None:
+        """Drop the kept messages, which are redelivered or not wanted any more.
 
-        Whoever looks at a message of before at this moment puts it back where it was, and nobody takes it from there.
+        A thread that screens an older message now puts it back into the old queue, which is not read any more.
         """
         self._ready: deque[Any] = deque()
         self._unseen: deque[Any] = deque()
 
-    def renew(self, *_: Any) -> None:
-        """Take from another C++ object; what is kept comes again."""
+    def on_reopen(self, *_: Any) -> None:
+        """Receive from the reopened C++ object; kept messages are redelivered."""
         self._ready, self._unseen = deque(), deque()
         self._each, self._wait = self._source.each, self._source.wait
 
 
-class FilteredSource(_Keeping):
-    """Hands on the messages that a function wants.
+class FilteredSource(_BufferedSource):
+    """Passes on the messages that a function accepts.
+
+    `skipped_count` counts the other messages. If none is accepted for 100 ms, the iterator raises `pulsar.Timeout`.
 
     Args:
-        source: gives the messages.
-        wanted: whether to hand on a C++ message.
-
-    `passed_by` counts the messages that were not wanted. Where none was wanted for 100 ms, the iterator raises
-    `pulsar.Timeout`, as where none came.
+        source: yields the messages.
+        wanted: returns whether a C++ message is accepted.
     """
 
     def __init__(self, source: Source, wanted: Callable[[Any], bool]) -> None:
         super().__init__(source)
         self._wanted = wanted
-        self.passed_by = 0
+        self.skipped_count = 0
 
     def __next__(self) -> Any:
         if self._ready or self._unseen:
@@ -93,8 +92,8 @@ class FilteredSource(_Keeping):
                 if each is self._each:
                     unseen.append(inner)
                 raise
-            self.passed_by += 1
-            if not self.passed_by % _LOOK_AT_CLOCK:
+            self.skipped_count += 1
+            if not self.skipped_count % _CLOCK_CHECK_EVERY:
                 now = time.monotonic()
                 began = began or now
                 if now - began > POLL_MILLIS / 1000:
@@ -105,7 +104,7 @@ class FilteredSource(_Keeping):
         """Wait for a wanted message.
 
         Raises:
-            pulsar.Timeout: none came in time.
+            pulsar.Timeout: none arrived in time.
         """
         found = self.next_kept()
         if found is not None:
@@ -118,7 +117,7 @@ class FilteredSource(_Keeping):
                 try:
                     if self._wanted(inner):
                         return inner
-                    self.passed_by += 1
+                    self.skipped_count += 1
                 except MisroutedMessage:
                     raise  # it carries the message
                 except BaseException:
@@ -130,13 +129,13 @@ class FilteredSource(_Keeping):
                 raise Timeout("Pulsar error: TimeOut")
 
     def wants(self, inner: Any) -> bool:
-        """Whether a C++ message is wanted, which is counted if it is not."""
+        """Return whether a C++ message is wanted; count it if not."""
         wanted = self._wanted(inner)
-        self.passed_by += not wanted
+        self.skipped_count += not wanted
         return wanted
 
     def peek(self) -> bool:
-        """Wait for a wanted message and keep it for the next receive; False if nothing came within 100 ms."""
+        """Wait for a wanted message and keep it for the next receive; return False if none arrives within 100 ms."""
         if not self._ready:
             try:
                 for inner in self:
@@ -147,7 +146,7 @@ class FilteredSource(_Keeping):
         return True
 
     def fetch(self) -> None:
-        """Wait for a message for up to 100 ms, and keep it for the next receive, not looked at."""
+        """Wait up to 100 ms for a message, and keep it for the next receive without screening it."""
         unseen = self._unseen
         with contextlib.suppress(Timeout):
             for inner in self._each:
@@ -155,19 +154,19 @@ class FilteredSource(_Keeping):
                 break
 
     def drop_unwanted(self, inner: Any) -> None:
-        """Take the first message that was not looked at, if it is this one, for one that is not wanted."""
+        """Drop the first unscreened message if it is `inner` and is not wanted."""
         unseen = self._unseen
         if unseen and unseen[0] is inner and not self.wants(inner):
             del unseen[0]
 
     @property
     def kept(self) -> tuple[deque[Any], deque[Any]]:
-        """Give what earlier calls left behind, until another C++ object is taken from: looked at, and not."""
+        """Messages kept by earlier calls, until the C++ object is replaced: the screened and the unscreened ones."""
         return self._ready, self._unseen
 
     @property
     def holds(self) -> bool:
-        """Whether the next receive has a wanted message at once."""
+        """True if the next receive has a wanted message at once."""
         ready = self._ready
         if not ready:
             found = self.next_kept()
@@ -177,22 +176,22 @@ class FilteredSource(_Keeping):
         return True
 
     def next_kept(self, before: Sequence[Any] = ()) -> Any:
-        """Give the next wanted message that an earlier call left behind, or None.
+        """Return the next wanted message kept by an earlier call, or None.
 
         Args:
-            before: what was taken by the same call. If there is any, a misrouted message stays for the next one.
+            before: messages that this call has already taken. With any, a misrouted message stays for the next call.
 
         Raises:
-            MisroutedMessage: it carries the message, which is the next one.
+            MisroutedMessage: the next message is misrouted; the error carries it.
         """
-        for inner in _taken(self._ready):
+        for inner in _pop_each(self._ready):
             return inner
         unseen = self._unseen
-        for inner in _taken(unseen):
+        for inner in _pop_each(unseen):
             try:
                 if self._wanted(inner):
                     return inner
-                self.passed_by += 1
+                self.skipped_count += 1
             except MisroutedMessage:
                 if before:
                     unseen.appendleft(inner)
@@ -200,21 +199,21 @@ class FilteredSource(_Keeping):
             except BaseException:
                 unseen.appendleft(inner)
                 raise
-            if unseen is not self._unseen:  # the decision about it was a seek
+            if unseen is not self._unseen:  # the function called seek()
                 break
         return None
 
 
-class ScreenedSource(_Keeping):
-    """Hands on the messages that pass a screen, which may be looked at ahead of every receive.
+class ScreenedSource(_BufferedSource):
+    """Passes on the messages that pass a screen; they may be screened ahead of receives.
 
-    Loops are functions apart from what has to be undone behind them: see `_native/locks.py`.
+    Loops are functions separate from the code that must be undone afterwards: see `_native/locks.py`.
 
     Args:
-        source: gives the messages.
-        screen: whether a C++ message is for the application; it is called once for each, in their order.
-        harmless: messages that were redelivered no more often pass without it.
-        order: of the messages; None if it never doubts them.
+        source: yields the messages.
+        screen: returns whether a C++ message is for the application; called once for each, in order.
+        harmless: messages with at most this redelivery count pass without screening.
+        order: the order of the messages; None if it never requires screening.
     """
 
     def __init__(
@@ -229,19 +228,19 @@ class ScreenedSource(_Keeping):
         self._screen, self._harmless, self._order = screen, harmless, order
         self._lock = OwnedLock()
         self._waiting = 0
-        self._is_barred = self._gives_up = False
+        self._is_blocked = self._is_drained = False
 
     def __next__(self) -> Any:
         self._waiting += 1
         try:
-            with self._lock:  # until nobody looks ahead
+            with self._lock:  # waits until no thread screens ahead
                 pass
-            return self._next_seen()
+            return self._receive_screened()
         finally:
             self._waiting -= 1
 
-    def _next_seen(self) -> Any:
-        if (self._ready or self._unseen) and (seen := self._seen()) is not None:
+    def _receive_screened(self) -> Any:
+        if (self._ready or self._unseen) and (seen := self._next_screened()) is not None:
             return seen
         each = self._each
         for inner in each:
@@ -254,12 +253,12 @@ class ScreenedSource(_Keeping):
                     unseen.append(inner)
                 raise
             unseen.append(inner)  # where a Ctrl-C finds it
-            if (seen := self._seen()) is not None:
+            if (seen := self._next_screened()) is not None:
                 return seen
         raise StopIteration
 
     def _is_harmless(self, inner: Any) -> bool:
-        if self._order is not None and self._order.is_doubted:
+        if self._order is not None and self._order.is_screening:
             return False
         return self._harmless >= 0 and _redelivery_count(inner) <= self._harmless
 
@@ -267,71 +266,71 @@ class ScreenedSource(_Keeping):
         """Wait for a message that passes.
 
         Raises:
-            pulsar.Timeout: none came in time.
+            pulsar.Timeout: none arrived in time.
         """
         deadline = time.monotonic() + millis / 1000
         self._waiting += 1
         try:
-            with self._lock:  # until nobody looks ahead
+            with self._lock:  # waits until no thread screens ahead
                 pass
-            return self._wait_for_seen(deadline)
+            return self._wait_for_screened(deadline)
         finally:
             self._waiting -= 1
 
-    def _wait_for_seen(self, deadline: float) -> Any:
-        while (seen := self._seen()) is None:
+    def _wait_for_screened(self, deadline: float) -> Any:
+        while (seen := self._next_screened()) is None:
             self._unseen.extend(map(self._wait, (max(int((deadline - time.monotonic()) * 1000), 0),)))
         return seen
 
-    def look_ahead(self) -> None:
-        """Look at what waits, up to the first that passes: nobody may be receiving."""
+    def screen_ahead(self) -> None:
+        """Screen queued messages up to the first that passes, while no thread is receiving."""
         with self._lock, contextlib.suppress(Timeout):
-            self._look_on()
+            self._screen_queue()
 
-    def give_up_to(self, batch: list[Any]) -> None:
-        """Look at nothing ahead any more, and add what is kept to a batch, which the C++ consumer goes on with."""
-        self._gives_up = True
-        with self._lock:  # until nobody looks ahead
+    def drain_to(self, batch: list[Any]) -> None:
+        """Stop screening ahead, and move the kept messages to a batch that the C++ consumer completes."""
+        self._is_drained = True
+        with self._lock:  # waits until no thread screens ahead
             pass
         for kept in (self._ready, self._unseen):
-            batch.extend(_taken(kept))
+            batch.extend(_pop_each(kept))
 
-    def _look_on(self) -> None:
-        while not (self._waiting or self._ready or self._is_barred or self._gives_up):
+    def _screen_queue(self) -> None:
+        while not (self._waiting or self._ready or self._is_blocked or self._is_drained):
             self._unseen.append(self._wait(0))
-            self._look()
+            self._screen_unseen()
 
-    def before(self, _: Transition, /) -> None:
-        """Look at nothing ahead while the cursor moves."""
-        with self._lock:  # until nobody looks ahead
-            self._is_barred = True
+    def on_before(self, _: Transition, /) -> None:
+        """Stop screening ahead while the cursor moves."""
+        with self._lock:  # waits until no thread screens ahead
+            self._is_blocked = True
 
-    def after(self, transition: Transition, /) -> None:
-        """Drop what is kept: it is delivered again, or is not what was sought."""
-        super().after(transition)
-        self._is_barred = False
+    def on_after(self, transition: Transition, /) -> None:
+        """Drop the kept messages, which are redelivered or not wanted any more."""
+        super().on_after(transition)
+        self._is_blocked = False
 
-    def abandon(self, _: Transition, /) -> None:
-        """Go on as before: the cursor did not move."""
-        self._is_barred = False
+    def on_abandon(self, _: Transition, /) -> None:
+        """Continue as before: the cursor did not move."""
+        self._is_blocked = False
 
-    def _seen(self) -> Any:
-        """Give the next message for the application among those that came; None if there is none."""
+    def _next_screened(self) -> Any:
+        """Return the next kept message for the application, or None."""
         if not (self._unseen or self._ready):
             return None
-        self._look()
+        self._screen_unseen()
         try:
-            for inner in iter(self._ready.popleft, None):  # no call behind it, where a Ctrl-C would lose it
+            for inner in iter(self._ready.popleft, None):  # no call after it: a Ctrl-C would lose the message
                 return inner
         except IndexError:
             return None
 
-    def _look(self) -> None:
-        """Look at what has come, in its order: that is also the order of dead letters."""
-        with self._lock, contextlib.suppress(IndexError):  # that the handler of a signal has taken it meanwhile
-            self._look_at_each(self._ready, self._unseen)
+    def _screen_unseen(self) -> None:
+        """Screen the kept messages in their order, which is also the order of dead letters."""
+        with self._lock, contextlib.suppress(IndexError):  # a signal handler has taken the message in between
+            self._screen_each(self._ready, self._unseen)
 
-    def _look_at_each(self, ready: deque[Any], unseen: deque[Any]) -> None:
+    def _screen_each(self, ready: deque[Any], unseen: deque[Any]) -> None:
         while unseen:
             inner = unseen[0]
             wanted = self._screen(inner)
@@ -340,25 +339,25 @@ class ScreenedSource(_Keeping):
                 ready.append(inner)
 
 
-def _taken(kept: deque[Any]) -> Iterator[Any]:
-    """Take out one after the other, though another thread may do the same."""
+def _pop_each(kept: deque[Any]) -> Iterator[Any]:
+    """Remove and yield one message after the other; other threads may do so at the same time."""
     try:
-        yield from iter(kept.popleft, None)  # no call behind it, where a Ctrl-C would lose one
+        yield from iter(kept.popleft, None)  # no call after it: a Ctrl-C would lose a message
     except IndexError:
         return
 
 
-_AT_ONCE: Final = 100
-"""How many messages come through a sieve at least, before it is seen that it has nothing to do any more."""
+_MIN_SCREENED: Final = 100
+"""Fewest messages that pass through the filter before a loop checks whether it is still active."""
 
 
-class Sieve(ScreenedSource):
-    """Stands before the source of a consumer that looks at no message otherwise, from the first doubt on.
+class RedeliveryFilter(ScreenedSource):
+    """Screens the messages of a consumer that screens none otherwise, while acknowledged ones may be redelivered.
 
     Args:
-        order: of the messages; it knows whether each has to be looked at now.
-        source: gives the messages.
-        drops: whether a C++ message is not for the application; it is called once for each, in their order.
+        order: the order of the messages, which stores whether each must be screened now.
+        source: yields the messages.
+        drops: returns whether a C++ message is not for the application; called once for each, in order.
     """
 
     _order: ReceiveOrder
@@ -366,26 +365,26 @@ class Sieve(ScreenedSource):
     def __init__(self, order: ReceiveOrder, source: Source, drops: Callable[[Any], bool]) -> None:
         super().__init__(source, lambda inner: not drops(inner), order=order)
 
-    def after(self, transition: Transition, /) -> None:
-        """Drop what is kept: it is delivered again, or is not what was sought."""
-        super().after(transition)
+    def on_after(self, transition: Transition, /) -> None:
+        """Drop the kept messages, which are redelivered or not wanted any more."""
+        super().on_after(transition)
         self.unseen = self._unseen
 
-    def renew(self, *_: Any) -> None:
-        """Take from another C++ object; what is kept is delivered again."""
-        super().renew()
+    def on_reopen(self, *_: Any) -> None:
+        """Receive from the reopened C++ object; kept messages are redelivered."""
+        super().on_reopen()
         self.unseen = self._unseen
-        """What was taken without a look, by who waited for it as the doubt began; anybody may append."""
+        """Messages that a thread received unscreened as the screening began; any thread may append."""
 
     @property
-    def is_at_work(self) -> bool:
-        """Whether messages have to come from here: they are looked at, or some are kept."""
-        return self._order.sieve is self or bool(self._unseen or self._ready)
+    def is_active(self) -> bool:
+        """True if messages must come from here: they are screened, or some are kept."""
+        return self._order.redelivery_filter is self or bool(self._unseen or self._ready)
 
     @property
     def fast(self) -> Any:
-        """Return an iterator for those who look for a sieve after each message; it ends where it is of no more use."""
-        return map(self.wait, repeat(POLL_MILLIS, _AT_ONCE)) if self.is_at_work else self._source.each
+        """Iterator for loops that check for a filter after each message; it ends when the filter may be inactive."""
+        return map(self.wait, repeat(POLL_MILLIS, _MIN_SCREENED)) if self.is_active else self._source.each
 
     def __next__(self) -> Any:
         return self.wait(POLL_MILLIS)
@@ -394,11 +393,11 @@ class Sieve(ScreenedSource):
         """Wait for a message for the application.
 
         Raises:
-            pulsar.Timeout: none came in time.
+            pulsar.Timeout: none arrived in time.
         """
-        if not self.is_at_work:
+        if not self.is_active:
             for inner in map(self._wait, (millis,)):
-                if self._order.sieve is None:
+                if self._order.redelivery_filter is None:
                     return inner
                 self._unseen.append(inner)
         return super().wait(millis)

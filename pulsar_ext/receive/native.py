@@ -1,4 +1,4 @@
-"""Opening a C++ consumer or reader in the place of another one, and unsubscribing from one or several topics."""
+"""Replacing a C++ consumer or reader, and unsubscribing from one or several topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 from .order import NOTHING
-from .seek_places import NOT_THERE, PROBE, Head, first_at, first_by_time, position_of, read_heads
+from .seek_positions import PROBE, SEEK_RETRY_ERRORS, Head, first_at, first_by_time, position_of, read_heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,59 +30,59 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
 
 
-_SENT_SECONDS = 0.1
-"""How long the broker may take until it knows that it has sent everything to a consumer that was closed. If another one
-of a Failover subscription is there by then, it reads on for that one, and moves the cursor back amid this read."""
-_BUSY_SECONDS, _BUSY_LOOK_SECONDS = 10.0, 0.1
-"""How long the broker may take until it knows that a consumer is gone whose connection was lost."""
+_FAILOVER_SECONDS = 0.1
+"""Seconds that the broker may need to finish sending to a closed consumer. If the next consumer of a Failover
+subscription connects earlier, the broker continues to read for it, and moves the cursor back during this read."""
+_BUSY_SECONDS, _BUSY_POLL_SECONDS = 10.0, 0.1
+"""Seconds that the broker may need to detect that a consumer has lost its connection, and the interval of retries."""
 
 _log = logging.getLogger("pulsar_ext")
 
 _NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
-"""The names of the arguments that are not defaults, each set of them once."""
+"""Names of the arguments that differ from their defaults; equal tuples are shared."""
 
 
-class Standing(Protocol):
-    """The consumer or reader of ours."""
+class NativeHolder(Protocol):
+    """The consumer or reader that uses the native object."""
 
     inner: Any
 
-    def _stand_on_(self, official: Any) -> Any:
-        """Go on with the C++ object of an official consumer or reader; gives it."""
+    def _set_native_(self, official: Any) -> Any:
+        """Use the C++ object of an official consumer or reader; return that C++ object."""
         ...
 
 
-class LeftOut(Protocol):
+class ExcludedAcks(Protocol):
     """The acknowledgements of a consumer."""
 
-    def leave_out(self, inner: Any, last: int, /) -> None:
-        """Acknowledge what nobody else does.
+    def acknowledge_skipped(self, inner: Any, last: int, /) -> None:
+        """Acknowledge messages that were excluded by a seek.
 
         Args:
-            inner: a C++ message before the one that was sought, in the same entry.
-            last: which message of its batch is the last of these.
+            inner: a C++ message that precedes the sought message in the same entry.
+            last: the batch index of the last of these messages.
         """
 
-    def moves_some(self, topics: Iterable[str] | None, /) -> None:
-        """Take note that the next seek moves the cursors of these topics and partitions only; None for all."""
+    def note_moved_topics(self, topics: Iterable[str] | None, /) -> None:
+        """Note that the next seek moves the cursors of these topics and partitions only; None for all."""
 
 
-class _Foundation:
-    """What both have in common.
+class _Reopener:
+    """Common base of both reopeners.
 
     Args:
-        handle: the consumer or reader of ours.
+        handle: the consumer or reader.
         open_official: the official `subscribe()` or `create_reader()`.
         named: its arguments by name.
-        context: of its client.
+        context: the context of its client.
     """
 
     _defaults: ClassVar[dict[str, Any]]
-    """Of the arguments."""
+    """Defaults of the arguments."""
 
     def __init__(
         self,
-        handle: Standing,
+        handle: NativeHolder,
         open_official: Callable[..., Any],
         named: dict[str, Any],
         context: ClientContext,
@@ -91,7 +91,7 @@ class _Foundation:
         self._keep(named)
 
     def _keep(self, named: dict[str, Any]) -> None:
-        """Keep what is not a default, in two tuples: a dictionary of all takes 800 bytes, for each consumer."""
+        """Keep non-default arguments in two tuples: a dictionary of all takes 800 bytes per consumer."""
         defaults = self._defaults
         own = {name: one for name, one in named.items() if name not in defaults or one is not defaults[name]}
         names = tuple(own)
@@ -103,78 +103,78 @@ class _Foundation:
         return self._defaults | dict(zip(self._names, self._values, strict=True))
 
     def retire(self) -> None:
-        """Close the C++ object, so that another one can take its place."""
-        with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, whatever it says
+        """Close the C++ object, so that it can be replaced."""
+        with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, so errors do not matter
             self._handle.inner.close()
 
-    def leaves_out(self, _: Any, /) -> bool:
-        """Leave nothing out."""
+    def is_excluded(self, _: Any, /) -> bool:
+        """Return False: nothing is excluded."""
         return False
 
-    def have_queue(self) -> None:
-        """Have the next C++ object keep a message ahead."""
+    def enable_queue(self) -> None:
+        """Use a receiver queue of one message for the next C++ object."""
         self._keep(self._named | {"receiver_queue_size": 1})
 
     def _open(self, **changed: Any) -> Any:
-        # Where connections are TLS, one that is lost amid its handshake is an error, and is not made anew.
+        # With TLS, a connection that is lost during its handshake is an error, and the C++ client does not retry.
         return self._context.persist(partial(self._open_official, **self._named | changed), pulsar.ConnectError)
 
 
-class ConsumerFoundation(_Foundation):
-    """The C++ consumer under a consumer: the subscription's cursor says where another one begins.
+class ConsumerReopener(_Reopener):
+    """Reopens the C++ consumer of a consumer; the subscription's cursor defines where the new one begins.
 
     Args:
-        arguments: as above.
-        gate: what a seek begins through.
-        acks: the consumer's.
+        arguments: those of `_Reopener`.
+        gate: the gate through which a seek begins.
+        acks: the acknowledgements of the consumer.
     """
 
     _defaults = default_arguments(pulsar.Client.subscribe)
     _heads: tuple[Head, ...] = ()
-    """What the last seek leaves out, until it has come."""
+    """Messages that the last seek excluded, until they have arrived."""
     _is_retired = False
-    """Whether what the C++ consumer gives comes again: it is being closed, and is not yet replaced."""
+    """Whether the C++ consumer is being replaced, and its messages are redelivered."""
 
     def __init__(
         self,
         *arguments: Any,
         gate: SeekGate,
-        acks: LeftOut,
+        acks: ExcludedAcks,
     ) -> None:
         super().__init__(*arguments)
         self._gate, self._acks = gate, acks
 
     def retire(self) -> None:
-        """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
+        """Close the C++ consumer, so that it can be replaced; messages that it still returns are excluded."""
         self._is_retired = True
         super().retire()
 
     def move(self, target: Any) -> None:
-        """Move the cursor, which knows entries; what is before the message in its entry is left out later.
+        """Move the cursor, which addresses entries; messages before the target in its entry are excluded later.
 
         Args:
             target: a C++ id, or a publish time in milliseconds.
 
         Raises:
-            pulsar.PulsarException: it has not moved, or not on every topic or partition, or not for good.
+            pulsar.PulsarException: the cursor was not moved, or not on every topic or partition, or not permanently.
         """
         self._begin_at(target)
         self._heads = self._heads_of(target)
 
-    def moves_some(self, topics: Iterable[str] | None) -> None:
-        """Take note that the seek that is about to begin moves these topics and partitions only; None for all."""
-        self._acks.moves_some(topics)
+    def note_moved_topics(self, topics: Iterable[str] | None) -> None:
+        """Note that the next seek moves these topics and partitions only; None for all."""
+        self._acks.note_moved_topics(topics)
 
-    def move_each(self, targets: Mapping[str, Any]) -> None:
+    def seek_each(self, targets: Mapping[str, Any]) -> None:
         """Move the cursors of some of several topics and partitions; raises as `move()`.
 
         Args:
-            targets: what `move()` takes, by the full name of the topic or partition.
+            targets: arguments of `move()`, by the full name of the topic or partition.
         """
         found: list[tuple[Any, tuple[Head, ...]]] = []
         for topic, target in targets.items():
             if isinstance(target, int):
-                where = first_at(partial(self._context.open_reader, topic), self._context.insist, target)
+                where = first_at(partial(self._context.open_reader, topic), self._context.call_with_retries, target)
                 place = position_of(topic, where.target), self._heads_of(where.target) if where.is_exclusive else ()
             else:
                 place = position_of(topic, target), self._heads_of(target)
@@ -185,12 +185,12 @@ class ConsumerFoundation(_Foundation):
             self._heads += heads
 
     def _begin_at(self, target: Any) -> None:
-        # Twice: the broker stores the first one with what was acknowledged before, and a crash revives that.
+        # Twice: the broker stores the first one with older acknowledgements, which a broker crash would restore.
         for _ in range(2):
-            self._context.insist(self._gate.seeking(self._handle.inner, target), NOT_THERE)
+            self._context.call_with_retries(self._gate.seek_starter(self._handle.inner, target), SEEK_RETRY_ERRORS)
 
     def _heads_of(self, target: Any) -> tuple[Head, ...]:
-        """Give what is before the message of a C++ id in its entry, and that message, if it is not wanted either."""
+        """Return the messages of the entry that a seek to a C++ id excludes."""
         if isinstance(target, int):
             return ()
         several = not isinstance(self._named["topic"], str)
@@ -198,52 +198,52 @@ class ConsumerFoundation(_Foundation):
         return () if head is None else (head,)
 
     def move_before(self, _: Any) -> None:
-        """Do nothing: what was not acknowledged comes again."""
+        """Ignore the id: unacknowledged messages are redelivered."""
 
     def move_to_cluster(self) -> None:
-        """Skip nothing: the entry that was sought is of another cluster."""
+        """Exclude nothing: the sought entry belongs to the previous cluster."""
         self._heads = ()
 
-    def open_anew(self) -> tuple[Any, Iterator[Any]]:
-        """Open another C++ consumer, by the same name; give it, and its first messages."""
+    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+        """Open another C++ consumer with the same name; return it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
         if self._named["consumer_type"] == pulsar.ConsumerType.Failover:
-            threads.sleep(_SENT_SECONDS)
+            threads.sleep(_FAILOVER_SECONDS)
         self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
-            self._have_broker_forget()
-        inner = self._handle._stand_on_(self._open_when_free())
+            self._reset_dispatch()
+        inner = self._handle._set_native_(self._open_when_free())
         ahead: list[Any] = []
         if self._heads and not self._named["message_listener"] and self._named["receiver_queue_size"]:
-            ahead = read_heads(self._heads, inner, self._acks.leave_out)
+            ahead = read_heads(self._heads, inner, self._acks.acknowledge_skipped)
             self._heads = ()
         return inner, iter(ahead)
 
-    def _have_broker_forget(self) -> None:
-        """Have the broker forget which consumer of a Shared subscription gets the rest of which chunked message.
+    def _reset_dispatch(self) -> None:
+        """Reset the broker's assignment of chunked messages to the consumers of a Shared subscription.
 
-        It remembers that beyond the consumer's end, and sends what is left to nobody, or waits for ever until that one
-        takes more. A consumer of another type has the broker begin anew, if no other consumer is there. It is not done
-        for a pattern, whose topics are not known here.
+        The broker keeps that assignment after the consumer has closed: it never redispatches the remaining chunks, or
+        waits until that consumer requests more. Subscribing with another type resets it if no other consumer is
+        connected. It is not done for a pattern, whose topics are unknown here.
         """
         topics = self._named["topic"]
         for one in [topics] if isinstance(topics, str) else topics if isinstance(topics, list) else ():
-            with contextlib.suppress(pulsar.PulsarException, InvalidUse):  # it is tried: others may be there
+            with contextlib.suppress(pulsar.PulsarException, InvalidUse):  # best effort: other consumers may exist
                 for topic in self._context.opener.get_topic_partitions(one):
-                    self._have_it_forget_on(topic)
+                    self._reset_dispatch_on(topic)
 
-    def _have_it_forget_on(self, topic: str) -> None:
-        # Without a queue: where the broker reads for it, what the next consumer gets begins again in its midst.
+    def _reset_dispatch_on(self, topic: str) -> None:
+        # Without a queue: if the broker reads for this consumer, the next one starts inside a chunked message.
         changed = {"topic": topic, "receiver_queue_size": 0, "message_listener": None}
         opened: list[Any] = []
-        try:  # so that a Ctrl-C leaves it to be closed
+        try:  # a Ctrl-C must not leave it open
             opened += map(call, (partial(self._open, consumer_type=pulsar.ConsumerType.Exclusive, **changed),))
         finally:
             for one in opened:
                 inner_of(one).close()
 
     def _open_when_free(self) -> Any:
-        """Open a consumer; the one before, or that of another type, may be there yet if a connection was lost."""
+        """Open a consumer; retry while the broker still lists the previous one, whose connection may be lost."""
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -251,12 +251,12 @@ class ConsumerFoundation(_Foundation):
             except pulsar.ConsumerBusy:
                 if time.monotonic() > deadline:
                     raise
-                threads.sleep(_BUSY_LOOK_SECONDS)
+                threads.sleep(_BUSY_POLL_SECONDS)
 
-    def leaves_out(self, inner: Any, /) -> bool:
-        """Whether a C++ message is before the one that was sought, in the same entry; then it is acknowledged.
+    def is_excluded(self, inner: Any, /) -> bool:
+        """Return whether a C++ message precedes the sought one in its entry; such a message is acknowledged.
 
-        This is for those who have each message by itself: a listener, and who receives without a queue.
+        Used by a listener, and by receives without a queue, which get each message separately.
         """
         if self._is_retired:
             return True
@@ -265,95 +265,95 @@ class ConsumerFoundation(_Foundation):
         inner_id = inner.message_id()
         for head in self._heads:
             if head.has(inner_id):
-                self._acks.leave_out(inner, head.last)
+                self._acks.acknowledge_skipped(inner, head.last)
                 return True
-        self._heads = tuple(head for head in self._heads if not head.is_behind(inner_id))
+        self._heads = tuple(head for head in self._heads if not head.is_past(inner_id))
         return False
 
 
-class ReaderFoundation(_Foundation):
-    """The C++ reader under a reader, whose place in the topic only itself knows."""
+class ReaderReopener(_Reopener):
+    """Reopens the C++ reader of a reader; only the reader knows its position in the topic."""
 
     _defaults = default_arguments(pulsar.Client.create_reader)
     _next = _start = None
 
     def move(self, target: Any) -> None:
-        """Open another C++ reader elsewhere, which takes the place of this one when it is opened anew.
+        """Open another C++ reader at the target; it replaces the current one in `reopen_native()`.
 
         Args:
             target: a C++ id, or a publish time in milliseconds.
 
         Raises:
-            InvalidUse: it is an id of one of several partitions; nothing has moved.
+            InvalidUse: it is an id of one of several partitions; the position was not changed.
         """
         if isinstance(target, int):
             self._move_to_time(target)
         elif self._is_of_several(target):
             raise InvalidUse(
-                f"A reader of all partitions of {self._named['topic']} cannot seek to an id of one of them: the C++ "
-                "client drops what is unread of the others. Create it with the topic in a list, which can, or seek to "
+                f"A reader of all partitions of {self._named['topic']} cannot seek to an id of one partition: the C++ "
+                "client drops unread messages of the others. Create it with the topic in a list, or seek to "
                 "MessageId.earliest, to MessageId.latest or to a time."
             )
         else:
             self._next = self._open(start_message_id=target)
 
-    def moves_some(self, _: Iterable[str] | None) -> None:
-        """Do nothing: a reader acknowledges nothing."""
+    def note_moved_topics(self, _: Iterable[str] | None) -> None:
+        """Ignore the topics: a reader has no acknowledgements."""
 
-    def move_each(self, _: Mapping[str, Any]) -> None:
-        """Refuse: what is unread of the other partitions cannot be kept.
+    def seek_each(self, _: Mapping[str, Any]) -> None:
+        """Raise: the unread messages of the other partitions cannot be kept.
 
         Raises:
-            InvalidUse: always; nothing has moved.
+            InvalidUse: always; the position was not changed.
         """
         raise InvalidUse(
             f"A reader of all partitions of {self._named['topic']} cannot seek on some of them: the C++ client drops "
-            f"what is unread of the others. Create it with the topic in a list, [{self._named['topic']!r}], which can."
+            f"unread messages of the others. Create it with the topic in a list: [{self._named['topic']!r}]."
         )
 
     def move_before(self, inner_id: Any) -> None:
-        """Open another C++ reader, where the message or the entry of a C++ id is the next one."""
+        """Open another C++ reader whose next message is the message or the entry of a C++ id."""
         self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
 
     def move_to_cluster(self) -> None:
-        """Have the next C++ reader begin where the first one began; at the earliest message if that was an id."""
+        """Begin the next C++ reader where the first one began; at the earliest message if that was an id."""
         start = self._named["start_message_id"]
         if start not in (InnerMessageId.earliest, InnerMessageId.latest):
             _log.warning(
-                "A reader of %s began at an id of another cluster; it reads from the earliest message of this one.",
+                "A reader of %s began at an id of another cluster; it reads from the earliest message of this cluster.",
                 self._named["topic"],
             )
             start = InnerMessageId.earliest
-        self._next, self._start = None, start  # not opened before this one is closed, which would read there as well
+        self._next, self._start = None, start  # opened after this one is closed, which would read there as well
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""
         found = None
         if TopicName.parse(self._named["topic"]).is_persistent:
             probe = self._open(**PROBE, start_message_id=InnerMessageId.latest)
-            found = first_by_time(probe, self._context.insist, millis)
+            found = first_by_time(probe, self._context.call_with_retries, millis)
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._context.insist(partial(inner_of(self._next).seek_async, millis), NOT_THERE)
+            self._context.call_with_retries(partial(inner_of(self._next).seek_async, millis), SEEK_RETRY_ERRORS)
         else:
             self.move_before(found)
 
     def _is_of_several(self, inner_id: Any) -> bool:
         return inner_id.partition() >= 0 and not TopicName.parse(self._named["topic"]).is_partition
 
-    def open_anew(self) -> tuple[Any, Iterator[Any]]:
-        """Give the C++ reader that was opened, or is opened now."""
+    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+        """Return the C++ reader that `move()` opened, or open one now."""
         if self._next is None:
             self._next = self._open(start_message_id=self._start)
-        return self._handle._stand_on_(self._next), NOTHING
+        return self._handle._set_native_(self._next), NOTHING
 
 
 def is_of_several(topics: Any, partitions_of: Callable[[str], list[str]]) -> bool:
-    """Whether the C++ consumer of what was subscribed to is one of several topics or partitions.
+    """Return whether the C++ consumer of a subscription reads several topics or partitions.
 
     Args:
-        topics: what was subscribed to.
-        partitions_of: gives the names of a topic's partitions; of a topic without partitions its own.
+        topics: the subscribed topics.
+        partitions_of: returns the names of a topic's partitions; the topic's own name without partitions.
     """
     if not isinstance(topics, str):
         return True
@@ -363,7 +363,7 @@ def is_of_several(topics: Any, partitions_of: Callable[[str], list[str]]) -> boo
 
 
 class Unsubscription:
-    """What a consumer asked the broker for last, when it unsubscribed; the broker may have done it all the same."""
+    """The last unsubscription of a consumer; the broker may have carried it out although it failed here."""
 
     __slots__ = ("_answer", "_begun")
 
@@ -372,20 +372,20 @@ class Unsubscription:
         self._begun: Sequence[int] = ()
 
     def noted(self, begin: Callable[[Answer, list[int]], object]) -> Callable[[Answer], object]:
-        """Give what begins it, and notes its answer.
+        """Return a function that begins the unsubscription and keeps its answer.
 
         Args:
-            begin: is called with the answer, and with a list that gets an item together with the beginning.
+            begin: called with the answer, and with a list to which it appends an item as the request begins.
         """
         return partial(self._begin, begin)
 
     def _begin(self, begin: Callable[[Answer, list[int]], object], answer: Answer) -> None:
         begun: list[int] = []
-        self._answer, self._begun = answer, begun  # first: a Ctrl-C may come behind the next line
+        self._answer, self._begun = answer, begun  # first: a Ctrl-C may follow the next line
         begin(answer, begun)
 
     def is_done(self, seconds: float) -> bool:
-        """Whether an earlier one has been carried out; its answer is waited for, if a Ctrl-C let it begin."""
+        """Return whether an earlier one has been carried out; wait for its answer if a Ctrl-C interrupted it."""
         answer = self._answer
         if answer is None or not self._begun or not answered_within(seconds, lambda: answer.result is None):
             return False

@@ -1,19 +1,19 @@
-"""The one owner of what a consumer or a reader has received: its epochs, and the order of its messages (pure).
+"""The order of what a consumer or a reader has received: its epochs and its message numbers (pure).
 
-An epoch is the time in which each message that comes is behind the one that came before. A seek, a redelivery, a cursor
-that was reset, a new connection, a close and a fork each end one. Whoever keeps messages or acknowledgements is a
-`Part`, and takes part in every such `Transition` through the same few methods.
+Within an epoch, messages arrive in topic order. A seek, a redelivery, a cursor reset, a new connection, a close and a
+fork each end an epoch. An object that keeps messages or acknowledgements is a `TransitionSubscriber`, which is notified
+of every such `Transition`.
 
-Where a transition moves the cursor, another C++ object takes the place of the old one, which remembers too much: half
-of the chunks of a message, and refuses its first when it comes again; what was acknowledged, and drops it when it comes
-again; where it was started, and drops what is before. The new one is opened when every part has dropped what it kept:
-nothing from before the transition comes behind it, and nothing from behind it meets what was kept from before.
+A transition that moves the cursor replaces the C++ object, because the old one remembers too much. It holds incomplete
+chunked messages, and rejects their redelivered first chunk; it drops redelivered messages that were acknowledged; it
+drops messages before its start position. The new one is opened after every subscriber has dropped what it kept, so
+messages from before and after the transition never mix.
 
-Within an epoch the messages that one thread receives are numbered while they are acknowledged, so that what stands
-between two of them in a batch need not be asked for its id, which costs more than anything else about an
-acknowledgement; see `pulsar_ext.ack.topics`. A number contains its epoch: one of an older epoch is known by itself.
+Within an epoch, the messages that one thread receives are numbered while they are acknowledged. Two numbers show which
+messages of a batch lie between them, without asking each for its id, which is the most expensive step of an
+acknowledgement; see `pulsar_ext.ack.topics`. A number contains its epoch, so outdated numbers are recognised.
 
-No clock, socket or thread is used here: threads are numbers, and the lock only makes each method one step.
+No clock, socket or thread is used here: threads are numbers, and the lock only makes each method atomic.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.condition import raise_if_interrupting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
     "NOTHING",
-    "Foundation",
     "NumberedRun",
     "OutdatedError",
-    "Part",
     "ReceiveOrder",
+    "Reopener",
     "Transition",
-    "refuse_unless",
+    "TransitionSubscriber",
+    "raise_unless",
 ]
 
 NOTHING: Final[Iterator[Any]] = iter(())
-"""What gives nothing, wherever nothing is yet: each iterator of its own would take 50 bytes."""
+"""An empty iterator, shared to save the 50 bytes that each one takes."""
 _BITS: Final = 40
-"""So many bits of a number count the messages of one epoch."""
+"""Number of bits that count the messages of one epoch."""
 _EPOCHS = count(1)
-"""Of all consumers: a message may be acknowledged by another consumer than it came from."""
+"""Shared by all consumers: a message may be acknowledged by another consumer than the one that received it."""
 
 
 class Transition(Enum):
-    """What ends an epoch."""
+    """An event that ends an epoch."""
 
     SEEK = "seek"
     REDELIVERY = "redelivery"
-    """The broker delivers everything again that is not acknowledged."""
+    """The broker redelivers all unacknowledged messages."""
     CURSOR_RESET = "cursor reset"
     """The broker's cursor was moved back, by an operator or because the broker lost a position."""
     REPLACEMENT = "replacement"
-    """The C++ object is not fit for what comes; another one gets everything that is not acknowledged."""
+    """The C++ object cannot receive the next messages; a new one receives everything unacknowledged."""
     ANOTHER_CLUSTER = "another cluster"
-    """The client is connected to another cluster, where no id, position or acknowledgement from before is valid."""
+    """The client is connected to another cluster, where earlier ids, positions and acknowledgements are invalid."""
     UNSUBSCRIPTION = "unsubscription"
     CLOSE = "close"
 
     @property
-    def brings_back(self) -> bool:
-        """Whether messages that came may come again, or are not what was asked for."""
+    def redelivers(self) -> bool:
+        """True if received messages may be redelivered, or are not wanted any more."""
         return self.replaces or self is Transition.REDELIVERY
 
     @property
     def replaces(self) -> bool:
-        """Whether another C++ object takes the place of the old one."""
+        """True if the C++ object is replaced."""
         return self in _REPLACING
 
 
@@ -80,77 +80,77 @@ _REPLACING: Final = frozenset(
 )
 
 
-class Part:
-    """What keeps messages, or something about them, of one consumer or reader."""
+class TransitionSubscriber:
+    """An object that keeps messages, or facts about them, of one consumer or reader."""
 
     __slots__ = ()
 
-    def before(self, transition: Transition, /) -> None:
-        """Get ready for a transition; what this raises keeps it from happening, and has it abandoned here as well."""
+    def on_before(self, transition: Transition, /) -> None:
+        """Prepare for a transition; an exception prevents the transition and abandons it here as well."""
 
-    def after(self, transition: Transition, /) -> None:
-        """Drop what is from before the transition: it has happened."""
+    def on_after(self, transition: Transition, /) -> None:
+        """Drop what is older than the transition, which has happened."""
 
-    def abandon(self, transition: Transition, /) -> None:
-        """Go on as before: the transition has failed, perhaps before this had got ready."""
+    def on_abandon(self, transition: Transition, /) -> None:
+        """Continue as before: the transition failed, perhaps before `on_before()` was complete."""
 
-    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
-        """Go on with another C++ object, which is in the place of the one before.
-
-        Args:
-            inner: the C++ object.
-            ahead: its first messages, for whoever hands out the next one; what takes one takes it from all.
-        """
-
-    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
-        """Drop what is kept of some of several topics, which were moved by themselves.
+    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Continue with the C++ object that replaced the old one.
 
         Args:
-            is_of_them: whether a C++ message is of one of them.
+            inner: the new C++ object.
+            ahead: its first messages, shared by all subscribers: each message is taken once.
         """
 
-    def is_owed(self) -> bool:
-        """Whether the C++ client has not answered everything that this asked it for."""
+    def drop_topics(self, is_affected: Callable[[Any], bool], /) -> None:
+        """Drop what is kept of some of several topics, whose cursors were moved separately.
+
+        Args:
+            is_affected: returns whether a C++ message is from one of them.
+        """
+
+    def awaits_answer(self) -> bool:
+        """Return whether the C++ client has requests of this subscriber without an answer."""
         return False
 
 
-class Foundation(Protocol):
-    """The C++ object that a consumer or a reader stands on."""
+class Reopener(Protocol):
+    """Closes and reopens the C++ object of a consumer or a reader."""
 
     def retire(self) -> None:
-        """Close it, so that another one can take its place."""
+        """Close the C++ object, so that it can be replaced."""
         ...
 
-    def leaves_out(self, inner: Any, /) -> bool:
-        """Whether a C++ message is in the entry that was sought, and before what was sought."""
+    def is_excluded(self, inner: Any, /) -> bool:
+        """Return whether a C++ message precedes the sought message in the same entry."""
         ...
 
     def move_to_cluster(self) -> None:
-        """Get ready to open the next one on another cluster; it begins there as the first one began."""
+        """Prepare to open the next C++ object on another cluster, where the first one began."""
         ...
 
-    def open_anew(self) -> tuple[Any, Iterator[Any]]:
-        """Open another one, stand on it, and give it, and the messages that it has given already."""
+    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+        """Open a new C++ object and use it; return it, and the messages that were already received from it."""
         ...
 
 
 class OutdatedError(Exception):
-    """Another transition came first, behind which this one is not wanted."""
+    """Raised if an earlier transition made this one unnecessary."""
 
 
-def refuse_unless(is_wanted: Callable[[], bool]) -> None:
-    """Refuse a transition that is not wanted any more with `OutdatedError`."""
+def raise_unless(is_wanted: Callable[[], bool]) -> None:
+    """Raise `OutdatedError` if a transition is not wanted any more."""
     if not is_wanted():
         raise OutdatedError
 
 
 class NumberedRun:
-    """The messages that one thread receives, with numbers.
+    """The numbered messages that one thread receives.
 
     Args:
-        thread: whose.
-        numbers: its numbers, without end.
-        messages: an iterator of C++ messages with their numbers; empty until something is fetched.
+        thread: the id of the thread.
+        numbers: an endless iterator of its numbers.
+        messages: an iterator of C++ messages with their numbers; empty until messages are offered.
     """
 
     __slots__ = ("messages", "numbers", "thread")
@@ -160,10 +160,10 @@ class NumberedRun:
 
 
 class ReceiveOrder:
-    """The order in which a consumer's messages are handed out.
+    """The order in which a consumer's messages are delivered to the application.
 
     Args:
-        numbers: whether its messages may be numbered; not if any may come again in the midst of others.
+        numbers: whether its messages may be numbered; False if single messages may be redelivered between others.
     """
 
     __slots__ = (
@@ -175,221 +175,222 @@ class ReceiveOrder:
         "_parts",
         "cluster",
         "epoch",
-        "foundation",
-        "is_doubted",
         "is_paused",
+        "is_screening",
         "is_silent",
         "made",
-        "make_sieve",
+        "make_redelivery_filter",
         "ready",
+        "redelivery_filter",
+        "reopener",
         "run",
-        "sieve",
         "wants_numbers",
     )
 
     def __init__(self, *, numbers: bool = False) -> None:
         self.epoch = next(_EPOCHS)
         self.ready: Any = NOTHING
-        """The next messages without numbers, for any thread: an iterator of C++ messages, or what refuses every use."""
+        """The next messages without numbers, for any thread: an iterator of C++ messages, or one that always raises."""
         self.made: Any = NOTHING
-        """Before these, for any thread: messages that need not be made any more."""
+        """Messages of ours before these, for any thread; they do not have to be created any more."""
         self.run: NumberedRun | None = None
-        """The next messages with numbers, for one thread; if there is one, nothing is ready without numbers."""
+        """The next messages with numbers, for one thread; while it is set, `ready` is empty."""
         self.wants_numbers = False
-        """Whether numbers spare anything now."""
+        """Whether numbers save work now."""
         self.is_paused = False
-        """Whether nothing is handed out."""
+        """Whether delivery is paused."""
         self.is_silent = False
-        """Whether the listener alone is paused."""
-        self.is_doubted = False
-        """Whether acknowledged messages may be delivered again, and each is looked at."""
-        self.make_sieve: Callable[[], Any] | None = None
-        """Gives what looks at messages then; None where something looks at each anyway."""
-        self.sieve: Any = None
-        """What looks at messages now; None if nothing has to."""
+        """Whether only the listener is paused."""
+        self.is_screening = False
+        """Whether each message is screened, as acknowledged messages may be redelivered."""
+        self.make_redelivery_filter: Callable[[], Any] | None = None
+        """Creates the filter for that; None if the consumer screens each message anyway."""
+        self.redelivery_filter: Any = None
+        """The filter that screens messages now, or None."""
         self._may_number = numbers
-        self._parts: list[Part] = []
+        self._parts: list[TransitionSubscriber] = []
         self._lock = OwnedLock()
         self._moving = OwnedLock()
         self.cluster = 0
         """Number of the cluster that the native object was opened on; see `pulsar_ext._runtime.cluster`."""
-        self.foundation: Any = None
-        """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
+        self.reopener: Any = None
+        """The `Reopener` that transitions use; None if the C++ object cannot be replaced, and after a close."""
         self._is_retired = False
         self._ahead: Iterator[Any] = NOTHING
-        """The first messages of another C++ object, until they are taken or dropped."""
+        """The first messages of a reopened C++ object, until they are taken or dropped."""
 
     @property
     def locks(self) -> tuple[OwnedLock, ...]:
-        """What makes each method, and each replacement, one step: a signal's handler asks whether it interrupts one."""
+        """Locks that make each method and each replacement atomic; a signal handler checks if it interrupts one."""
         return self._lock, self._moving
 
-    def is_owed(self) -> bool:
-        """Whether the C++ client owes a part an answer."""
-        return any(part.is_owed() for part in self._parts)
+    def awaits_answer(self) -> bool:
+        """Return whether the C++ client has a request of a subscriber without an answer."""
+        return any(part.awaits_answer() for part in self._parts)
 
-    def take_part(self, part: Part) -> None:
-        """Have a part hear of every transition from now on."""
+    def add_subscriber(self, part: TransitionSubscriber) -> None:
+        """Notify a subscriber of every transition from now on."""
         self._parts.append(part)
 
     @contextlib.contextmanager
-    def passing(
-        self, transition: Transition, check: Callable[[], None] = lambda: None, *, renews: bool = True
+    def run_transition(
+        self, transition: Transition, check: Callable[[], None] = lambda: None, *, reopens: bool = True
     ) -> Iterator[None]:
-        """Carry out a transition in the block; if the block raises, it has not happened.
-
-        Another thread's is waited for.
+        """Carry out a transition in the block, after a running one; if the block raises, it has not happened.
 
         Args:
-            transition: which one.
-            check: is called behind that wait, before any part hears of the transition, which it may refuse by raising.
-            renews: whether another C++ object is opened at the end, if the one before was closed.
+            transition: the transition.
+            check: called after that wait and before the subscribers; it may raise to prevent the transition.
+            reopens: whether a closed C++ object is reopened at the end.
 
         Raises:
-            InvalidUse: in the handler of a signal that interrupts another one.
+            InvalidUse: a signal handler interrupts another transition.
         """
-        refuse_interrupting("A seek, a redelivery or a close", *self.locks)
+        raise_if_interrupting("A seek, a redelivery or a close", *self.locks)
         with self._moving:
             check()
             if transition is not Transition.CLOSE:
-                self.renew()  # the last one may have been interrupted
-            ready: list[Part] = []
+                self.reopen()  # the last one may have been interrupted
+            ready: list[TransitionSubscriber] = []
             try:
                 for part in self._parts:
-                    ready.append(part)  # first: what this one does may be interrupted as it ends
-                    part.before(transition)
+                    ready.append(part)  # first: a Ctrl-C may interrupt its `on_before()` at the end
+                    part.on_before(transition)
                 self.begin_epoch()
                 yield
             except BaseException:
-                _call_each([part.abandon for part in ready], transition)
+                _call_each([part.on_abandon for part in ready], transition)
                 raise
             try:
                 self._retire(transition)
             finally:
                 self.begin_epoch()
                 deque(self._ahead, 0)
-                _call_each([part.after for part in self._parts], transition)
-            if renews:
-                self.renew()
+                _call_each([part.on_after for part in self._parts], transition)
+            if reopens:
+                self.reopen()
 
     def wait_for_transition(self) -> None:
-        """Wait until another thread's transition is over."""
+        """Wait until another thread's transition has ended."""
         with self._moving:
             pass
 
-    def drop_some(self, is_of_them: Callable[[Any], bool]) -> None:
-        """Have every part drop what it keeps of some of several topics."""
+    def drop_topics(self, is_affected: Callable[[Any], bool]) -> None:
+        """Drop what every subscriber keeps of some of several topics."""
         for part in self._parts:
-            part.drop_some(is_of_them)
+            part.drop_topics(is_affected)
 
     def replace(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Have another C++ object get everything that is not acknowledged, if that is wanted when its turn comes."""
-        with contextlib.suppress(OutdatedError), self.passing(Transition.REPLACEMENT, lambda: refuse_unless(is_wanted)):
+        """Replace the C++ object if that is still wanted after waiting; unacknowledged messages are redelivered."""
+        with (
+            contextlib.suppress(OutdatedError),
+            self.run_transition(Transition.REPLACEMENT, lambda: raise_unless(is_wanted)),
+        ):
             pass
 
     @property
     def is_retired(self) -> bool:
-        """Whether the C++ object is closed, or about to be, and another one takes its place."""
+        """True if the C++ object is closed or about to be, and will be replaced."""
         return self._is_retired
 
     def _retire(self, transition: Transition) -> None:
-        if self.foundation is None:
+        if self.reopener is None:
             return
         if transition.replaces:
-            self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
+            self._is_retired = True  # first: a Ctrl-C in between must not prevent the replacement
             try:
-                self.foundation.retire()
+                self.reopener.retire()
             except BaseException:
-                self.foundation.retire()  # whoever uses it now finds out that it is closed
+                self.reopener.retire()  # a thread that uses it detects that it is closed
                 raise
-        elif not transition.brings_back:
-            self.foundation = None  # nothing comes behind a close
+        elif not transition.redelivers:
+            self.reopener = None  # nothing is delivered after a close
 
-    def renew(self) -> None:
-        """Have every part go on with a new C++ object if the old one is closed; waits for whoever is at it."""
+    def reopen(self) -> None:
+        """Reopen a closed C++ object, and notify every subscriber; wait for a thread that is reopening it."""
         if not self._is_retired:
             return
         with self._moving:
-            if self._is_retired and self.foundation is not None:
-                inner, self._ahead = self.foundation.open_anew()
+            if self._is_retired and self.reopener is not None:
+                inner, self._ahead = self.reopener.reopen_native()
                 for part in self._parts:
-                    part.renew(inner, self._ahead)
+                    part.on_reopen(inner, self._ahead)
                 self.begin_epoch()
                 self._is_retired = False
-                if self.foundation is None:  # closed meanwhile
+                if self.reopener is None:  # closed in between
                     deque(self._ahead, 0)
 
     def begin_epoch(self) -> None:
-        """Conclude nothing from the numbers of what came: what follows is not surely behind it."""
+        """Begin a new epoch: later messages do not continue the order of earlier ones."""
         with self._lock:
             self.epoch = next(_EPOCHS)
             self.run = None
             self.made = self.ready = NOTHING
 
-    def end(self, refusal: Any) -> None:
-        """Hand out nothing any more: the process was forked, or ends.
+    def end(self, raising: Any) -> None:
+        """Stop delivery permanently: the process was forked, or ends.
 
         Args:
-            refusal: raises at every use.
+            raising: an object that raises at every use.
         """
-        self._lock, self._moving = OwnedLock(), OwnedLock()  # may have been held at a fork, for good
-        self.foundation = None
+        self._lock, self._moving = OwnedLock(), OwnedLock()  # after a fork, the old ones may stay locked
+        self.reopener = None
         deque(self._ahead, 0)
-        self._may_number, self.run, self.ready, self.is_paused = False, None, refusal, False
+        self._may_number, self.run, self.ready, self.is_paused = False, None, raising, False
         self.made = NOTHING
-        self.look_no_more()
+        self.stop_screening()
 
     def pause(self) -> None:
-        """Hand out nothing any more, until `resume()`."""
+        """Stop delivery until `resume()`."""
         with self._lock:
             self.is_paused = True
             self.begin_epoch()
 
     def resume(self) -> None:
-        """Hand out again."""
+        """Continue delivery."""
         with self._lock:
             self.is_paused = False
 
-    def doubt(self) -> None:
-        """Have each message looked at, until `trust()`: acknowledged ones may be delivered again."""
+    def start_screening(self) -> None:
+        """Screen each message until `end_screening()`: acknowledged messages may be redelivered."""
         with self._lock:
-            if not self.is_doubted:
-                self.is_doubted = True
-                if self.make_sieve is not None:
-                    self.sieve = self.make_sieve()
+            if not self.is_screening:
+                self.is_screening = True
+                if self.make_redelivery_filter is not None:
+                    self.redelivery_filter = self.make_redelivery_filter()
                 self.begin_epoch()
 
-    def trust(self) -> None:
-        """Have no message looked at any more."""
+    def end_screening(self) -> None:
+        """End the screening of messages."""
         with self._lock:
-            self.is_doubted, self.sieve = False, None
+            self.is_screening, self.redelivery_filter = False, None
 
-    def look_no_more(self) -> None:
-        """Have no message looked at for good: none is delivered any more."""
+    def stop_screening(self) -> None:
+        """Disable screening permanently: nothing is delivered any more."""
         with self._lock:
-            self.make_sieve = self.sieve = None
+            self.make_redelivery_filter = self.redelivery_filter = None
 
-    def number_if(self, *, wanted: bool) -> None:
-        """Number what is received from now on, or not."""
+    def set_numbering(self, *, wanted: bool) -> None:
+        """Turn the numbering of received messages on or off."""
         self.wants_numbers = wanted
         self.begin_epoch()
 
     @property
     def may_number(self) -> bool:
-        """Whether messages may be numbered at all."""
+        """True if messages may be numbered."""
         return self._may_number
 
-    def number_no_more(self) -> None:
-        """Number nothing for good: messages come out of their order."""
+    def stop_numbering(self) -> None:
+        """Disable numbering permanently: messages are received out of order."""
         if self._may_number:
             with self._lock:
                 self._may_number = False
                 self.begin_epoch()
 
     def claim(self, thread: int) -> Iterator[int] | None:
-        """Give the numbers for what a thread receives; None if nothing is numbered.
+        """Return the numbers for the messages that a thread receives; None without numbering.
 
-        Nothing is for good, once several threads receive: their messages come in no order.
+        Numbering ends permanently when a second thread receives, as messages of several threads have no order.
         """
         with self._lock:
             run = self.run
@@ -399,17 +400,17 @@ class ReceiveOrder:
                 run = self.run = NumberedRun(thread, count((self.epoch << _BITS) + 1), iter(()))
                 self.ready = NOTHING
             elif run.thread != thread:
-                self.number_no_more()
+                self.stop_numbering()
                 return None
             return run.numbers
 
     def offer(self, source: Iterator[Any], numbers: Iterator[int] | None, *, made: bool = False) -> None:
-        """Have the next receives find messages where they look first.
+        """Offer messages to the next receives.
 
         Args:
             source: an iterator of C++ messages.
-            numbers: what `claim()` gave; nothing is offered if an epoch has begun since, or in a pause.
-            made: whether they are messages of ours, which get no numbers.
+            numbers: the result of `claim()`; nothing is offered if an epoch has begun since, or during a pause.
+            made: whether they are messages of ours already, which get no numbers.
         """
         with self._lock:
             if self.is_paused:
@@ -421,21 +422,21 @@ class ReceiveOrder:
             elif self.run is not None and self.run.numbers is numbers:
                 self.run = NumberedRun(self.run.thread, numbers, zip(source, numbers, strict=False))
 
-    def leave_out(self) -> None:
-        """Leave a number out: another thread may have received what is between the message before and the one after."""
+    def skip_number(self) -> None:
+        """Skip a number: another thread may have received a message between the previous and the next one."""
         with self._lock:
             if self.run is not None:
                 next(self.run.numbers)
 
-    def trusted(self) -> range:
-        """Give the numbers of this epoch; empty if nothing is numbered."""
+    def epoch_numbers(self) -> range:
+        """Return the numbers of this epoch; empty without numbering."""
         with self._lock:
             first = (self.epoch << _BITS) + 1
             return range(0) if self.run is None else range(first, first + (1 << _BITS) - 1)
 
 
 def _call_each(calls: list[Callable[[Transition], None]], transition: Transition) -> None:
-    """Make each of the calls, in order, even if a Ctrl-C ends one of them."""
+    """Make each of the calls, in order, even if a Ctrl-C interrupts one of them."""
     with contextlib.ExitStack() as stack:
         for call in reversed(calls):
             stack.callback(call, transition)

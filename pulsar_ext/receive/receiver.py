@@ -1,12 +1,12 @@
-"""The receive loop of consumers and readers: fast, and a Ctrl-C loses nothing.
+"""The receive loop of consumers and readers; a Ctrl-C loses no message.
 
-The official `receive()` hands a request to the C++ client and waits for the answer; a Ctrl-C abandons the request,
-and the message that answers it later vanishes. Here the wait is native and short, and its result goes straight into
-the message: nothing is ever on its way when Python looks for signals. What a thread had received of a list when a
-Ctrl-C ended its call is kept for its next one.
+The official `receive()` queues a request in the C++ client and waits for the answer. A Ctrl-C abandons the request, and
+the message that answers it later is lost. Here the wait is native and at most 100 ms, and its result goes straight into
+the message, so no request is open when Python checks for signals. Messages that a thread had already received into a
+list when a Ctrl-C ended its call are kept for its next call.
 
-A pause leaves messages where they are, and receives wait as if none came: nobody takes messages out of the receiver
-queue, and the broker sends no more than it has room for. Mirrors `pause()` and `resume()` of Java's `Consumer`.
+A pause leaves messages in the receiver queue, and receives wait as if none had arrived. The broker sends no more than
+the queue holds. Mirrors `pause()` and `resume()` of Java's `Consumer`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import at_cluster
 from pulsar_ext.schema.typed import T
 
-from .order import NOTHING, OutdatedError, Part, ReceiveOrder, Transition, refuse_unless
-from .seeks import Moving
+from .order import NOTHING, OutdatedError, ReceiveOrder, Transition, TransitionSubscriber, raise_unless
+from .seeks import Seekable
 from .source import PendingReceives
 
 if TYPE_CHECKING:
@@ -46,77 +46,77 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.statistics import ConsumerStats
     from pulsar_ext.message import Message
 
-    from .order import Foundation
+    from .order import Reopener
     from .source import Source
     from .undecryptable import Flow
 
 
-_LOOK_SECONDS = 0.005
-LEAVING_SECONDS = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}
-"""How many seconds those who wait for a batch are waited for: by default they do for 100 ms. An unsubscription forgets
-who is left then; a close answers whoever surely waits."""
+_POLL_SECONDS = 0.005
+CLOSING_SECONDS = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}
+"""Seconds that a transition waits for threads inside `batch_receive()`, which by default return after 100 ms. An
+unsubscription drops the waits that remain; a close answers them."""
 
 
-class Interrupted(Part):
-    """What a thread had received when a Ctrl-C ended its call; its next call begins with it."""
+class Interrupted(TransitionSubscriber):
+    """Messages that a thread had received when a Ctrl-C ended its call; its next call begins with them."""
 
-    __slots__ = ("_has_ended", "_is_leaving", "ahead", "batches", "many")
+    __slots__ = ("_has_ended", "_is_closing", "ahead", "batches", "many")
 
     def __init__(self) -> None:
         self.many: dict[int, list[Message]] = {}
-        """Of `receive_many()`, by thread."""
+        """Messages of `receive_many()`, by thread."""
         self.batches: dict[int, list[Any]] = {}
-        """Of `batch_receive()`, as C++ messages, by thread."""
+        """C++ messages of `batch_receive()`, by thread."""
         self.ahead: Iterator[Any] = NOTHING
-        """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
-        self._is_leaving = self._has_ended = False
+        """First messages of a reopened C++ consumer, which its `batch_receive()` does not return."""
+        self._is_closing = self._has_ended = False
 
     @property
-    def is_barred(self) -> bool:
-        """Whether no thread may begin to wait for a batch."""
-        return self._is_leaving or self._has_ended
+    def is_blocked(self) -> bool:
+        """True if new waits for a batch are blocked."""
+        return self._is_closing or self._has_ended
 
-    def bar(self) -> None:
-        """Let no thread begin to wait for a batch any more."""
+    def block(self) -> None:
+        """Block new waits for a batch permanently."""
         self._has_ended = True
 
-    def before(self, transition: Transition, /) -> None:
-        """Let threads that wait for a batch come back: the C++ consumer may forget them."""
-        if transition in LEAVING_SECONDS:
-            self._is_leaving = True
-            self.await_others(time.monotonic() + LEAVING_SECONDS[transition])
+    def on_before(self, transition: Transition, /) -> None:
+        """Wait for threads inside `batch_receive()`: the C++ consumer may never answer them later."""
+        if transition in CLOSING_SECONDS:
+            self._is_closing = True
+            self.wait_for_others(time.monotonic() + CLOSING_SECONDS[transition])
 
-    def after(self, _: Transition, /) -> None:
-        """Drop it: it comes again, or nothing is handed out any more."""
-        self._is_leaving = False
+    def on_after(self, _: Transition, /) -> None:
+        """Drop the messages: they are redelivered, or nothing is delivered any more."""
+        self._is_closing = False
         self.many.clear()
         self.batches.clear()
 
-    def abandon(self, _: Transition, /) -> None:
-        """Let threads wait again."""
-        self._is_leaving = False
+    def on_abandon(self, _: Transition, /) -> None:
+        """Allow new waits for a batch again."""
+        self._is_closing = False
 
-    def await_others(self, deadline: float) -> bool:
-        """Wait for other threads that wait for a batch, until `deadline`; tell whether all of them have come back."""
+    def wait_for_others(self, deadline: float) -> bool:
+        """Wait until `deadline` for other threads inside `batch_receive()`; return whether all of them returned."""
         thread = get_ident()
         while any(one != thread and not batch for one, batch in list(self.batches.items())):
             if time.monotonic() >= deadline:
                 return False
-            threads.sleep(_LOOK_SECONDS)
+            threads.sleep(_POLL_SECONDS)
         return True
 
-    def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
-        """Keep what is ahead for those who receive batches."""
+    def on_reopen(self, _: Any, ahead: Iterator[Any], /) -> None:
+        """Keep the messages that are ahead for `batch_receive()`."""
         self.ahead = ahead
 
 
-class Pause(Part):
-    """Where the receives of one consumer wait while its order is paused.
+class Pause(TransitionSubscriber):
+    """The pause of one consumer, during which its receives wait.
 
     Args:
-        order: of the consumer's messages, which knows whether it is paused.
-        gate: what the C++ consumer is asked through.
-        listens: whether that has a listener; the gate must not be asked what is refused without one.
+        order: the order of the consumer's messages, which stores the paused state.
+        gate: the gate for calls of the C++ consumer.
+        listens: whether the C++ consumer has a listener; without one, it rejects pausing the listener.
     """
 
     __slots__ = ("_changed", "_gate", "_listens", "_order")
@@ -124,11 +124,11 @@ class Pause(Part):
     def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
         self._order, self._gate, self._listens = order, gate, listens
         self._changed: Condition | None = None
-        """Made by the first pause, for few consumers are ever paused. Where two threads make it at once, who waits on
-        one of them looks again by itself."""
+        """Created by the first pause, as few consumers are ever paused. If two threads create it at once, a waiter on
+        the discarded one polls again by itself."""
 
     def begin(self, inner: Any) -> None:
-        """Hand out nothing from now on, nor have a listener of the C++ consumer called."""
+        """Stop delivering messages, and pause the listener of the C++ consumer."""
         if self._changed is None:
             self._changed = Condition()
         self._order.pause()
@@ -136,7 +136,7 @@ class Pause(Part):
             self._gate.ask(inner.pause_message_listener)
 
     def end(self, inner: Any) -> None:
-        """Hand out again."""
+        """Deliver messages again."""
         self._order.resume()
         changed = self._changed
         if changed is not None:
@@ -146,21 +146,21 @@ class Pause(Part):
             self._gate.ask(inner.resume_message_listener)
 
     def silence(self, inner: Any) -> None:
-        """Have the listener not called from now on, whether receives wait or not."""
+        """Pause the listener, independent of `begin()` and `end()`."""
         self._gate.ask(inner.pause_message_listener)
         self._order.is_silent = True
 
     def unsilence(self, inner: Any) -> None:
-        """Have it called again, unless receives wait."""
+        """Resume the listener, unless receives are paused."""
         self._order.is_silent = False
         if not (self._order.is_paused and self._listens):
             self._gate.ask(inner.resume_message_listener)
 
     def wait(self, millis: int = POLL_MILLIS) -> None:
-        """Wait until it is over, for so many milliseconds at most.
+        """Wait up to `millis` milliseconds for the end of the pause.
 
         Raises:
-            pulsar.Timeout: it is not.
+            pulsar.Timeout: the pause has not ended in time.
         """
         changed = self._changed
         if changed is not None:
@@ -170,20 +170,20 @@ class Pause(Part):
         if self._order.is_paused:
             raise Timeout("Pulsar error: TimeOut")
 
-    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
-        """Pause the listener of another C++ consumer as well."""
+    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Pause the listener of the reopened C++ consumer if the old one's was paused."""
         del ahead
         if self._order.is_silent or (self._order.is_paused and self._listens):
             self._gate.ask(inner.pause_message_listener)
 
 
-class Measured(Moving):
-    """What a consumer says of itself, and the broker of it."""
+class Measured(Seekable):
+    """The topics and the statistics of a consumer."""
 
     def subscribed_to(self) -> str:
-        """Give what was subscribed to: a topic's full name, several joined by commas, or the text of a pattern.
+        """Return the subscribed topics: a topic's full name, several joined by commas, or the text of a pattern.
 
-        Where there are several topics, `topic()` is the official client's: a name of its own for each consumer.
+        With several topics, `topic()` returns the official client's name, which is different for each consumer.
         """
         topics = self._topics
         if isinstance(topics, re.Pattern):
@@ -191,14 +191,14 @@ class Measured(Moving):
         return ",".join(str(TopicName.parse(one)) for one in ([topics] if isinstance(topics, str) else topics))
 
     def stats(self) -> ConsumerStats:
-        """Give statistics of this consumer, which the admin API is asked for; mirrors Java's `Consumer.getStats`.
+        """Return statistics of this consumer from the admin API; mirrors Java's `Consumer.getStats`.
 
         Raises:
-            AdminError: the admin API refused, or did not answer.
-            pulsar.AlreadyClosed: it is closed.
+            AdminError: the admin API rejected the request, or did not answer.
+            pulsar.AlreadyClosed: the consumer is closed.
         """
-        self._context.callbacks.refuse("stats")
-        self._refuse_closed()
+        self._context.callbacks.raise_inside("stats")
+        self._raise_if_closed()
         admin, consumer = self._context.admin_api(), cast("Any", self)
         return consumer_stats(
             [(topic, admin.stats(topic)) for topic in self._topics_read()],
@@ -211,20 +211,20 @@ class Measured(Moving):
 
 _log = logging.getLogger("pulsar_ext")
 
-_AGAIN_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 _listening: set[Receiving] = set()
-"""Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
+"""Open consumers with a listener; they are kept alive, as a collected one would not call its listener any more."""
 
 
-class Receiving(Moving, Generic[T]):
-    """What `Consumer` and `Reader` share; it stands before the official class."""
+class Receiving(Seekable, Generic[T]):
+    """Common base of `Consumer` and `Reader`, placed before the official class in the MRO."""
 
     inner: Any
     _client: Any
     _closed: bool
     _context: ClientContext
     _flow: Flow | None
-    _hear: Any
+    _on_message: Any
     _message_class: type[Message[T]]
     _order: ReceiveOrder
     _queued: bool
@@ -233,26 +233,26 @@ class Receiving(Moving, Generic[T]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or its client was."""
+        """True if this or its client was closed."""
         return self._closed
 
     @property
     def _message_class_(self) -> type[Message[T]]:
-        """What the received messages are."""
+        """Class of the received messages."""
         return self._message_class
 
     @property
     def _locks_(self) -> tuple[OwnedLock, ...]:
-        """What the handler of a signal finds held by its own thread where a close would meet something half done."""
+        """Locks that a signal handler checks: if its own thread holds one, a close would see an inconsistent state."""
         return self._order.locks
 
-    def _take_part_(self, part: Part) -> None:
-        """Have a part that keeps messages hear of seeks, redeliveries and the like."""
-        self._order.take_part(part)
+    def _add_subscriber_(self, part: TransitionSubscriber) -> None:
+        """Notify a subscriber of seeks, redeliveries and other transitions from now on."""
+        self._order.add_subscriber(part)
 
-    def _found_(self, foundation: Foundation, cluster: int = 0) -> None:
-        """Take what opens another C++ object in the place of this one, and the number of the cluster that it is on."""
-        self._order.foundation, self._order.cluster = foundation, cluster
+    def _set_reopener_(self, reopener: Reopener, cluster: int = 0) -> None:
+        """Set the reopener of the native object, and the number of the cluster that it is connected to."""
+        self._order.reopener, self._order.cluster = reopener, cluster
         self._enter_cluster()
 
     @property
@@ -261,29 +261,31 @@ class Receiving(Moving, Generic[T]):
         return self._order.cluster
 
     def _follow_cluster_(self, number: int) -> None:
-        """Drop all that is of another cluster than this one; the native object is closed, and another one has to begin.
+        """Drop everything that belongs to another cluster; the next receive opens a new native object.
 
         Args:
-            number: of the cluster that the client is connected to.
+            number: the number of the cluster that the client is connected to.
 
         Raises:
-            pulsar.PulsarException: a transition before this one cannot be ended now; nothing was dropped.
+            pulsar.PulsarException: an earlier transition cannot be completed now; nothing was dropped.
         """
         order = self._order
-        if self._closed or order.foundation is None:  # readers of several topics: each follows by itself
+        if self._closed or order.reopener is None:  # readers of several topics: each follows by itself
             order.cluster = number
             return
         with (
             contextlib.suppress(OutdatedError),
-            order.passing(Transition.ANOTHER_CLUSTER, lambda: refuse_unless(lambda: not self._closed), renews=False),
+            order.run_transition(
+                Transition.ANOTHER_CLUSTER, lambda: raise_unless(lambda: not self._closed), reopens=False
+            ),
         ):
-            if order.foundation is not None:  # closed meanwhile, by the handler of a signal
-                order.foundation.move_to_cluster()
+            if order.reopener is not None:  # not closed by a signal handler in between
+                order.reopener.move_to_cluster()
             order.cluster = number
 
     @property
-    def _judges_(self) -> bool:
-        """Whether Python looks at each message before the application does."""
+    def _screens_(self) -> bool:
+        """True if Python screens each message before the application receives it."""
         return not self._queued or self._flow is not None
 
     def _receive_next_(self, timeout_millis: int | None = None) -> Message[T]:
@@ -292,14 +294,14 @@ class Receiving(Moving, Generic[T]):
         A Ctrl-C ends the wait within 100 ms and loses no message.
 
         Args:
-            timeout_millis: how long to wait; None waits for ever.
+            timeout_millis: the milliseconds to wait; None waits forever.
 
         Raises:
-            pulsar.Timeout: no message came in time.
-            pulsar.AlreadyClosed: it is closed.
+            pulsar.Timeout: no message arrived in time.
+            pulsar.AlreadyClosed: this is closed.
         """
         if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
-            return self._receive_soon(self._message_class(), timeout_millis)
+            return self._receive_briefly(self._message_class(), timeout_millis)
         deadline = tried = None
         left = POLL_MILLIS
         while True:
@@ -310,98 +312,98 @@ class Receiving(Moving, Generic[T]):
                 for message.inner in self._source.each:
                     return message
             except Timeout:
-                self._context.callbacks.refuse("a receive without messages")
+                self._context.callbacks.raise_inside("a receive without messages")
                 if timeout_millis is None:
                     continue
                 if deadline is None:
                     deadline = time.monotonic() + (timeout_millis - POLL_MILLIS) / 1000
                 left = int((deadline - time.monotonic()) * 1000)
             except AlreadyClosed:
-                tried = self._other_than(tried, timeout_millis)
+                tried = self._replacement_of(tried, timeout_millis)
                 continue
             if left < POLL_MILLIS:  # not in the handler, whose error would show above that of the timeout
-                return self._receive_soon(message, left)
+                return self._receive_briefly(message, left)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing.
 
         Raises:
-            pulsar.PulsarException: the broker did not answer, or refused; it is closed all the same.
+            pulsar.PulsarException: the broker did not answer, or rejected the close; this is closed nevertheless.
         """
         if self._closed:
             return
-        self._context.callbacks.refuse("close")
-        refused = None
-        with self._order.passing(Transition.CLOSE):
-            if not self._closed:  # by another thread meanwhile
+        self._context.callbacks.raise_inside("close")
+        failure = None
+        with self._order.run_transition(Transition.CLOSE):
+            if not self._closed:  # not closed by another thread in between
                 try:
                     self._release_()
-                finally:  # also behind a Ctrl-C: closing again does nothing
+                finally:  # also after a Ctrl-C: closing again does nothing
                     try:
                         self.inner.close()
                     except pulsar.PulsarException as error:
-                        refused = error
+                        failure = error
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
-        answered_within(ANSWER_SECONDS, self._order.is_owed)  # what a client owes as it is closed, it keeps for good
-        if refused is not None:
-            raise refused
+        answered_within(ANSWER_SECONDS, self._order.awaits_answer)  # a closed client leaks an open request
+        if failure is not None:
+            raise failure
 
     @property
-    def _is_owed_(self) -> bool:
-        """Whether the C++ client has not answered everything that it was asked for here."""
-        return self._order.is_owed()
+    def _awaits_answer_(self) -> bool:
+        """True if the C++ client has requests of this one without an answer."""
+        return self._order.awaits_answer()
 
-    def _renew_(self, timeout_millis: int | None = None) -> None:
-        """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it.
+    def _reopen_(self, timeout_millis: int | None = None) -> None:
+        """Reopen the native object if it was closed for a replacement; wait for a thread that is reopening it.
 
         Args:
-            timeout_millis: how long to try while the broker cannot be reached; None tries for ever, as a C++ consumer.
+            timeout_millis: the milliseconds to retry while the broker cannot be reached; None retries forever.
 
         Raises:
-            pulsar.Timeout: it could not be reached in time.
-            pulsar.AlreadyClosed: it is closed.
+            pulsar.Timeout: the broker could not be reached in time.
+            pulsar.AlreadyClosed: this is closed.
         """
         deadline = math.inf if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         while True:
             try:
-                return self._order.renew()
+                return self._order.reopen()
             except UNREACHABLE as error:
-                self._refuse_closed()
+                self._raise_if_closed()
                 if time.monotonic() >= deadline:
                     raise Timeout("Pulsar error: TimeOut") from error
-                threads.sleep(_AGAIN_SECONDS)
+                threads.sleep(_RETRY_SECONDS)
 
-    def _listen_(self, hear: Any) -> None:
-        """Keep what the listener calls, and with a listener be kept, until it is closed."""
-        self._hear = hear
-        if hear is not None:
+    def _listen_(self, on_message: Any) -> None:
+        """Keep the listener's callback, and stay referenced until closed if there is one."""
+        self._on_message = on_message
+        if on_message is not None:
             _listening.add(self)
-            if self._closed:  # by its client's end meanwhile
+            if self._closed:  # by its client in between
                 _listening.discard(self)
 
     def _release_(self) -> None:
-        """Be kept no longer, and refuse every use: it is closed, or its client is.
+        """Drop the reference of `_listening`, and make every later use raise: this or its client is closed.
 
-        An unsubscription that fails behind that has the C++ consumer take itself for open, and a receive wait for ever.
+        After a failed unsubscription the C++ consumer believes that it is open, and a receive would wait forever.
         """
         self._closed = True
         _listening.discard(self)
         self._source = closed(type(self).__name__)
         self._order.begin_epoch()
 
-    def _bar_(self) -> None:
-        """Let nobody enter the C++ object any more: the program ends."""
-        self._refuse(closed(type(self).__name__))
+    def _block_(self) -> None:
+        """Make every later use raise, as the program ends."""
+        self._disable(closed(type(self).__name__))
 
-    def _after_fork_(self, refusal: Any) -> None:
-        """Refuse every use in this child process."""
-        self._refuse(refusal)
+    def _after_fork_(self, raising: Any) -> None:
+        """Make every use raise in this child process."""
+        self._disable(raising)
 
-    def _refuse(self, refusal: Any) -> None:
-        self.inner = self._source = refusal
-        self._order.end(refusal)
+    def _disable(self, raising: Any) -> None:
+        self.inner = self._source = raising
+        self._order.end(raising)
 
     def __enter__(self) -> Self:
         return self
@@ -409,8 +411,8 @@ class Receiving(Moving, Generic[T]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _receive_soon(self, message: Message[T], timeout_millis: int) -> Message[T]:
-        """Receive within less than one poll."""
+    def _receive_briefly(self, message: Message[T], timeout_millis: int) -> Message[T]:
+        """Receive with a timeout of less than one poll."""
         if not isinstance(timeout_millis, int):
             found = type(timeout_millis).__name__
             raise ValueError(  # noqa: TRY004  # what the official client raises
@@ -423,17 +425,17 @@ class Receiving(Moving, Generic[T]):
                 for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
                     return message
             except AlreadyClosed:
-                tried = self._other_than(tried, timeout_millis)
+                tried = self._replacement_of(tried, timeout_millis)
                 message = self._message_class()
 
     def _wait_while_paused(self, timeout_millis: int) -> None:
-        """Wait for the end of a pause, if this can be paused; raises `pulsar.Timeout` if it does not end in time."""
+        """Wait for the end of a pause, if this can be paused; raise `pulsar.Timeout` if it does not end in time."""
 
-    def _stand_on_(self, official: Any) -> Any:
-        """Go on with the C++ object of another official one; gives it.
+    def _set_native_(self, official: Any) -> Any:
+        """Continue with the C++ object of another official one; return that C++ object.
 
         Raises:
-            pulsar.AlreadyClosed: this was closed meanwhile, and the other one is as well now.
+            pulsar.AlreadyClosed: this was closed in between; the new C++ object is closed as well.
         """
         adopt(self, official, self._client)
         if self._message_class.cluster != self._order.cluster:
@@ -444,97 +446,98 @@ class Receiving(Moving, Generic[T]):
         return self.inner
 
     def _enter_cluster(self) -> None:
-        """Receive messages of the order's cluster from now on, which may be another one."""
+        """Receive messages of the order's current cluster from now on."""
         self._message_class = at_cluster(self._message_class, self._order.cluster)
 
-    def _other_than(self, tried: Any, timeout_millis: int | None = None) -> Any:
-        """Give the C++ object that took the place of one that was found closed, once it is there.
+    def _replacement_of(self, tried: Any, timeout_millis: int | None = None) -> Any:
+        """Return the C++ object that replaced one that was found closed, once it is open.
 
         Args:
-            tried: what was given the last time, which is closed as well.
-            timeout_millis: how long to try while the broker cannot be reached; None tries for ever.
+            tried: the C++ object that the last call returned; it was found closed as well.
+            timeout_millis: the milliseconds to retry while the broker cannot be reached; None retries forever.
 
         Raises:
-            pulsar.AlreadyClosed: there is no other one.
+            pulsar.AlreadyClosed: it was not replaced.
             pulsar.Timeout: the broker could not be reached in time.
         """
-        self._renew_(timeout_millis)
-        self._refuse_closed()
+        self._reopen_(timeout_millis)
+        self._raise_if_closed()
         if self.inner is tried:
             raise closed_error(type(self).__name__)
         return self.inner
 
     def _ask(
         self,
-        question: Callable[[Any], Callable[[Answer], object]],
+        call_of: Callable[[Any], Callable[[Answer], object]],
         again: type[Exception] | tuple[type[Exception], ...],
     ) -> Any:
-        """Ask the C++ object, and again behind another thread's seek, or while the broker cannot be reached.
+        """Query the C++ object; query again after another thread's seek, or while the broker cannot be reached.
 
         Args:
-            question: gives the asynchronous call of the C++ object.
-            again: what it says while the broker cannot be reached.
+            call_of: returns the asynchronous method of a C++ object.
+            again: the errors that are retried.
 
         Raises:
             pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`.
-            pulsar.AlreadyClosed: it is closed.
+            pulsar.AlreadyClosed: this is closed.
         """
         tried = None
         while True:
             try:
-                return self._context.insist(question(self.inner), again)
+                return self._context.call_with_retries(call_of(self.inner), again)
             except AlreadyClosed:
-                tried = self._other_than(tried, self._context.operation_timeout_seconds * 1000)
+                tried = self._replacement_of(tried, self._context.operation_timeout_seconds * 1000)
 
-    def _ask_stored(self, question: Callable[[Any], Callable[[Answer], object]]) -> Any:
-        """Ask the C++ object for what its topic stores, as `_ask()`, again while the broker cannot be reached.
+    def _ask_stored(self, call_of: Callable[[Any], Callable[[Answer], object]]) -> Any:
+        """Query the C++ object for stored data of its topic, as `_ask()`; retry while the broker cannot be reached.
 
         Raises:
-            pulsar.UnknownError: the topic is not persistent. The broker answers that, and would be asked again.
+            pulsar.UnknownError: the topic is not persistent; retrying the broker's error would never succeed.
         """
         if isinstance(self._topics, str) and self._topics.startswith("non-persistent://"):
             raise pulsar.UnknownError(
-                f"Pulsar error: UnknownError: {self._topics} is not persistent: it stores nothing"
+                f"Pulsar error: UnknownError: {self._topics} is not persistent: it stores no messages"
             )
-        return self._ask(question, UNREACHABLE)
+        return self._ask(call_of, UNREACHABLE)
 
-    def _refuse_closed(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self._closed:
             raise closed_error(type(self).__name__)
 
-    def _wait_of(self, inner: Any) -> Any:
-        """Give the receive with a timeout of a C++ object, or what stands in for it where there is no such receive."""
+    def _receive_of(self, inner: Any) -> Any:
+        """Return the receive with a timeout of a C++ object, or a replacement if it does not have one."""
         wait, receive_async = self._receives_of(inner)
         if not self._queued:
-            return PendingReceives(receive_async, self._get_queue, self._leaves_out)
+            return PendingReceives(receive_async, self._enable_queue, self._is_excluded)
         return wait if self._flow is None else self._flow.counting(wait)
 
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
-        """Give the receive with a timeout of a C++ object, and the asynchronous one."""
+        """Return the receive with a timeout of a C++ object, and the asynchronous one."""
         return cooperative(inner.receive), inner.receive_async
 
-    def _leaves_out(self, inner: Any) -> bool:
-        """Whether a C++ message is before what was sought, in the same entry."""
-        foundation = self._order.foundation
-        return foundation is not None and foundation.leaves_out(inner)
+    def _is_excluded(self, inner: Any) -> bool:
+        """Return whether a C++ message precedes the sought message in the same entry."""
+        reopener = self._order.reopener
+        return reopener is not None and reopener.is_excluded(inner)
 
-    def _get_queue(self, inner_id: Any) -> bool:
-        """Have a receiver queue for one message from now on, and a batch come again, whose first message has this id.
+    def _enable_queue(self, inner_id: Any) -> bool:
+        """Use a receiver queue of one message from now on; the batch that begins with this id is redelivered.
 
-        The C++ client without a queue hands out the first message of a batch, and drops the others.
+        Without a queue, the C++ client returns the first message of a batch and drops the others.
 
         Returns:
             Whether that is possible.
         """
-        foundation = self._order.foundation
-        if foundation is None:
+        reopener = self._order.reopener
+        if reopener is None:
             return False
         _log.warning(
-            "Batches come on %s, which receiver_queue_size=0 cannot receive whole; it is 1 from now on.", self._topics
+            "receiver_queue_size=0 cannot receive the batches of %s completely; using receiver_queue_size=1.",
+            self._topics,
         )
         self._queued = True
-        foundation.have_queue()
-        with self._order.passing(Transition.REPLACEMENT):
-            foundation.move_before(inner_id)
+        reopener.enable_queue()
+        with self._order.run_transition(Transition.REPLACEMENT):
+            reopener.move_before(inner_id)
         return True

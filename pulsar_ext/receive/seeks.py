@@ -1,6 +1,6 @@
-"""Moving consumers and readers to other places of their topics, and asking where these end.
+"""Seeks of consumers and readers, and the ends of their topics.
 
-Of several topics: which partitions there are, and where each of them is to go (pure but for `partitions_of_each`).
+For several topics: the partitions, and the target of each (pure but for `partitions_of_each`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import InternalStats
 
 
-class Moving:
-    """What a consumer and a reader do with places."""
+class Seekable:
+    """The methods of a consumer and a reader that change or query positions."""
 
     inner: Any
     _context: ClientContext
@@ -35,30 +35,30 @@ class Moving:
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds.
 
-        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
-        the next one to come, otherwise the one after it is, as with Java's. The broker looks for a time as if publish
-        times went up along the topic: where producers' clocks differ, later messages may lie before the place found.
+        Any id of a chunked message stands for its first chunk. With `start_message_id_inclusive=True` the target is the
+        next message to be received, otherwise the one after it, as in Java. The broker searches for a time as if
+        publish times increased along the topic: if producers' clocks differ, later messages may precede the target.
 
-        A consumer of several topics or partitions also takes a dict that has an id or a time by topic, and moves on
-        these only; of the others comes again what was not acknowledged.
+        A consumer of several topics or partitions also accepts a dict of an id or a time by topic. Only these topics
+        are moved; on the others, unacknowledged messages are redelivered.
 
         Raises:
-            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
+            IncompleteChunkedMessage: chunks of the message were trimmed, so it cannot be delivered any more.
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidUse: it is neither an id nor an int.
+            InvalidUse: the target is neither an id nor an int.
         """
-        self._context.callbacks.refuse("seek")
+        self._context.callbacks.raise_inside("seek")
         if isinstance(messageid, Mapping):
             self._seek_each(messageid)
             return
         target = seek_target(self._context.resolver, self._topics, messageid)
-        with self._order.passing(Transition.SEEK, lambda: self._begin_moving(None)):
-            foundation = self._order.foundation
-            (self.inner.seek if foundation is None else foundation.move)(target)
+        with self._order.run_transition(Transition.SEEK, lambda: self._begin_seek(None)):
+            reopener = self._order.reopener
+            (self.inner.seek if reopener is None else reopener.move)(target)
 
     def _seek_each(self, targets: Mapping[Any, Any]) -> None:
         """Move on some of several topics and partitions."""
-        self._refuse_closed()
+        self._raise_if_closed()
         topics = self._topics_read()
         found = targets_by_topic(targets, topics)
         if not found:
@@ -68,50 +68,50 @@ class Moving:
             return
         resolver = self._context.resolver
         resolved = {topic: seek_target(resolver, topic, target) for topic, target in found.items()}
-        with self._order.passing(Transition.SEEK, lambda: self._begin_moving(resolved)):
-            self._order.foundation.move_each(resolved)
+        with self._order.run_transition(Transition.SEEK, lambda: self._begin_seek(resolved)):
+            self._order.reopener.seek_each(resolved)
 
-    def _begin_moving(self, targets: Mapping[str, Any] | None) -> None:
-        """Have everybody know which of several topics the seek moves that is about to begin; None for all."""
-        self._refuse_closed()
-        foundation = self._order.foundation
-        if foundation is not None:
-            foundation.moves_some(targets)
+    def _begin_seek(self, targets: Mapping[str, Any] | None) -> None:
+        """Note which of several topics the seek moves; None for all."""
+        self._raise_if_closed()
+        reopener = self._order.reopener
+        if reopener is not None:
+            reopener.note_moved_topics(targets)
         elif targets is not None:
             raise closed_error(type(self).__name__)
 
     def get_last_message_ids(self) -> list[MessageId]:
-        """Give the id of the last message of each topic and partition; mirrors Java's `Consumer.getLastMessageIds`.
+        """Return the id of the last message of each topic and partition; mirrors Java's `Consumer.getLastMessageIds`.
 
-        Each knows its topic. Where there is no message, its entry is -1; of a chunked message it is the last chunk's,
-        as bare numbers. The admin API is asked.
+        Each id knows its topic. On an empty topic the entry is -1; for a chunked message it is the last chunk's, as
+        plain numbers. The ids come from the admin API.
 
         Raises:
-            AdminError: the admin API refused, or did not answer.
+            AdminError: the admin API rejected the request, or did not answer.
         """
-        self._context.callbacks.refuse("get_last_message_ids")
-        self._refuse_closed()
+        self._context.callbacks.raise_inside("get_last_message_ids")
+        self._raise_if_closed()
         admin = self._context.admin_api()
         return [admin.last_message_id(topic) for topic in self._topics_read()]
 
     def has_reached_end_of_topic(self) -> bool:
-        """Tell whether there is nothing more to come, as the topic was terminated, and it has had everything.
+        """Return whether every topic was terminated and completely consumed.
 
-        A consumer has had what its subscription has acknowledged: send acknowledgements first, with `flush_acks()`. Of
-        several topics and partitions it holds for all. Mirrors Java's `Consumer.hasReachedEndOfTopic`; the broker tells
-        the C++ client, which tells nobody, so the admin API is asked.
+        A consumer has consumed what its subscription has acknowledged: call `flush_acks()` first. Mirrors Java's
+        `Consumer.hasReachedEndOfTopic`. The C++ client does not expose it, so the admin API is queried.
 
         Raises:
-            AdminError: the admin API refused, or did not answer; a topic that is not persistent cannot be terminated.
+            AdminError: the admin API rejected the request, or did not answer; a topic that is not persistent cannot be
+                terminated.
         """
-        self._context.callbacks.refuse("has_reached_end_of_topic")
-        self._refuse_closed()
+        self._context.callbacks.raise_inside("has_reached_end_of_topic")
+        self._raise_if_closed()
         admin = self._context.admin_api()
         stats = [admin.internal_stats(topic) for topic in self._topics_read()]
-        return bool(stats) and all(one.state == "Terminated" for one in stats) and self._has_had_all(stats)
+        return bool(stats) and all(one.state == "Terminated" for one in stats) and self._has_consumed_all(stats)
 
-    def _has_had_all(self, stats: list[InternalStats], /) -> bool:
-        """Whether everything on topics was consumed."""
+    def _has_consumed_all(self, stats: list[InternalStats], /) -> bool:
+        """Return whether everything on the topics was consumed."""
         subscription = self.inner.subscription_name()
         cursors = [(one, one.cursors.get(subscription)) for one in stats]
         return all(
@@ -119,11 +119,11 @@ class Moving:
         )
 
     def _topics_read(self) -> list[str]:
-        """Give the full names of all topics and partitions."""
+        """Return the full names of all topics and partitions."""
         return partitions_of_each(self._context, self._topics)
 
-    def _refuse_closed(self) -> None:
-        """Refuse a use behind a close."""
+    def _raise_if_closed(self) -> None:
+        """Raise if this is closed."""
         raise NotImplementedError
 
 
@@ -131,16 +131,16 @@ _SCHEME = re.compile(r"^(?:non-)?persistent://")
 
 
 def partitions_of_each(context: ClientContext, topics: Any) -> list[str]:
-    """Give the full names of the topics and partitions that something reads.
+    """Return the full names of the topics and partitions of a subscription.
 
     Args:
-        context: of the client.
-        topics: a topic, a list of them, or a pattern, for which the admin API is asked.
+        context: the context of the client.
+        topics: a topic, a list of topics, or a pattern, for which the admin API is queried.
 
     Raises:
         AdminError: the topics of a pattern cannot be listed.
-        InvalidUse: a name is none, or a pattern names no namespace.
-        pulsar.PulsarException: the broker cannot be asked for partitions.
+        InvalidUse: a name is invalid, or a pattern has no namespace.
+        pulsar.PulsarException: the broker did not return the partitions.
     """
     names: Iterable[Any] = [topics] if isinstance(topics, str) else topics
     if isinstance(topics, re.Pattern):
@@ -155,10 +155,10 @@ def partitions_of_each(context: ClientContext, topics: Any) -> list[str]:
 
 
 def matching(pattern: re.Pattern[str], names: Iterable[str]) -> list[str]:
-    """Give the topics that a pattern matches as a whole, as Java's and the C++ client's: neither has its scheme.
+    """Return the topics that a pattern matches completely, without their schemes, as Java and the C++ client do.
 
     Args:
-        pattern: what is asked for; a partitioned topic is matched by its own name.
+        pattern: the pattern; a partitioned topic is matched by its own name.
         names: full names of topics and of partitions.
     """
     plain = re.compile(_SCHEME.sub("", pattern.pattern), pattern.flags)
@@ -177,32 +177,32 @@ def _namespace_of(pattern: re.Pattern[str]) -> tuple[str, bool]:
 
 
 def target_of_each(target: Any, topics: Iterable[str]) -> dict[str, Any]:
-    """Give where each topic or partition is to go that is to move.
+    """Return the target of each topic or partition that is to be moved.
 
     Args:
-        target: a message id, a time in milliseconds, or a dict that has one of these by topic.
+        target: a message id, a time in milliseconds, or a dict of these by topic.
         topics: the full names of all topics and partitions.
 
     Raises:
-        InvalidUse: a topic is none of these, or has two targets; an id does not say of which partition it is.
+        InvalidUse: a topic is not among these, or has two targets; or the partition of an id is unknown.
         InvalidMessageId: a target is neither an id nor a time.
     """
     topics = list(topics)
     if isinstance(target, Mapping):
         return targets_by_topic(target, topics)
-    if is_end(target) or len(topics) == 1:
+    if is_on_any_topic(target) or len(topics) == 1:
         return dict.fromkeys(topics, target)
     topic = as_message_id(target).topic_name()
     if topic is None:
         raise InvalidUse(
-            f"{target!r} does not say which topic it is of, and several are read: seek({{topic: id}}), or give the id "
-            "its topic with MessageId.deserialize(data, topic=…)."
+            f"The topic of {target!r} is unknown, and several topics are read: use seek({{topic: id}}), or set the "
+            "topic of the id with MessageId.deserialize(data, topic=…)."
         )
     return targets_by_topic({topic: target}, topics)
 
 
 def targets_by_topic(targets: Mapping[Any, Any], topics: Iterable[str]) -> dict[str, Any]:
-    """Give where each topic or partition is to go, of those that a dict names; raises as `target_of_each()`."""
+    """Return the target of each topic or partition that a dict names; raises as `target_of_each()`."""
     topics = list(topics)
     found: dict[str, Any] = {}
     for key, target in targets.items():
@@ -210,18 +210,18 @@ def targets_by_topic(targets: Mapping[Any, Any], topics: Iterable[str]) -> dict[
         named = [topic for topic in topics if TopicName.parse(topic) == name]
         named = named or [topic for topic in topics if TopicName.parse(topic).parent == name]
         if not named:
-            raise InvalidUse(f"{name} is not among the topics that are read: {', '.join(topics)}. Nothing has moved.")
-        if not is_end(target):
+            raise InvalidUse(f"{name} is not among the topics that are read: {', '.join(topics)}. Nothing was moved.")
+        if not is_on_any_topic(target):
             named = [_partition_of(target, name, named)]
         for topic in named:
             if topic in found:
-                raise InvalidUse(f"{topic} has two targets, by its own name and its topic's. Nothing has moved.")
+                raise InvalidUse(f"{topic} has two targets, by its own name and its topic's. Nothing was moved.")
             found[topic] = target
     return found
 
 
-def is_end(target: Any) -> bool:
-    """Whether a target is there on every topic: a time, the earliest message or the latest."""
+def is_on_any_topic(target: Any) -> bool:
+    """Return whether a target exists on every topic: a time, the earliest message or the latest."""
     if isinstance(target, int):
         return True
     return as_message_id(target) in (MessageId.earliest, MessageId.latest)
@@ -234,6 +234,6 @@ def _partition_of(target: Any, name: TopicName, named: list[str]) -> str:
     partition = str(name.partition(index)) if index >= 0 else ""
     if partition not in named:
         raise InvalidUse(
-            f"{target!r} does not say which of the {len(named)} partitions of {name} it is of. Nothing has moved."
+            f"{target!r} does not identify one of the {len(named)} partitions of {name}. Nothing was moved."
         )
     return partition

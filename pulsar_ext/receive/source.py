@@ -1,12 +1,11 @@
-"""Where a consumer or a reader takes its C++ messages from: the C++ object, or what stands in for it or before it.
+"""Sources of C++ messages for a consumer or a reader: the C++ object, or what replaces or wraps its receive.
 
 - The C++ object itself.
-- With `receiver_queue_size=0` the official client has no wait with a timeout. Here an asynchronous request outlives the
-  wait for it, and the next receive takes its answer.
-- One of several C++ readers, without a thread for each: where a receive finds nothing, the C++ reader is asked for one
-  message, and says when it is there. Until then it is not received from in any other way, so that its messages keep
-  their order.
-- A record of what comes through, for blocks that acknowledge all of it at their end.
+- With `receiver_queue_size=0` the official client has no receive with a timeout. Here an asynchronous request outlives
+  its wait, and the next receive takes its answer.
+- One of several C++ readers, without a thread for each. If a receive finds nothing, the C++ reader is asked for one
+  message, and calls back when it has arrived. Until then nothing else receives from it, so messages keep their order.
+- A recorder of received messages, for blocks that acknowledge all of them at their end.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext._wire.message_id_data import decode
 
-from .order import NOTHING, Part
+from .order import NOTHING, TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,37 +36,37 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Gives C++ messages, one after the other."""
+    """Yields C++ messages, one after the other."""
 
     @property
     def each(self) -> Any:
-        """Give an endless iterator, which raises `pulsar.Timeout` where none came within 100 ms."""
+        """Endless iterator, which raises `pulsar.Timeout` if no message arrives within 100 ms."""
         ...
 
     def wait(self, timeout_millis: int, /) -> Any:
-        """Wait so many milliseconds for a message, and raise `pulsar.Timeout` if none came."""
+        """Wait up to `timeout_millis` for a message; raise `pulsar.Timeout` if none arrives."""
         ...
 
 
-class NativeSource(Part):
-    """The C++ consumer or reader itself.
+class NativeSource(TransitionSubscriber):
+    """Receives from the C++ consumer or reader.
 
     Args:
         inner: the C++ consumer or reader.
-        wait_of: gives its receive with a timeout in milliseconds.
+        wait_of: returns its receive with a timeout in milliseconds.
     """
 
-    __slots__ = ("_native", "_wait_of", "each", "wait")
+    __slots__ = ("_native", "_receive_of", "each", "wait")
     wait: Any
     each: Iterator[Any]
 
     def __init__(self, inner: Any, wait_of: Callable[[Any], Callable[[int], Any]]) -> None:
-        self._wait_of = wait_of
-        self.renew(inner, NOTHING)
+        self._receive_of = wait_of
+        self.on_reopen(inner, NOTHING)
 
-    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
-        """Receive from another C++ object, and before it what is ahead."""
-        native = self.wait = self._native = self._wait_of(inner)
+    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Receive the messages that are ahead, and then from the reopened C++ object."""
+        native = self.wait = self._native = self._receive_of(inner)
         self.each = polling(native)
         if length_hint(ahead):
 
@@ -78,23 +77,23 @@ class NativeSource(Part):
 
             self.wait, self.each = wait, chain(ahead, self.each)
 
-    def before(self, transition: Transition, /) -> None:
-        """Have what stands in for a receive with a timeout look at what it has."""
-        if isinstance(self._native, Part):
-            self._native.before(transition)
+    def on_before(self, transition: Transition, /) -> None:
+        """Notify the replacement of a receive with a timeout, if there is one."""
+        if isinstance(self._native, TransitionSubscriber):
+            self._native.on_before(transition)
 
-    def after(self, transition: Transition, /) -> None:
-        """Have it drop that."""
-        if isinstance(self._native, Part):
-            self._native.after(transition)
+    def on_after(self, transition: Transition, /) -> None:
+        """Notify the replacement of a receive with a timeout, if there is one."""
+        if isinstance(self._native, TransitionSubscriber):
+            self._native.on_after(transition)
 
-    def is_owed(self) -> bool:
-        """Whether it owes an answer to what stands in for a receive with a timeout."""
-        return isinstance(self._native, Part) and self._native.is_owed()
+    def awaits_answer(self) -> bool:
+        """Return whether the replacement of a receive with a timeout has a request without an answer."""
+        return isinstance(self._native, TransitionSubscriber) and self._native.awaits_answer()
 
 
 class _Record(list[Any]):
-    """What is noted in one block."""
+    """The recorded messages of one block."""
 
     __slots__ = ("__weakref__",)
     __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
@@ -102,40 +101,40 @@ class _Record(list[Any]):
 
 
 class Records:
-    """Lists in which the same C++ messages are noted, one for each block that is open.
+    """Lists in which received C++ messages are recorded, one for each open block.
 
-    They are kept weakly: a Ctrl-C may come before a block that has begun knows its list, or before it ends it.
+    The lists are kept weakly: a Ctrl-C may come before a block has stored its list, or before it ends the recording.
     """
 
     def __init__(self) -> None:
         self.lists: WeakSet[_Record] = WeakSet()
 
     def begin(self) -> list[Any]:
-        """Give a list in which everything is noted from now on, for as long as it is kept."""
+        """Return a list in which every message is recorded from now on, until it is dropped."""
         record = _Record()
         self.lists.add(record)
         return record
 
     def note(self, inners: Sequence[Any]) -> None:
-        """Note C++ messages."""
+        """Record C++ messages."""
         for record in self.lists:
             record.extend(inners)
 
     def drop(self) -> None:
-        """Drop what was noted: it is of another cluster."""
+        """Drop the recorded messages, which belong to another cluster."""
         for record in self.lists:
             record.clear()
 
     def end(self, record: list[Any]) -> None:
-        """Note nothing in this list any more."""
+        """Stop recording in this list."""
         self.lists.discard(record)  # type: ignore[arg-type]  # made here
 
 
 class Recorder(Records):
-    """A source that notes what comes through it.
+    """A source that records the messages of another source.
 
     Args:
-        source: gives the messages.
+        source: yields the messages.
     """
 
     def __init__(self, source: Source) -> None:
@@ -144,7 +143,7 @@ class Recorder(Records):
 
     @property
     def each(self) -> Self:
-        """Give this: it is its own endless iterator."""
+        """Return this object, which is its own endless iterator."""
         return self
 
     def __iter__(self) -> Self:
@@ -164,29 +163,29 @@ class Recorder(Records):
         raise AssertionError  # the map above has exactly one item
 
 
-class PendingReceives(Part):
-    """A receive with a timeout in milliseconds, made of the C++ asynchronous one.
+class PendingReceives(TransitionSubscriber):
+    """A receive with a timeout in milliseconds, based on the asynchronous receive.
 
     Args:
-        receive_async: the C++ consumer's or reader's asynchronous receive.
-        meet_batch: is given the id of the first message of a batch, and has all of it come again; False if it cannot.
-        leaves_out: whether a C++ message is not to be handed out.
+        receive_async: the asynchronous receive of the C++ consumer or reader.
+        on_batch: called with the id of the first message of a batch; has the batch redelivered, or returns False.
+        is_excluded: returns whether a C++ message is not to be delivered.
 
     Raises:
-        pulsar.Timeout: from a call, when nothing came in time; what was asked for stays asked for.
-        pulsar.AlreadyClosed: from a call, when it is closed, or a batch was met.
+        pulsar.Timeout: from a call, if no message arrived in time; the request stays open.
+        pulsar.AlreadyClosed: from a call, if it is closed, or a batch arrived.
     """
 
     def __init__(
         self,
         receive_async: Callable[[Callable[[Any, Any], None]], None],
-        meet_batch: Callable[[Any], bool],
-        leaves_out: Callable[[Any], bool],
+        on_batch: Callable[[Any], bool],
+        is_excluded: Callable[[Any], bool],
     ) -> None:
         self._receive_async = receive_async
-        self._meet_batch, self._leaves_out = meet_batch, leaves_out
+        self._on_batch, self._is_excluded = on_batch, is_excluded
         self._answers: deque[Any] = deque()
-        self._before: list[Any] = []
+        self._stale: list[Any] = []
         self._failures: deque[Any] = deque()
         self._waiters: set[int] = set()
         self._asked = 0
@@ -200,19 +199,19 @@ class PendingReceives(Part):
             try:
                 first = self._answers[0]
                 inner_id = first.message_id()
-                if decode(inner_id.serialize()).batch_size > 1 and self._meet_batch(inner_id):
+                if decode(inner_id.serialize()).batch_size > 1 and self._on_batch(inner_id):
                     raise_result(pulsar.Result.AlreadyClosed)
-                if self._leaves_out(first):
+                if self._is_excluded(first):
                     self._drop(first)
                     continue
-                # No call behind this one, not even the end of a `with`: a Ctrl-C would lose the message.
+                # No call after this one, not even the end of a `with`: a Ctrl-C would lose the message.
                 for message in iter(self._answers.popleft, None):
                     return message
             except IndexError:  # another thread has taken or dropped it
                 continue
 
     def _wait_until(self, deadline: float) -> None:
-        """Wait for an answer up to a time of `time.monotonic()`."""
+        """Wait for an answer until `deadline`, a time of `time.monotonic()`."""
         waiter = threading.get_ident()
         try:
             with self._changed:
@@ -228,27 +227,27 @@ class PendingReceives(Part):
             raise Timeout("Pulsar error: TimeOut")
 
     def _ask(self) -> None:
-        """Ask for as many messages as are waited for. Apart: see `_native/locks.py`."""
+        """Request one message per waiting thread. A separate function: see `_native/locks.py`."""
         while self._asked + len(self._answers) < len(self._waiters) and not self._failures:
-            # Counted afterwards: a Ctrl-C in between asks once too often, never once too few.
+            # Counted afterwards: a Ctrl-C in between makes one request too many, never one too few.
             self._receive_async(self._answer)
             self._asked += 1
 
-    def before(self, transition: Transition, /) -> None:
-        """Find out which answers come again if it happens; what is answered meanwhile may have come again already."""
-        self._before = list(self._answers) if transition.brings_back else []
+    def on_before(self, transition: Transition, /) -> None:
+        """Note which answers the transition makes stale; later ones may be redelivered messages already."""
+        self._stale = list(self._answers) if transition.redelivers else []
 
-    def after(self, _: Transition, /) -> None:
-        """Drop the answers that nobody has taken, if they come again."""
-        self._drop(*self._before)
-        self._before = []
+    def on_after(self, _: Transition, /) -> None:
+        """Drop stale answers that no thread has taken."""
+        self._drop(*self._stale)
+        self._stale = []
 
-    def is_owed(self) -> bool:
-        """Whether a request has no answer yet."""
+    def awaits_answer(self) -> bool:
+        """Return whether a request has no answer yet."""
         return self._asked > 0
 
     def _drop(self, *answers: Any) -> None:
-        """Drop some answers, unless somebody has taken them."""
+        """Drop some answers, unless a thread has taken them."""
         for one in answers:
             with contextlib.suppress(ValueError):
                 self._answers.remove(one)
@@ -264,38 +263,38 @@ class PendingReceives(Part):
             self._changed.notify()
 
 
-class Arrivals(Part):
-    """A receive with a timeout in milliseconds; one of 0 that finds nothing has somebody hear when something comes.
+class Arrivals(TransitionSubscriber):
+    """A receive with a timeout in milliseconds; a timeout of 0 without a message requests a callback for the next one.
 
     Args:
         native: the C++ reader's receive with a timeout.
-        receive_async: its asynchronous one.
-        hear: is called when a message has come, or there will be none; on a thread of the C++ client.
+        receive_async: its asynchronous receive.
+        on_arrival: called on a C++ thread when a message has arrived, or the request has failed.
 
     Raises:
-        pulsar.Timeout: from a call, when nothing came in time.
-        pulsar.AlreadyClosed: from a call, when it is closed.
+        pulsar.Timeout: from a call, if no message arrived in time.
+        pulsar.AlreadyClosed: from a call, if it is closed.
     """
 
     def __init__(
         self,
         native: Callable[[int], Any],
         receive_async: Callable[[Callable[[Any, Any], None]], None],
-        hear: Callable[[], object],
+        on_arrival: Callable[[], object],
     ) -> None:
-        self._native, self._receive_async, self._hear = native, receive_async, hear
+        self._native, self._receive_async, self._on_arrival = native, receive_async, on_arrival
         self._arrived: deque[Any] = deque()
         self._failures: deque[Any] = deque()
-        self._owed: deque[None] = deque()
-        """One for each request without an answer."""
+        self._unanswered: deque[None] = deque()
+        """One item for each request without an answer."""
         self._changed = Condition()
 
     def __call__(self, timeout_millis: int) -> Any:
         """Wait up to `timeout_millis` for a C++ message."""
         try:
-            if self._arrived or self._owed or self._failures:
+            if self._arrived or self._unanswered or self._failures:
                 self._wait(timeout_millis / 1000)
-                # No call behind this one: a Ctrl-C would lose the message.
+                # No call after this one: a Ctrl-C would lose the message.
                 for message in iter(self._arrived.popleft, None):
                     return message
             for message in map(self._native, (timeout_millis,)):
@@ -310,20 +309,20 @@ class Arrivals(Part):
 
     @property
     def holds(self) -> bool:
-        """Whether a message has come that nobody has taken."""
+        """True if a message has arrived that no thread has taken."""
         return bool(self._arrived)
 
-    def is_owed(self) -> bool:
-        """Whether a message was asked for that has not come."""
-        return bool(self._owed)
+    def awaits_answer(self) -> bool:
+        """Return whether a requested message has not arrived."""
+        return bool(self._unanswered)
 
-    def after(self, transition: Transition, /) -> None:
-        """Drop what has come and was not taken, if it comes again."""
-        if transition.brings_back:
+    def on_after(self, transition: Transition, /) -> None:
+        """Drop messages that have arrived and were not taken, if they are redelivered."""
+        if transition.redelivers:
             self._arrived.clear()
 
     def _wait(self, seconds: float) -> None:
-        """Wait for what was asked for."""
+        """Wait for the requested message."""
         with self._changed:
             if not (self._arrived or self._failures):
                 self._changed.wait(seconds)
@@ -332,23 +331,23 @@ class Arrivals(Part):
 
     def _ask(self) -> None:
         with self._changed:
-            if self._owed or self._arrived or self._failures:
+            if self._unanswered or self._arrived or self._failures:
                 return
-            # Nothing but C from the count on: behind a Ctrl-C in between the one would be without the other.
-            steps = partial(self._owed.append, None), partial(self._receive_async, self._answer)
+            # Only C code from the count on: a Ctrl-C in between would leave a count without a request.
+            steps = partial(self._unanswered.append, None), partial(self._receive_async, self._answer)
             try:
                 deque(map(call, steps), 0)
             except pulsar.PulsarException:
-                self._owed.clear()
+                self._unanswered.clear()
                 raise
 
     def _answer(self, result: Any, message: Any) -> None:
         keep_thread_state()
         with self._changed:
-            self._owed.pop()
+            self._unanswered.pop()
             if result == pulsar.Result.Ok:
                 self._arrived.append(message)
             else:
                 self._failures.append(result)
             self._changed.notify()
-        self._hear()
+        self._on_arrival()

@@ -1,12 +1,12 @@
-"""Messages that cannot be decrypted: the permits that they use up, and the chunks that break the C++ client.
+"""Messages that cannot be decrypted: they use up permits, and their chunks break the C++ client.
 
-A broker sends as many messages as a consumer permits, and the C++ client permits more as messages are taken from its
-queue. For a batch that it cannot decrypt it permits one more, however many messages the broker has counted: in the end
-none are left, and nothing comes any more. So a consumer or a reader that goes on behind such messages is looked after:
-where its queue is empty, and the broker says that it takes no more, another native object takes its place.
+A broker sends as many messages as a consumer permits, and the C++ client grants permits as messages are taken from its
+queue. For a batch that it cannot decrypt, it grants a single permit, however many messages the broker has counted. When
+the permits are used up, nothing arrives any more. So a consumer or a reader that continues after such messages is
+monitored: if its queue is empty and the broker reports no permits, the native object is replaced.
 
-A chunked message that is handed on though it cannot be decrypted (`CONSUME`) is larger than the memory that the C++
-client has for it, and ends the process: such topics are refused.
+A chunked message that is delivered undecrypted (`CONSUME`) is larger than the C++ client's buffer for it, and ends the
+process. Opening a consumer of such a topic raises.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
 
     from .order import ReceiveOrder
 
-__all__ = ["Flow", "PermitWatch", "goes_on", "refuse_encrypted_chunks", "unique_name"]
+__all__ = ["Flow", "PermitWatch", "raise_on_encrypted_chunks", "tolerates_decryption_failure", "unique_name"]
 
 _CONSUME, _DISCARD = pulsar.ConsumerCryptoFailureAction.CONSUME, pulsar.ConsumerCryptoFailureAction.DISCARD
 _TICK_SECONDS: Final = 0.1
 _LONGEST_SECONDS: Final = 1.0
-_TOLD_SECONDS: Final = 60.0
-"""How often it is logged at most how many messages could not be read, besides at the end."""
-_LOOKED_AT: Final = 32
-"""How many entries at either end of a topic are looked at before it is consumed undecrypted."""
+_LOG_SECONDS: Final = 60.0
+"""Interval of the log lines that count unreadable messages; another one is logged at the end."""
+_PROBED_ENTRIES: Final = 32
+"""Number of entries probed at either end of a topic before it is consumed undecrypted."""
 
 _log = logging.getLogger("pulsar_ext")
 
 
-def goes_on(named: dict[str, Any]) -> bool:
-    """Return if messages that cannot be decrypted are passed over or handed on, by the official arguments."""
+def tolerates_decryption_failure(named: dict[str, Any]) -> bool:
+    """Return if messages that cannot be decrypted are skipped or delivered, by the official arguments."""
     return named["crypto_failure_action"] in (_CONSUME, _DISCARD)
 
 
 def unique_name() -> str:
-    """Return a name by which the broker's statistics list one consumer alone."""
+    """Return a name that identifies one consumer in the broker's statistics."""
     return uuid.uuid4().hex[:10]
 
 
 class Flow:
-    """Counts what comes out of a native object, and how often nothing did (pure).
+    """Counts the messages received from a native object, and the receives that found none (pure).
 
     Args:
-        listens: whether a listener is called with each message, so that the queue is empty unless that is at work.
+        listens: whether a listener is called with each message, so the queue is empty unless the listener is running.
     """
 
     __slots__ = ("_before", "_listens", "busy", "empty", "received", "waits")
@@ -72,11 +72,11 @@ class Flow:
         self._listens = listens
         self.received = self.empty = self.busy = 0
         self.waits: Callable[[], bool] = lambda: False
-        """Returns if a message was asked for that is not there; where that is not a receive with a timeout."""
+        """Return if a message was requested that has not arrived; used without a receive with a timeout."""
         self._before = (-1, -1)
 
     def counting(self, wait: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Return a receive with a timeout in milliseconds that counts."""
+        """Return a receive with a timeout in milliseconds that counts messages."""
 
         def counted(millis: int) -> Any:
             try:
@@ -90,7 +90,7 @@ class Flow:
         return counted
 
     def handling(self, listener: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
-        """Return a listener that counts what it handles."""
+        """Return a listener that counts the messages it handles."""
 
         def counted(receiver: Any, message: Any) -> None:
             self.received += 1
@@ -103,7 +103,7 @@ class Flow:
         return counted
 
     def is_idle(self) -> bool:
-        """Return if nothing has come since the last call, and the queue is empty."""
+        """Return if no message has arrived since the last call, and the queue is empty."""
         received, empty = self._before
         self._before = self.received, self.empty
         if received != self.received:
@@ -111,26 +111,26 @@ class Flow:
         return not self.busy if self._listens else empty != self.empty or self.waits()
 
     def renew(self) -> None:
-        """Begin to count what comes out of another native object."""
+        """Restart the counts for another native object."""
         self.received = 0
         self._before = (-1, -1)
 
 
 _Stalled = tuple[str, str, str, int]
-"""A topic, a subscription, since when the broker has the consumer, and how many messages it has sent it."""
+"""A topic, a subscription, the time since which the consumer is connected, and the number of messages sent to it."""
 
 
 class PermitWatch(Watch):
-    """Has another native object take the place of one whose permits are used up.
+    """Replaces a native object whose permits are used up.
 
     Args:
-        context: of the client.
-        order: of the messages.
-        flow: counts them.
-        topics: what is read.
-        name: by which the broker lists the native object.
-        move: has the next native object of a reader begin at the entry of a C++ id; None for a consumer, which begins
-            at its cursor.
+        context: the context of the client.
+        order: the order of the messages.
+        flow: the counts of the messages.
+        topics: the topics that are read.
+        name: the name by which the broker lists the native object.
+        move: moves the next native object of a reader to the entry of a C++ id; None for a consumer, which begins at
+            its cursor.
     """
 
     _PATIENCE_SECONDS = 1.0
@@ -149,54 +149,54 @@ class PermitWatch(Watch):
         self._flow, self._name, self._move = flow, name, move
         self._stalled: frozenset[_Stalled] = frozenset()
         self._next: Any = None
-        """At which entry a reader is to go on; None while that is not known."""
-        self._pause, self._total, self._told, self._told_at = _TICK_SECONDS, 0, 0, -math.inf
+        """Entry at which a reader continues; None while it is unknown."""
+        self._pause, self._total, self._logged, self._logged_at = _TICK_SECONDS, 0, 0, -math.inf
         self._warned = False
 
     def begin(self) -> None:
-        """Look from now on."""
+        """Begin monitoring."""
         self._context.inquiries.watch(self, _TICK_SECONDS)
 
     def close(self) -> None:
-        """Look no more."""
+        """End monitoring."""
         super().close()
-        self._tell()
+        self._log_total()
 
-    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # by the broker's statistics alone
-        """Look at another native object."""
+    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # by the broker's statistics alone
+        """Monitor the reopened native object."""
         self._flow.renew()
-        self._settle()
+        self._reset()
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # by counts alone
-        """Look if permits are used up, where nothing comes; the scheduler's call.
+        """Check whether the permits are used up if no message arrives; called by the scheduler.
 
         Returns:
-            After how many seconds to look again; None after a close.
+            Seconds until the next check; None after a close.
         """
         if self._closed:
             return None
         if self._order.is_paused or self._order.is_silent or not self._flow.is_idle():
-            self._settle()
+            self._reset()
             return _TICK_SECONDS
         try:
-            stalled = self._look()
+            stalled = self._stalled_consumers()
             if not stalled:
-                self._settle(min(2 * self._pause, _LONGEST_SECONDS))
+                self._reset(min(2 * self._pause, _LONGEST_SECONDS))
             elif stalled != self._stalled:
-                self._settle()
+                self._reset()
                 self._stalled = stalled
             else:
-                self._go_on(stalled)
+                self._replace(stalled)
         except (PulsarExtError, pulsar.PulsarException) as error:  # no admin API answers, or the topic is moving
-            self._warn(f"it cannot be seen: {error}")
+            self._warn(f"the permits cannot be checked: {error}")
             return _LONGEST_SECONDS
         return self._pause
 
-    def _settle(self, pause: float = _TICK_SECONDS) -> None:
+    def _reset(self, pause: float = _TICK_SECONDS) -> None:
         self._stalled, self._next, self._pause = frozenset(), None, pause
 
-    def _look(self) -> frozenset[_Stalled]:
-        """Return where the broker sends no more."""
+    def _stalled_consumers(self) -> frozenset[_Stalled]:
+        """Return the consumers to which the broker sends no more messages."""
         admin = self._admin()
         found: set[_Stalled] = set()
         for topic in partitions_of_each(self._context, self._topics):
@@ -209,8 +209,8 @@ class PermitWatch(Watch):
                     }
         return frozenset(found)
 
-    def _go_on(self, stalled: frozenset[_Stalled]) -> None:
-        """Replace the native object, for a reader once everything that the broker sent has surely come."""
+    def _replace(self, stalled: frozenset[_Stalled]) -> None:
+        """Replace the native object; for a reader, only after every message that the broker sent has arrived."""
         unread = max(sum(out for *_, out in stalled) - self._flow.received, 0)
         if self._move is None:
             self._order.replace(lambda: not self._closed)
@@ -219,34 +219,34 @@ class PermitWatch(Watch):
             return
         else:
             first = self._next
-            with self._order.passing(Transition.REPLACEMENT):
+            with self._order.run_transition(Transition.REPLACEMENT):
                 if self._closed:
                     return
                 self._move(first)
         self._total += unread
         now = time.monotonic()
-        if now >= self._told_at + _TOLD_SECONDS:
-            self._told_at = now
-            self._tell()
+        if now >= self._logged_at + _LOG_SECONDS:
+            self._logged_at = now
+            self._log_total()
 
-    def _tell(self) -> None:
-        """Log how many messages could not be read."""
-        if self._total != self._told:
-            self._told = self._total
+    def _log_total(self) -> None:
+        """Log the number of messages that could not be read."""
+        if self._total != self._logged:
+            self._logged = self._total
             _log.warning(
-                "%d messages of batches on %s could not be decrypted so far; the native object, which permits no more "
-                "messages after them, is replaced.",
+                "%d messages of batches on %s could not be decrypted so far. They used up the permits of the consumer "
+                "or reader, which was reopened.",
                 self._total,
                 self._topics,
             )
 
     def _first_unsent(self, stalled: _Stalled, *others: _Stalled) -> Any:
-        """Return the C++ id of the first entry that was not sent to a reader; what was sent is there after this."""
+        """Return the C++ id of the first entry that was not sent to a reader, after all sent entries have arrived."""
         topic, subscription, *_ = stalled
         partition = TopicName.parse(topic).partition_index
         cursor = self._admin().internal_stats(topic).cursors.get(subscription)
         if others or cursor is None or (partition >= 0 and not TopicName.parse(self._topics).is_partition):
-            self._warn("a reader of several partitions goes on only if it is created with the topic in a list")
+            self._warn("a reader of several partitions recovers only if it is created with the topic in a list")
             return None
         # A broker serves one connection in order, and a client has one connection to each broker.
         self._context.open_reader(topic, InnerMessageId.latest).close()
@@ -257,17 +257,17 @@ class PermitWatch(Watch):
         if not self._warned:
             self._warned = True
             _log.warning(
-                "Batches of %s that cannot be decrypted may use up what is permitted, after which nothing comes; %s.",
+                "Batches of %s that cannot be decrypted may use up the permits, after which no message arrives; %s.",
                 self._topics,
                 why,
             )
 
 
-def refuse_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> None:
-    """Refuse to consume undecrypted what has encrypted chunked messages, as far as that can be seen.
+def raise_on_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> None:
+    """Raise if undecrypted consumption would meet encrypted chunked messages, as far as that can be checked.
 
     Args:
-        context: of the client.
+        context: the context of the client.
         named: the official arguments by name.
 
     Raises:
@@ -280,20 +280,20 @@ def refuse_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> No
     except PulsarExtError as error:
         _log.warning(
             "crypto_failure_action=CONSUME ends the process at an encrypted chunked message, and %s cannot be searched "
-            "for these: %s",
+            "for such messages: %s",
             named["topic"],
             error,
         )
         return
     if chunk:
         raise InvalidUse(
-            f"crypto_failure_action=CONSUME cannot receive the encrypted chunked message at {chunk}: the C++ client "
-            "would overrun its memory. Nothing was opened; use DISCARD or FAIL."
+            f"crypto_failure_action=CONSUME cannot receive the encrypted chunked message at {chunk}: it would overrun "
+            "a buffer of the C++ client. Nothing was opened; use DISCARD or FAIL."
         )
 
 
 def _encrypted_chunk(context: ClientContext, topics: Any) -> str:
-    """Return where an encrypted chunked message is, at either end of a topic; empty if there is none."""
+    """Return the position of an encrypted chunked message at either end of a topic; an empty string without one."""
     admin = context.admin_api()
     for topic in filter(lambda one: TopicName.parse(one).is_persistent, partitions_of_each(context, topics)):
         with contextlib.suppress(AdminNotFound):
@@ -309,8 +309,8 @@ def _ends(sizes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     ledgers = list(sizes)
     for ledger_id, entries in ledgers:
-        found += [(ledger_id, one) for one in range(min(entries, _LOOKED_AT - len(found)))]
+        found += [(ledger_id, one) for one in range(min(entries, _PROBED_ENTRIES - len(found)))]
     last: list[tuple[int, int]] = []
     for ledger_id, entries in reversed(ledgers):
-        last += [(ledger_id, one) for one in range(max(entries - _LOOKED_AT + len(last), 0), entries)]
+        last += [(ledger_id, one) for one in range(max(entries - _PROBED_ENTRIES + len(last), 0), entries)]
     return list(dict.fromkeys(found + last))

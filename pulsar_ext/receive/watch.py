@@ -1,11 +1,11 @@
-"""What looks at the broker's side of one consumer or reader now and then, from its opening until it is closed."""
+"""Monitors of one consumer's or reader's state at the broker, from its opening until it is closed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .order import Part, Transition
+from .order import Transition, TransitionSubscriber
 
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["Watch"]
 
 
-class Watch(Part, ABC):
-    """Looks on the thread of inquiries, and no more once what it looks at is closed.
+class Watch(TransitionSubscriber, ABC):
+    """Polls on the inquiry thread until the consumer or reader is closed.
 
     Args:
-        context: of the client.
-        order: of the messages.
-        topics: what is read.
+        context: the context of the client.
+        order: the order of the messages.
+        topics: the topics that are read.
     """
 
     _PATIENCE_SECONDS: ClassVar[float]
-    """How long an answer of the admin API may take."""
+    """Timeout of a request to the admin API."""
     __slots__ = ("__weakref__", "_closed", "_context", "_order", "_topics")
 
     def __init__(self, context: ClientContext, order: ReceiveOrder, topics: Any) -> None:
@@ -35,25 +35,25 @@ class Watch(Part, ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Look soon."""
+        """Begin polling soon."""
 
     @abstractmethod
     def tick(self, now: float) -> float | None:
-        """Look; the scheduler's call."""
+        """Poll once; called by the scheduler."""
 
-    def before(self, transition: Transition, /) -> None:
-        """Look no more after a close."""
+    def on_before(self, transition: Transition, /) -> None:
+        """Stop polling before a close or an unsubscription."""
         if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
             self.close()
 
-    def abandon(self, transition: Transition, /) -> None:
-        """Go on: it is still open."""
+    def on_abandon(self, transition: Transition, /) -> None:
+        """Continue after a failed unsubscription."""
         if transition is Transition.UNSUBSCRIPTION:
             self._closed = False
             self.begin()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._closed = True
 
     def _admin(self) -> PulsarAdmin:

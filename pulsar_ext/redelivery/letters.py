@@ -1,16 +1,16 @@
-"""Letters: messages that are sent on to a retry topic or to a dead letter topic, each alone, and whole.
+"""Letters: copies of single messages sent to a retry topic or to a dead letter topic.
 
-A letter has the bytes, the schema and the encryption of its message, and properties that say where it came from. They
-mirror Java's `RetryMessageUtil` and `ConsumerImpl`, so that letters go back and forth between clients of both kinds.
+A letter has the bytes, the schema and the encryption of its message, and properties with its origin. They mirror Java's
+`RetryMessageUtil` and `ConsumerImpl`, so that Python and Java clients read each other's letters.
 
-**Dead letters.** The C++ client sends every message of a batch there when one of them is refused, cannot send a chunked
-message, and ends the process when sending fails. Here its policy is taken over: the letter is written by a producer
-that chunks, in a thread of its own, and its message is acknowledged when it is persisted. If that fails, the message is
-redelivered.
+**Dead letters.** For one negatively acknowledged message the C++ client sends every message of its batch to the dead
+letter topic. It cannot send a chunked message, and ends the process when sending fails. Here a producer with chunking
+writes the letter, in a thread of its own, and the message is acknowledged when the letter is persisted. If that fails,
+the message is redelivered.
 
-**Retry letters.** The consumer reads the retry topic along with its own. The letter is persisted before the message is
-acknowledged: if the process dies between the two, the message is delivered twice, and never lost. Mirrors Java's
-`reconsumeLater`, and what its `ConsumerBuilderImpl` does with `enableRetry(true)`; the official client has neither.
+**Retry letters.** The consumer reads the retry topic along with its own topics. The letter is persisted before the
+message is acknowledged: if the process dies in between, the message is delivered twice, but never lost. Mirrors Java's
+`reconsumeLater`, and `ConsumerBuilderImpl` with `enableRetry(true)`; the official client has neither.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import UNREACHABLE
-from pulsar_ext._native.schemas import LETTER_VERSION, PassingSchema, text_of, version_of
+from pulsar_ext._native.schemas import LETTER_VERSION, EncodedSchema, text_of, version_of
 from pulsar_ext._wire.batch_payload import Base64Key, bytes_of_base64
 from pulsar_ext.ack.confirm import Acknowledging
 from pulsar_ext.errors import AdminConflict, AdminError, AdminRequired, InvalidUse, PulsarExtError, SchemaMismatch
@@ -49,33 +49,33 @@ if TYPE_CHECKING:
 
 
 MAX_RECONSUME_TIMES: Final = 16
-"""How many times a message is consumed later where no policy says it."""
+"""Maximum number of retries of a message without a policy."""
 
 REAL_TOPIC: Final = "REAL_TOPIC"
-"""Property of a letter: the topic that its message was sent to first."""
+"""Property of a letter: the topic to which its message was sent first."""
 _TIMES: Final = "RECONSUMETIMES"
-_MOST_MILLIS: Final = timedelta.max // timedelta(milliseconds=1)
-"""What a delay can say: 2.7 million years."""
+_MAX_DELAY_MS: Final = timedelta.max // timedelta(milliseconds=1)
+"""Maximum of a delay: 2.7 million years."""
 
 
 def retry_topic(topic: str, subscription: str) -> str:
-    """Name the topic that messages go to until they are consumed later."""
+    """Return the name of the default retry topic."""
     return f"{TopicName.parse(topic)}-{subscription}-RETRY"
 
 
 def dead_letter_topic(topic: str, subscription: str) -> str:
-    """Name the topic that messages go to which were consumed later too often."""
+    """Return the name of the default dead letter topic."""
     return f"{TopicName.parse(topic)}-{subscription}-DLQ"
 
 
 def origin_properties(properties: Mapping[str, str], topic: str, message_id: str, subscription: str) -> dict[str, str]:
-    """Give a letter's properties: the message's own, and where it came from first.
+    """Return a letter's properties: the message's own, and its origin.
 
     Args:
-        properties: the message's own; of a letter they say already where it came from.
-        topic: of the message.
-        message_id: in Java's form.
-        subscription: of the consumer that sends the letter.
+        properties: the message's own; those of a letter contain the origin already.
+        topic: topic of the message.
+        message_id: id of the message, in Java's form.
+        subscription: subscription of the consumer that sends the letter.
     """
     origin = {
         REAL_TOPIC: topic,
@@ -86,49 +86,41 @@ def origin_properties(properties: Mapping[str, str], topic: str, message_id: str
     return origin | dict(properties)
 
 
-def retried(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str, str], int]:
-    """Count one more time that a message is consumed later.
+def count_retry(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str, str], int]:
+    """Count another retry of a message.
 
     Args:
-        properties: those of its letter, as far as they are known.
-        delay_ms: after how many milliseconds.
+        properties: properties of its letter.
+        delay_ms: delay of the retry, in milliseconds.
 
     Returns:
-        The letter's properties, and how many times it is by now.
+        The letter's properties with the new count, and the count.
 
     Raises:
-        InvalidUse: the message says something else than a count in `RECONSUMETIMES`.
+        InvalidUse: the property `RECONSUMETIMES` is not a count.
     """
     times = reconsume_times(properties) + 1
     return {**properties, _TIMES: str(times), "DELAY_TIME": str(delay_ms)}, times
 
 
 def reconsume_times(properties: Mapping[str, str]) -> int:
-    """Tell from a message's properties how often it was consumed later.
-
-    Raises:
-        InvalidUse: it says something else than a count in `RECONSUMETIMES`.
-    """
+    """Return the number of retries of a message; raise `InvalidUse` if its property is not a count."""
     times = properties.get(_TIMES, "0")
     if not (times.isascii() and times.isdigit()):
-        raise InvalidUse(f"The message's property {_TIMES} is {times!r}, which is no count. It stays unacknowledged.")
+        raise InvalidUse(f"The message's property {_TIMES} must be a count, got {times!r}. It stays unacknowledged.")
     return int(times)
 
 
 def check_retry(delay_ms: Any, properties: Any) -> None:
-    """Refuse what a letter cannot have.
-
-    Raises:
-        InvalidUse: the delay is not a number of milliseconds, or the properties are not texts by texts.
-    """
-    if type(delay_ms) is not int or not 0 <= delay_ms <= _MOST_MILLIS:
+    """Raise `InvalidUse` if the delay of a letter is not milliseconds, or its properties are not a dict of str."""
+    if type(delay_ms) is not int or not 0 <= delay_ms <= _MAX_DELAY_MS:
         raise InvalidUse(
-            f"delay_ms is expected to be a whole number of milliseconds from 0 to {_MOST_MILLIS}, not {delay_ms!r}."
+            f"delay_ms must be an int from 0 to {_MAX_DELAY_MS} (milliseconds), got {delay_ms!r}. Nothing was sent."
         )
     if properties is None:
         return
     if not isinstance(properties, dict) or not all(isinstance(one, str) for pair in properties.items() for one in pair):
-        raise InvalidUse("properties is expected to be a dict whose keys and values are str, or None.")
+        raise InvalidUse("properties must be None or a dict with keys and values of type str. Nothing was sent.")
 
 
 _PATIENCE_SECONDS: Final = 1.0
@@ -136,33 +128,33 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class LetterEncryption:
-    """Chooses the key of each letter of one consumer.
+    """Choose the encryption key of each letter of one consumer.
 
     Args:
-        key: the name of the key that every letter is encrypted with; None for that of its message, if any.
+        key: name of the key that encrypts every letter; None for the key of its message, if any.
         reader: the `CryptoKeyReader` with the public key; None for the consumer's own.
         own: the consumer's `CryptoKeyReader`, or None.
 
     Raises:
-        InvalidUse: an argument is of another kind, or does not go without another; nothing was opened.
+        InvalidUse: an argument has the wrong type, or another one is missing; nothing was opened.
     """
 
     def __init__(self, key: str | None = None, reader: Any = None, own: Any = None) -> None:
         if key is not None and (not isinstance(key, str) or not key):
-            raise InvalidUse(f"letter_encryption_key must be the name of a key, not {key!r}. Nothing was opened.")
+            raise InvalidUse(f"letter_encryption_key must be the name of a key, got {key!r}. Nothing was opened.")
         if reader is not None and not isinstance(reader, pulsar.CryptoKeyReader):
-            raise InvalidUse(f"letter_crypto_key_reader must be a CryptoKeyReader, not {reader!r}. Nothing was opened.")
+            raise InvalidUse(f"letter_crypto_key_reader must be a CryptoKeyReader, got {reader!r}. Nothing was opened.")
         if key is not None and reader is None and own is None:
             raise InvalidUse(
                 "letter_encryption_key needs letter_crypto_key_reader, or the consumer's crypto_key_reader, with the "
                 "public key. Nothing was opened."
             )
         self._key, self._reader = key, reader or own
-        self._must = key is not None or reader is not None
+        self._is_required = key is not None or reader is not None
         self._warned = False
 
     def key_of(self, inner: Any) -> str | None:
-        """Return the name of the key that the letter of a C++ message is encrypted with; None for none."""
+        """Return the name of the key that encrypts the letter of a native message; None without encryption."""
         if self._key is not None or self._reader is None:
             return self._key
         encryption = inner.encryption_context()
@@ -172,43 +164,34 @@ class LetterEncryption:
         return min((str(one.key) for one in keys), default=None)
 
     def options(self, key: str | None) -> dict[str, Any]:
-        """Return the arguments of the producer of letters that are encrypted with a key."""
+        """Return the producer options for letters encrypted with a key."""
         return {} if key is None else {"encryption_key": key, "crypto_key_reader": self._reader}
 
     @staticmethod
-    def refuse_clear(topic: str, admin_api: Callable[[], PulsarAdmin]) -> None:
-        """Refuse letters in the clear where the namespace requires encryption: the C++ client would time out.
+    def raise_if_encryption_required(topic: str, admin_api: Callable[[], PulsarAdmin]) -> None:
+        """Raise `pulsar.CryptoError` if the namespace requires encryption: the C++ client would time out.
 
-        Args:
-            topic: where they go.
-            admin_api: returns the admin API; where that does not say, nothing is refused.
-
-        Raises:
-            pulsar.CryptoError: encryption is required; nothing was sent.
+        Nothing is raised if the admin API does not answer.
         """
         namespace = TopicName.parse(topic).namespace_name
         with contextlib.suppress(AdminError, AdminRequired):
             if admin_api().within(_PATIENCE_SECONDS).policies(namespace).raw.get("encryption_required"):
                 raise pulsar.CryptoError(
-                    f"Pulsar error: CryptoError: {namespace} requires encryption; the letter to {topic} would be in "
-                    "the clear. Nothing was sent; give subscribe() letter_encryption_key and letter_crypto_key_reader."
+                    f"Pulsar error: CryptoError: {namespace} requires encryption, and the letter to {topic} has no "
+                    "key. Nothing was sent; pass letter_encryption_key and letter_crypto_key_reader to subscribe()."
                 )
 
-    def leaves_in_clear(self, topic: str) -> bool:
-        """Return if a letter that could not be encrypted is sent in the clear, which is logged once.
-
-        Args:
-            topic: where it goes.
-        """
-        if not self._must and not self._warned:
+    def allows_clear_text(self, topic: str) -> bool:
+        """Return True if a letter that cannot be encrypted may be sent in the clear, and log this once."""
+        if not self._is_required and not self._warned:
             self._warned = True
             _log.warning(
-                "Letters to %s are sent in the clear, though their messages were encrypted: the consumer's "
-                "crypto_key_reader has no public key. Give subscribe() letter_encryption_key and "
-                "letter_crypto_key_reader to encrypt them.",
+                "Letters to %s are sent in the clear although their messages were encrypted: the consumer's "
+                "crypto_key_reader has no public key. To encrypt them, pass letter_encryption_key and "
+                "letter_crypto_key_reader to subscribe().",
                 topic,
             )
-        return not self._must
+        return not self._is_required
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,23 +199,24 @@ class LetterSchema:
     """The schema of a letter.
 
     Args:
-        content: its type and its definition, by which schemas of several topics are compared.
-        passing: the schema object of the producer, which takes encoded bytes.
-        stored: the schema as the admin API knows it, of a type that the C++ client cannot send messages of.
-        separates: if it has a key and a value, and the key is the message's: bytes, stored in base64 with a flag.
+        content: type and definition, by which schemas of several topics are compared.
+        encoded: the schema object of the producer, for encoded bytes.
+        stored: the schema in the admin API, if the C++ client cannot send messages of its type.
+        has_separate_key: True if the message's key is the key of a key-value schema: bytes, stored in base64 with a
+            flag.
     """
 
     content: tuple[Any, ...]
-    passing: Any
+    encoded: Any
     stored: SchemaInfo | None = None
-    separates: bool = False
+    has_separate_key: bool = False
 
     def register(self, context: ClientContext, topic: str) -> Mapping[str, str]:
-        """Register a stored schema with a topic, and return the properties that name its version there.
+        """Register a stored schema with a topic, and return the properties with its version there.
 
         Raises:
-            SchemaMismatch: the broker rejects it.
-            AdminRequired, AdminError: the admin API could not be asked.
+            SchemaMismatch: the broker rejects the schema.
+            AdminRequired, AdminError: the admin API is missing or did not answer.
         """
         stored = self.stored
         if stored is None:
@@ -240,42 +224,42 @@ class LetterSchema:
         try:
             version = context.admin_api().upload_schema(topic, stored.type, stored.data, stored.properties)
         except AdminConflict as error:
-            raise SchemaMismatch(f"The broker rejects {self.passing} for {topic}: {error}", differences=()) from error
+            raise SchemaMismatch(f"The broker rejects {self.encoded} for {topic}: {error}", differences=()) from error
         return {LETTER_VERSION: str(version)}
 
 
-_SENT: Final = ("STRING", "JSON", "AVRO", "PROTOBUF", "PROTOBUF_NATIVE")
-"""The types of schemas that the C++ client can send messages of, with their version."""
+_NATIVE_TYPES: Final = ("STRING", "JSON", "AVRO", "PROTOBUF", "PROTOBUF_NATIVE")
+"""Schema types of which the C++ client can send messages with a version."""
 NO_SCHEMA: Final = LetterSchema((), BytesSchema())
-"""For messages without a schema, received by a consumer without one."""
-_SEPARATED: Final = LetterSchema((), BytesSchema(), separates=True)
-"""For messages with separated keys that do not say their version, as those of this library."""
+"""For messages without a schema, of a consumer without one."""
+_SEPARATED: Final = LetterSchema((), BytesSchema(), has_separate_key=True)
+"""For messages with separate keys and without a schema version, such as those of this library."""
 
 
 class LetterSchemas:
     """The schemas of one consumer's letters.
 
     Args:
-        context: of the consumer's client, which is asked for schemas.
-        schema: the consumer's, which letters of messages without a schema have.
+        context: the client's context, which looks up schemas.
+        schema: the consumer's schema, used for messages without one.
     """
 
     def __init__(self, context: ClientContext, schema: Any) -> None:
         self._context = context
         info = schema.schema_info()
         kind, definition = text_of(info)
-        passing = PassingSchema(info, str(schema))
+        encoded = EncodedSchema(info, str(schema))
         without = _SEPARATED if getattr(schema, "encoding", None) is KeyValueEncoding.SEPARATED else NO_SCHEMA
-        self._own = without if kind == "BYTES" else LetterSchema((kind, definition), passing)
+        self._own = without if kind == "BYTES" else LetterSchema((kind, definition), encoded)
         self._known: dict[tuple[int, str, int], LetterSchema] = {}
 
     def of(self, inner: Any) -> LetterSchema:
-        """Return the schema that a C++ message was written with; its version is looked up once.
+        """Return the schema with which a native message was written; each version is looked up once.
 
         Raises:
-            SchemaMismatch: the broker does not have that version any more.
-            pulsar.PulsarException: the broker cannot be asked now.
-            AdminRequired, AdminError: the C++ client cannot send its type, and the admin API could not be asked.
+            SchemaMismatch: the broker no longer has this version.
+            pulsar.PulsarException: the broker did not answer.
+            AdminRequired, AdminError: the C++ client cannot send this type, and the admin API did not answer.
         """
         version, topic = version_of(inner), inner.topic_name()
         if version < 0:
@@ -291,10 +275,10 @@ class LetterSchemas:
         return known
 
     def _without_version(self, topic: str, _: int) -> LetterSchema:
-        """Return what messages have that say no version, on a topic that may have separated keys."""
+        """Return the schema for messages without a version, on a topic that may have separate keys."""
         try:
-            return _SEPARATED if _separates(self._context.admin_api().schema(topic)) else NO_SCHEMA
-        except (PulsarExtError, pulsar.PulsarException):  # no schema, or no admin API answers
+            return _SEPARATED if _has_separate_key(self._context.admin_api().schema(topic)) else NO_SCHEMA
+        except (PulsarExtError, pulsar.PulsarException):  # without a schema or an admin API
             return NO_SCHEMA
 
     def _look_up(self, topic: str, version: int) -> LetterSchema:
@@ -305,18 +289,18 @@ class LetterSchemas:
             raise
         except pulsar.PulsarException as error:
             raise SchemaMismatch(
-                f"A letter cannot be sent with {name}, which the broker does not have: {error}", differences=()
+                f"The letter cannot be sent: the broker does not have {name}: {error}", differences=()
             ) from error
         kind, definition = text_of(info)
-        if kind in _SENT:
-            return LetterSchema((kind, definition), PassingSchema(info, name))
+        if kind in _NATIVE_TYPES:
+            return LetterSchema((kind, definition), EncodedSchema(info, name))
         stored = self._context.admin_api().schema(topic, version)
         content = (kind, stored.data, tuple(sorted(stored.properties.items())))
-        passing = PassingSchema(BytesSchema().schema_info(), name)
-        return LetterSchema(content, passing, stored, separates=_separates(stored))
+        encoded = EncodedSchema(BytesSchema().schema_info(), name)
+        return LetterSchema(content, encoded, stored, has_separate_key=_has_separate_key(stored))
 
 
-def _separates(stored: SchemaInfo) -> bool:
+def _has_separate_key(stored: SchemaInfo) -> bool:
     encoding = stored.properties.get("kv.encoding.type")
     return stored.type == "KEY_VALUE" and encoding == KeyValueEncoding.SEPARATED.value
 
@@ -327,12 +311,12 @@ _FLAGGED: Final = {
     "batching_type": pulsar.BatchingType.KeyBased,
     "batching_max_publish_delay_ms": 1,
 }
-"""Only batches that are written here can say that a key is bytes."""
+"""Only batches written by this library can contain the flag for a key in base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Letterbox:
-    """A producer of letters of one schema, and the properties that each of its letters gets."""
+    """A producer of letters with one schema, and the properties added to each letter."""
 
     producer: Any
     properties: Mapping[str, str]
@@ -340,18 +324,18 @@ class _Letterbox:
 
 
 _Key = tuple[int, str, tuple[Any, ...], str | None, type[str]]
-"""Number of a cluster, a topic, content of a schema, name of an encryption key, and what keys are written as."""
+"""Cluster number, topic, content of the schema, name of the encryption key, and type of the keys."""
 
 
 class LetterProducers:
-    """The producers of one consumer's letters: one for each topic and schema, opened with the first such letter.
+    """The producers of one consumer's letters, one for each topic and schema, opened for their first letter.
 
-    Each letter has the bytes of its message and the schema that the message was written with. A producer sends in
-    chunks what is too large, and a chunked letter is whole though its connection ends amid it.
+    Each letter has the bytes and the schema of its message. Large letters are sent in chunks, and all chunks of a
+    letter are sent even if its connection is lost in between.
 
     Args:
-        context: of the consumer's client, which opens and closes them.
-        schema: the consumer's. Without one, a letter whose schema its topic rejects is sent without it.
+        context: the client's context, which opens and closes producers.
+        schema: the consumer's schema. Without one, a letter whose schema its topic rejects is sent without a schema.
         encryption: chooses the key of each letter.
     """
 
@@ -360,39 +344,41 @@ class LetterProducers:
         self._encryption = encryption or LetterEncryption()
         self._only_bytes = type(schema) is BytesSchema
         self._boxes: dict[_Key, _Letterbox] = {}
-        """Versions of a schema belong to one cluster."""
+        """Keys contain the cluster, as versions of a schema belong to one cluster."""
         self._lock = Lock()
         self._closed = False
 
     def send(
         self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int = 0, subscription: str | None = None
     ) -> None:
-        """Send a C++ message to a topic, and wait until it is persisted.
+        """Send the letter of a native message, and wait until it is persisted.
 
         Args:
-            topic: where it goes.
-            inner: what was received.
-            properties: the letter's.
-            delay_ms: after how many milliseconds a Shared or Key_Shared subscription gets it.
-            subscription: what the topic shall have as its first letter comes; None for nothing.
+            topic: topic of the letter.
+            inner: the received native message.
+            properties: properties of the letter.
+            delay_ms: delay of its delivery on a Shared or Key_Shared subscription, in milliseconds.
+            subscription: subscription to create on the topic before its first letter; None for none.
 
         Raises:
             SchemaMismatch: the topic rejects the message's schema, or the broker does not have it; nothing was sent.
-            pulsar.PulsarException: it was not persisted, or nobody knows whether it was.
+            pulsar.PulsarException: the letter was not persisted, or this is unknown.
         """
-        send = partial(self._send_whole, topic, inner, properties, delay_ms=delay_ms, subscription=subscription)
+        send = partial(
+            self._send_flagged_if_possible, topic, inner, properties, delay_ms=delay_ms, subscription=subscription
+        )
         encryption_key = self._encryption.key_of(inner)
         try:
             send(encryption_key=encryption_key)
         except pulsar.CryptoError:  # nothing was sent
-            if encryption_key is None or not self._encryption.leaves_in_clear(topic):
+            if encryption_key is None or not self._encryption.allows_clear_text(topic):
                 raise
             send(encryption_key=None)
 
-    def _send_whole(
+    def _send_flagged_if_possible(
         self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int, **options: str | None
     ) -> None:
-        """Send with the flag of a separated key where that is possible: in no chunks, and without a delay."""
+        """Send with the flag of a separate key if possible: unchunked and without a delay."""
         if not delay_ms and bytes_of_base64(inner.partition_key()) is not None:
             try:
                 return self._send(topic, inner, properties, delay_ms=0, flags=True, **options)
@@ -425,26 +411,26 @@ class LetterProducers:
         except BaseException:
             with self._lock:
                 if box.producer.sender.closed and self._boxes.get(key) is box:
-                    del self._boxes[key]  # the next letter opens another one
+                    del self._boxes[key]  # the next letter opens another producer
             raise
 
     def send_dead(
-        self, topic: str, inner: Any, properties: dict[str, str], of: str, initial_subscription: str | None
+        self, topic: str, inner: Any, properties: dict[str, str], received_on: str, initial_subscription: str | None
     ) -> None:
-        """Send a C++ message to a dead letter topic, as `send()`, and tell of it.
+        """Send the letter of a native message to a dead letter topic, and report the event; see `send()`.
 
         Args:
-            topic: where it goes.
-            inner: what was received.
-            properties: the letter's.
-            of: the subscription that it was received on.
-            initial_subscription: what the topic shall have as its first letter comes; None for nothing.
+            topic: topic of the letter.
+            inner: the received native message.
+            properties: properties of the letter.
+            received_on: subscription of the message.
+            initial_subscription: subscription to create on the topic before its first letter; None for none.
         """
         self.send(topic, inner, properties, subscription=initial_subscription)
-        self._context.tell("dead letter", inner.topic_name(), of, 1)
+        self._context.report_event("dead letter", inner.topic_name(), received_on, 1)
 
     def close(self) -> None:
-        """Send no more letters."""
+        """Close the producers; no more letters are sent."""
         with self._lock:
             self._closed = True
             boxes = list(self._boxes.values())
@@ -459,7 +445,7 @@ class LetterProducers:
         schema, key_type = NO_SCHEMA, str
         try:
             schema = self._schemas.of(inner)
-            if flags and schema.separates:
+            if flags and schema.has_separate_key:
                 key_type = Base64Key
             return self._opened(topic, schema, subscription, encryption_key, key_type)
         except (SchemaMismatch, AdminRequired) as error:
@@ -483,10 +469,10 @@ class LetterProducers:
         if known is not None:
             return key, known
         if encryption_key is None:
-            self._encryption.refuse_clear(topic, self._context.admin_api)
+            self._encryption.raise_if_encryption_required(topic, self._context.admin_api)
         opener = self._context.opener
         if subscription:
-            with contextlib.suppress(pulsar.ConsumerBusy):  # it has a consumer of its own type: it is there
+            with contextlib.suppress(pulsar.ConsumerBusy):  # the subscription exists and has an exclusive consumer
                 opener.subscribe(
                     topic,
                     subscription,
@@ -496,7 +482,7 @@ class LetterProducers:
         properties = schema.register(self._context, topic)
         producer = opener.create_producer(
             topic,
-            schema=schema.passing,
+            schema=schema.encoded,
             max_pending_messages=0,
             **(_IN_CHUNKS if key_type is str else _FLAGGED),
             **self._encryption.options(encryption_key),
@@ -519,12 +505,12 @@ class DeadLetters:
     """The dead letters of one consumer.
 
     Args:
-        producers: what the letters are sent with.
+        producers: send the letters.
         policy: the official `ConsumerDeadLetterPolicy`.
-        subscription: the consumer's subscription.
-        acknowledge: is given each C++ message that is persisted.
-        redeliver: is given each that could not be.
-        cluster: returns the number of the cluster that messages are received from; neither is given one of another.
+        subscription: subscription of the consumer.
+        acknowledge: called with each native message whose letter is persisted.
+        redeliver: called with each native message whose letter failed.
+        cluster: returns the number of the current cluster; messages of another cluster are passed to neither.
     """
 
     def __init__(
@@ -540,28 +526,28 @@ class DeadLetters:
         self.max_redeliver_count: int = policy.max_redeliver_count
         self._producers, self._policy, self._subscription = producers, policy, subscription
         self._acknowledge, self._redeliver, self._cluster = acknowledge, redeliver, cluster
-        self.tell: Callable[[Any], None] | None = None
-        """Hears which C++ messages were acknowledged, because they are letters by now."""
+        self.on_acknowledged: Callable[[Any], None] | None = None
+        """Called with each native message that was acknowledged because its letter is persisted."""
         self._letters: queue.SimpleQueue[tuple[bytes, Any]] = threads.Queue()
-        self._on_their_way: set[bytes] = set()
+        self._letters_in_flight: set[bytes] = set()
         self._lock = Lock()
         self._has_thread = False
         self._closed = False
 
     def send(self, inner: Any) -> None:
-        """Send a C++ message to the dead letter topic, once, however often it is asked for meanwhile."""
+        """Send a native message to the dead letter topic, unless its letter is in flight."""
         key = self._cluster_key() + inner.topic_name().encode() + bytes(inner.message_id().serialize())
         with self._lock:
-            if self._closed or key in self._on_their_way:
+            if self._closed or key in self._letters_in_flight:
                 return
-            if not self._has_thread:  # first: where no thread can begin, it is sent the next time
+            if not self._has_thread:  # first: if no thread can start, the letter is sent on the next delivery
                 threads.start(self._run, name="pulsar-ext-dead-letters")
                 self._has_thread = True
-            self._on_their_way.add(key)
+            self._letters_in_flight.add(key)
             self._letters.put((key, inner))
 
     def close(self) -> None:
-        """Send no more: what is left stays unacknowledged, and comes again to another consumer."""
+        """Stop sending: remaining messages stay unacknowledged, and are redelivered to another consumer."""
         with self._lock:
             self._closed = True
             if self._has_thread:
@@ -581,24 +567,24 @@ class DeadLetters:
                 return
             try:
                 self._deliver(inner)
-            except Exception as error:  # noqa: BLE001  # whatever it was, the message is redelivered
+            except Exception as error:  # noqa: BLE001  # the message is redelivered after any error
                 _log.error(
-                    "%r could not be sent to its dead letter topic and is redelivered: %s",
+                    "The dead letter of %r could not be sent; the message is redelivered: %s",
                     from_inner(inner.message_id()),
                     error,
                 )
-                then = self._redeliver
+                action = self._redeliver
             else:
-                then = self._acknowledge
+                action = self._acknowledge
             try:
-                if key.startswith(self._cluster_key()):  # else its id is of another cluster by now
-                    then(inner)
-                if then is self._acknowledge and self.tell is not None:
-                    self.tell(inner)
-            except Exception:  # noqa: BLE001  # the other letters still go
-                _log.exception("%r is neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
+                if key.startswith(self._cluster_key()):  # otherwise its id belongs to another cluster
+                    action(inner)
+                if action is self._acknowledge and self.on_acknowledged is not None:
+                    self.on_acknowledged(inner)
+            except Exception:  # noqa: BLE001  # the other letters are still sent
+                _log.exception("%r was neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
             with self._lock:
-                self._on_their_way.discard(key)
+                self._letters_in_flight.discard(key)
 
     def _cluster_key(self) -> bytes:
         return b"%d " % self._cluster()
@@ -616,64 +602,67 @@ class DeadLetters:
 
 
 class RetryTopics:
-    """What a consumer with `enable_retry` reads, and where its letters go.
+    """The topics of a consumer with `enable_retry`, and of its letters.
 
     Args:
-        topic: what `subscribe()` was given.
-        subscription: its name.
-        policy: the official `ConsumerDeadLetterPolicy`, or None for the default one.
-        retry_letter_topic: None for the default one.
+        topic: the topic argument of `subscribe()`.
+        subscription: name of the subscription.
+        policy: the official `ConsumerDeadLetterPolicy`; None for the default.
+        retry_letter_topic: None for the default.
 
     Raises:
-        InvalidUse: the topic is a pattern, which names no topic of its own; nothing was opened.
+        InvalidUse: the topic is a pattern, which has no name for a retry topic; nothing was opened.
     """
 
     def __init__(self, topic: Any, subscription: str, policy: Any, retry_letter_topic: str | None) -> None:
-        given = [topic] if isinstance(topic, str) else topic
-        if not isinstance(given, list) or not given:
-            raise InvalidUse("enable_retry needs a topic or a list of topics: a pattern has no name for a retry topic.")
-        names = {str(TopicName.parse(one)) for one in given}
-        first = min(given)  # Java's consumer keeps the topics sorted
+        subscribed = [topic] if isinstance(topic, str) else topic
+        if not isinstance(subscribed, list) or not subscribed:
+            raise InvalidUse(
+                "enable_retry needs a topic or a list of topics: a pattern has no name for a retry topic. Nothing was "
+                "opened."
+            )
+        names = {str(TopicName.parse(one)) for one in subscribed}
+        first = min(subscribed)  # Java's consumer keeps the topics sorted
         self.retry = retry_letter_topic or retry_topic(first, subscription)
-        self.topics: list[str] = given if str(TopicName.parse(self.retry)) in names else [*given, self.retry]
-        """What the consumer reads."""
+        self.topics: list[str] = subscribed if str(TopicName.parse(self.retry)) in names else [*subscribed, self.retry]
+        """The topics that the consumer reads."""
         known = policy or pulsar.ConsumerDeadLetterPolicy(MAX_RECONSUME_TIMES)
         self.policy = pulsar.ConsumerDeadLetterPolicy(
             known.max_redeliver_count,
             known.dead_letter_topic or dead_letter_topic(first, subscription),
             known.initial_subscription_name,
         )
-        """Where what was consumed later too often goes, and after how many times."""
+        """The dead letter topic, and the number of retries before it."""
 
 
 class RetryLetters:
     """The retry letters of one consumer.
 
     Args:
-        producers: what they are sent with.
-        topics: where they go.
-        subscription: the consumer's.
+        producers: send the letters.
+        topics: the topics of the consumer and its letters.
+        subscription: subscription of the consumer.
     """
 
     def __init__(self, producers: LetterProducers, topics: RetryTopics, subscription: str) -> None:
         self._producers, self._topics, self._subscription = producers, topics, subscription
-        self._read = {_parent(topic) for topic in topics.topics}
+        self._parents = {_parent(topic) for topic in topics.topics}
 
     def send(self, inner: Any, delay_ms: int, properties: dict[str, str] | None) -> None:
-        """Send a C++ message to the retry topic, or to the dead letter topic if it was there often enough.
+        """Send a native message to the retry topic, or to the dead letter topic after the last retry.
 
         Raises:
-            InvalidUse: it cannot be counted, or is of a topic that the consumer does not read; nothing was sent.
-            pulsar.PulsarException: the letter was not persisted, or nobody knows whether it was.
+            InvalidUse: its retry count is invalid, or the consumer does not read its topic; nothing was sent.
+            pulsar.PulsarException: the letter was not persisted, or this is unknown.
         """
-        letter, times = retried(self._properties(inner, properties), delay_ms)
+        letter, times = count_retry(self._properties(inner, properties), delay_ms)
         if times > self._topics.policy.max_redeliver_count:
             self._send_dead(inner, letter)
         else:
             self._producers.send(self._topics.retry, inner, letter, delay_ms=delay_ms)
 
     def send_dead(self, inner: Any, properties: dict[str, str] | None) -> None:
-        """Send a C++ message to the dead letter topic, however often it came; raises as `send()`."""
+        """Send a native message to the dead letter topic, whatever its retry count; raises what `send()` raises."""
         self._send_dead(inner, self._properties(inner, properties))
 
     def _send_dead(self, inner: Any, letter: dict[str, str]) -> None:
@@ -683,92 +672,93 @@ class RetryLetters:
         )
 
     def _properties(self, inner: Any, properties: dict[str, str] | None) -> dict[str, str]:
-        """Give a letter's properties: the message's own, where it came from, and those that win over them."""
+        """Return a letter's properties: the message's own, its origin, and the given ones, which take precedence."""
         topic = _parent(inner.topic_name())
-        if topic not in self._read:
+        if topic not in self._parents:
             raise InvalidUse(
-                f"The message is of {topic}, which this consumer does not read: reconsume it with the consumer that "
-                "received it. Nothing was sent."
+                f"The message is from {topic}, which this consumer does not read. Nothing was sent; use the consumer "
+                "that received it."
             )
         message_id = from_inner(inner.message_id()).to_text()
         return {**origin_properties(inner.properties(), topic, message_id, self._subscription), **(properties or {})}
 
 
 class Reconsuming(Acknowledging, ReceivingMany[T]):
-    """What a `Consumer` does with messages that are to be consumed later."""
+    """The methods of `Consumer` that retry a message later."""
 
     __slots__ = ()
     _redelivery: Any
 
     def reconsume_later(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
-        """Have one message come again after a delay, as a letter in the retry topic, and acknowledge it.
+        """Send a message to the retry topic to be redelivered after a delay, and acknowledge it.
 
-        It returns when the letter is persisted. A message that was consumed later `max_redeliver_count` times goes to
-        the dead letter topic instead. After an error the message is not acknowledged, and may come twice. Java's
+        The call returns when the letter is persisted. After `max_redeliver_count` retries the letter is sent to the
+        dead letter topic. After an error the message stays unacknowledged, and may be delivered twice. Java's
         `reconsumeLater`.
 
         Args:
-            message: a received message; of a batch that one message, of a chunked one all of it.
-            delay_ms: after how many milliseconds it comes again; on an Exclusive or Failover subscription the broker
-                takes no notice of it.
-            properties: are added to the message's own, and win over them.
+            message: a received message: one message of a batch, or a whole chunked message.
+            delay_ms: delay in milliseconds; the broker ignores it on an Exclusive or Failover subscription.
+            properties: added to the message's own, and take precedence.
 
         Raises:
-            InvalidUse: the consumer was opened without `enable_retry`, the delay or the properties are not valid, or
-                this is a callback of the client's; nothing was sent.
-            pulsar.PulsarException: the letter was not persisted, or nobody knows whether it was.
+            InvalidUse: the consumer was opened without `enable_retry`, the delay or the properties are invalid, or the
+                call is made in a callback of the client; nothing was sent.
+            pulsar.PulsarException: the letter was not persisted, or this is unknown.
         """
-        ours, letters = self._lettered("reconsume_later", message, delay_ms, properties)
+        ours, letters = self._check_reconsume("reconsume_later", message, delay_ms, properties)
         letters.send(ours.inner, delay_ms, properties)
         self.acknowledge(ours)
 
     def reconsume_later_cumulative(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
-        """Have one message come again as `reconsume_later()`, and acknowledge every message up to it and it too.
+        """Send a message to the retry topic, and acknowledge cumulatively up to and including it.
 
-        Of several topics those of the message's own topic, or partition. Java's `reconsumeLaterCumulative`.
+        With several topics or partitions, only messages of the message's own one are acknowledged. Java's
+        `reconsumeLaterCumulative`.
 
         Raises:
-            InvalidUse, pulsar.PulsarException: as `reconsume_later()`.
-            pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription; nothing was sent.
+            InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
+            pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared; nothing was sent.
         """
-        if self._splits:
-            self.acknowledge_cumulative(message)  # refuses, before anything is sent
-        ours, letters = self._lettered("reconsume_later_cumulative", message, delay_ms, properties)
+        if self._is_shared:
+            self.acknowledge_cumulative(message)  # raises before anything is sent
+        ours, letters = self._check_reconsume("reconsume_later_cumulative", message, delay_ms, properties)
         letters.send(ours.inner, delay_ms, properties)
         self.acknowledge_cumulative(ours)
 
     def send_dead_letter(self, message: Any, properties: dict[str, str] | None = None) -> None:
-        """Have one message go to the dead letter topic at once, and acknowledge it: to try again would not help.
+        """Send a message to the dead letter topic at once, and acknowledge it: a retry would not help.
 
-        It returns when the letter is persisted. After an error the message is not acknowledged, and may come twice.
+        The call returns when the letter is persisted. After an error the message stays unacknowledged, and may be
+        delivered twice.
 
         Args:
-            message: a received message; of a batch that one message, of a chunked one all of it.
-            properties: are added to the message's own, and win over them.
+            message: a received message: one message of a batch, or a whole chunked message.
+            properties: added to the message's own, and take precedence.
 
         Raises:
-            InvalidUse, pulsar.PulsarException: as `reconsume_later()`.
+            InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
         """
-        ours, letters = self._lettered("send_dead_letter", message, 0, properties)
+        ours, letters = self._check_reconsume("send_dead_letter", message, 0, properties)
         letters.send_dead(ours.inner, properties)
         self.acknowledge(ours)
 
     @property
     def _has_letters_(self) -> bool:
-        """Whether it was opened with `enable_retry=True`."""
+        """True if the consumer was opened with `enable_retry=True`."""
         return self._redelivery.retry_letters is not None
 
-    def _lettered(
+    def _check_reconsume(
         self, method: str, message: Any, delay_ms: int, properties: dict[str, str] | None
     ) -> tuple[Message, RetryLetters]:
-        """Give a message as one of this consumer's, and what sends its letter, if it can have one."""
-        self._context.callbacks.refuse(method)
-        self._refuse_closed()
+        """Check the call; return the message as one of this consumer's, and the sender of its letter."""
+        self._context.callbacks.raise_inside(method)
+        self._raise_if_closed()
         letters: RetryLetters | None = self._redelivery.retry_letters
         if letters is None:
-            raise InvalidUse(f"{method}() needs a consumer that was opened with subscribe(…, enable_retry=True).")
+            raise InvalidUse(f"{method}() needs a consumer opened with subscribe(…, enable_retry=True).")
         if not isinstance(message, InnerMessage | pulsar.Message):
-            raise InvalidUse(f"{method}() takes a received message, not {type(message).__name__}: an id has no data.")
+            raise InvalidUse(f"{method}() needs a received message, got {type(message).__name__}: an id has no data.")
         check_retry(delay_ms, properties)
         return self._own(message), letters
 

@@ -1,8 +1,8 @@
-"""When a message is redelivered (pure): a queue by due time, backoffs, and one consumer's delays.
+"""Redelivery times (pure): a queue by due time, backoffs, and the delays of one consumer.
 
 Mirrors Java's `NegativeAcksTracker`, its `UnAckedMessageTracker` for chunked messages, `RedeliveryBackoff` and
 `MultiplierRedeliveryBackoff`. The C++ client restarts its timer at each negative acknowledgement, so a steady stream of
-them delays every redelivery; here what is due is sent in groups, however many come after it.
+them delays every redelivery. Here due messages are redelivered in groups, regardless of later ones.
 """
 
 from __future__ import annotations
@@ -19,97 +19,97 @@ from pulsar_ext.errors import InvalidUse
 
 T = TypeVar("T")
 _NEVER: Final = -math.inf
-_NOTHING_DUE: Final[list[Any]] = []
-_NOTHING_WAITS: Final[dict[Any, Any]] = {}
-"""Where nothing was ever added, which is so for most consumers; nothing is ever put into these two."""
+_EMPTY_QUEUE: Final[list[Any]] = []
+_NO_ITEMS: Final[dict[Any, Any]] = {}
+"""Shared by queues to which nothing was added, which most are; never modified."""
 
 
-class Delayed(Generic[T]):
-    """Things that become due, each once.
+class DelayQueue(Generic[T]):
+    """Items that become due, each once.
 
     Args:
-        gap: the least time between two groups, in the unit of every time here.
+        gap: minimum time between two groups, in the unit of all times here.
     """
 
-    __slots__ = ("_gap", "_last", "_number", "_queue", "_things")
+    __slots__ = ("_gap", "_items", "_last", "_number", "_queue")
 
     def __init__(self, gap: float = 0.0) -> None:
         self._gap = gap
-        self._queue: list[tuple[float, int, object]] = _NOTHING_DUE
-        """When something is due, and its number and key; what was dropped since stays in it."""
-        self._things: dict[object, tuple[int, T]] = _NOTHING_WAITS
-        """What waits, by key, with its number."""
+        self._queue: list[tuple[float, int, object]] = _EMPTY_QUEUE
+        """Due time, number and key of each item; dropped items stay in it."""
+        self._items: dict[object, tuple[int, T]] = _NO_ITEMS
+        """Number and item by key."""
         self._number = 0
         self._last = _NEVER
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self._items)
 
-    def add(self, key: object, thing: T, due: float) -> None:
-        """Have a thing come due at a time; if its key waits already, the earlier time counts."""
-        if self._things is _NOTHING_WAITS:
-            self._queue, self._things = [], {}
-        waiting = self._things.get(key)
-        if waiting is None:
+    def add(self, key: object, item: T, due: float) -> None:
+        """Add an item with its due time; if its key is queued already, the earlier time counts."""
+        if self._items is _NO_ITEMS:
+            self._queue, self._items = [], {}
+        queued = self._items.get(key)
+        if queued is None:
             self._number += 1
-            waiting = self._things[key] = self._number, thing
-        heapq.heappush(self._queue, (due, waiting[0], key))
+            queued = self._items[key] = self._number, item
+        heapq.heappush(self._queue, (due, queued[0], key))
 
     def drop(self, key: object) -> None:
-        """Have nothing come due for a key."""
-        self._things.pop(key, None)
+        """Remove the item of a key."""
+        self._items.pop(key, None)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove everything."""
         self._queue.clear()
-        self._things.clear()
+        self._items.clear()
 
     def due(self, now: float, slack: float = 0.0) -> list[T]:
-        """Give what is due, or will be within the slack, in order; nothing within the gap after the group before."""
+        """Remove and return the items due now or within the slack, in order; none within the gap after a group."""
         if now < self._last + self._gap:
             return []
         found: list[T] = []
         while self._queue and self._queue[0][0] <= now + slack:
             _, number, key = heapq.heappop(self._queue)
-            if self._waits(number, key):
-                found.append(self._things.pop(key)[1])
+            if self._is_queued(number, key):
+                found.append(self._items.pop(key)[1])
         if found:
             self._last = now
         return found
 
     def wait(self, now: float) -> float | None:
-        """Give how long until something is due; None if nothing waits."""
-        while self._queue and not self._waits(*self._queue[0][1:]):
+        """Return the time until an item is due; None if the queue is empty."""
+        while self._queue and not self._is_queued(*self._queue[0][1:]):
             heapq.heappop(self._queue)
         if not self._queue:
             return None
         return max(self._queue[0][0] - now, self._last + self._gap - now, 0.0)
 
-    def _waits(self, number: int, key: object) -> bool:
-        """Whether a thing of this number was neither dropped nor given: its key may wait anew."""
-        waiting = self._things.get(key)
-        return waiting is not None and waiting[0] == number
+    def _is_queued(self, number: int, key: object) -> bool:
+        """Return True if the item with this number is still queued: its key may have been added again."""
+        queued = self._items.get(key)
+        return queued is not None and queued[0] == number
 
 
 Backoff = Callable[[int], float]
-"""Gives a delay in milliseconds for how many times a message was redelivered before, 0 for the first."""
+"""Returns a delay in milliseconds for the number of earlier redeliveries of a message."""
 
-_MOST_MILLIS = 2**63 - 1
+_MAX_DELAY_MS = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class MultiplierRedeliveryBackoff:
     """A delay that grows by a factor with each redelivery, up to a limit.
 
-    `backoff(count)` gives the whole milliseconds that Java's `next(count)` does.
+    `backoff(count)` returns the whole milliseconds of Java's `next(count)`.
 
     Args:
-        min_delay_ms: the first delay, in milliseconds, 0 or more; 0 stays 0.
-        max_delay_ms: the longest one, not below the first.
-        multiplier: the factor, above 1.
+        min_delay_ms: the first delay in milliseconds, >= 0; 0 stays 0.
+        max_delay_ms: the longest delay, >= the first.
+        multiplier: the factor, > 1.
 
     Raises:
-        InvalidUse: one of them is out of its range.
+        InvalidUse: an argument is out of range.
     """
 
     min_delay_ms: int = 10_000
@@ -119,58 +119,54 @@ class MultiplierRedeliveryBackoff:
     def __post_init__(self) -> None:
         for name in ("min_delay_ms", "max_delay_ms"):
             if type(getattr(self, name)) is not int:
-                raise InvalidUse(f"{name} is expected to be a whole number of milliseconds: {getattr(self, name)!r}.")
+                raise InvalidUse(f"{name} must be an int (milliseconds), got {getattr(self, name)!r}")
         if type(self.multiplier) not in {int, float} or not math.isfinite(self.multiplier) or self.multiplier <= 1:
-            raise InvalidUse(f"multiplier is expected to be a number above 1, not {self.multiplier!r}.")
-        if not 0 <= self.min_delay_ms <= self.max_delay_ms <= _MOST_MILLIS:
+            raise InvalidUse(f"multiplier must be a number > 1, got {self.multiplier!r}")
+        if not 0 <= self.min_delay_ms <= self.max_delay_ms <= _MAX_DELAY_MS:
             raise InvalidUse(
-                f"The delays are expected to be 0 or more, and the longest not below the first: {self.min_delay_ms}, "
-                f"{self.max_delay_ms}."
+                f"The delays must be 0 <= min_delay_ms <= max_delay_ms <= {_MAX_DELAY_MS}, got {self.min_delay_ms} "
+                f"and {self.max_delay_ms}"
             )
 
     def __call__(self, redelivery_count: int) -> int:
-        """Give the delay in milliseconds before a message that was redelivered so often is redelivered again."""
+        """Return the delay in milliseconds of a message with this number of earlier redeliveries."""
         if redelivery_count <= 0 or self.min_delay_ms == 0:
             return self.min_delay_ms
-        if redelivery_count > self._most_power:
+        if redelivery_count > self._max_power:
             return self.max_delay_ms
         return int(min(self.min_delay_ms * math.pow(self.multiplier, redelivery_count), self.max_delay_ms))
 
     @property
-    def _most_power(self) -> int:
-        """The power from which on the delay is the longest; it also keeps the power from overflowing."""
+    def _max_power(self) -> int:
+        """The power above which the delay is `max_delay_ms`; it also keeps the power from overflowing."""
         return int(math.log(self.max_delay_ms / self.min_delay_ms) / math.log(self.multiplier)) + 1
 
 
 def check_backoff(name: str, backoff: Any) -> None:
-    """Refuse what cannot be asked for a delay.
-
-    Raises:
-        InvalidUse: it is neither None nor callable, or it is a class, such as `MultiplierRedeliveryBackoff` itself.
-    """
+    """Raise `InvalidUse` if a backoff is neither None nor callable, or if it is a class."""
     if backoff is not None and (isinstance(backoff, type) or not callable(backoff)):
         raise InvalidUse(
-            f"{name} must be a MultiplierRedeliveryBackoff(…), or a function of how often a message was "
-            f"redelivered that gives milliseconds, not {backoff!r}."
+            f"{name} must be a MultiplierRedeliveryBackoff(…), or a function that returns milliseconds for a "
+            f"redelivery count, got {backoff!r}"
         )
 
 
 def delay_of(backoff: Backoff, redelivery_count: int) -> float:
-    """Ask for a delay, in seconds.
+    """Return the delay of a backoff in seconds.
 
     Raises:
-        InvalidUse: the answer is no delay.
-        Exception: what the application's function raises.
+        InvalidUse: the backoff returned an invalid delay.
+        Exception: any exception of the application's function.
     """
     millis: Any = backoff(redelivery_count)
     if type(millis) not in {int, float} or not math.isfinite(millis) or millis < 0:
-        raise InvalidUse(f"The backoff gave {millis!r} for {redelivery_count}: expected milliseconds, 0 or more.")
+        raise InvalidUse(f"The backoff must return milliseconds >= 0, got {millis!r} for count {redelivery_count}")
     return float(millis / 1000)
 
 
-OFFICIAL_DELAY_MILLIS: Final = 100
-"""The shortest delay that the C++ client has, for what was handed over."""
-_OFFICIAL_SECONDS: Final = OFFICIAL_DELAY_MILLIS / 1000
+NATIVE_DELAY_MS: Final = 100
+"""The shortest delay of the C++ client for negative acknowledgements."""
+_NATIVE_DELAY_SECONDS: Final = NATIVE_DELAY_MS / 1000
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -180,37 +176,36 @@ class Delays:
     """The delays of one consumer.
 
     Args:
-        delay_ms: how long after a negative acknowledgement.
-        timeout_ms: after how long without an acknowledgement a message is late; 0 for never.
-        nack_backoff: gives the delay instead, by how often the message was redelivered.
-        late_backoff: gives what is added to the timeout.
-        splits: whether the broker redelivers single entries.
+        delay_ms: delay after a negative acknowledgement.
+        timeout_ms: acknowledgement timeout; 0 for none.
+        nack_backoff: replaces `delay_ms`, by the redelivery count.
+        timeout_backoff: returns a delay to add to the timeout.
+        is_shared: True if the broker redelivers single entries.
     """
 
     delay_ms: int
     timeout_ms: int
     nack_backoff: Backoff | None
-    late_backoff: Backoff | None
-    splits: bool
+    timeout_backoff: Backoff | None
+    is_shared: bool
 
-    def refused_until(self, inner: Any) -> float:
-        """Give when what is refused now is handed over; raises what the application's backoff does.
+    def nack_due_at(self, inner: Any) -> float:
+        """Return the time at which a message negatively acknowledged now is passed to the native consumer.
 
-        Args:
-            inner: the C++ message; None for an id, which does not tell how often it was redelivered.
+        `inner` is None for an id, which has no redelivery count.
         """
         delay = self.delay_ms / 1000
         if self.nack_backoff is not None:
             delay = delay_of(self.nack_backoff, 0 if inner is None else inner.redelivery_count())
-        # The C++ client has a delay of its own, for which what is handed over is not held here.
-        return time.monotonic() + max(delay, _OFFICIAL_SECONDS) - (_OFFICIAL_SECONDS if self.splits else 0)
+        # The native consumer adds its own delay, which is subtracted here.
+        return time.monotonic() + max(delay, _NATIVE_DELAY_SECONDS) - (_NATIVE_DELAY_SECONDS if self.is_shared else 0)
 
-    def late_at(self, inner: Any) -> float:
-        """Give when a C++ message that comes now is late."""
+    def ack_deadline(self, inner: Any) -> float:
+        """Return the acknowledgement deadline of a native message received now."""
         due = time.monotonic() + self.timeout_ms / 1000
-        if self.late_backoff is not None:
+        if self.timeout_backoff is not None:
             try:
-                due += delay_of(self.late_backoff, inner.redelivery_count())
-            except Exception:  # noqa: BLE001  # the application's; the message is handed out all the same
-                _log.exception("ack_timeout_redelivery_backoff raised; a message is late after the timeout alone")
+                due += delay_of(self.timeout_backoff, inner.redelivery_count())
+            except Exception:  # noqa: BLE001  # of the application's function; the message is delivered nevertheless
+                _log.exception("ack_timeout_redelivery_backoff raised; the timeout applies without it")
         return due

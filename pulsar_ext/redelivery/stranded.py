@@ -1,22 +1,22 @@
-"""Messages that the broker delivers to nobody: found in its statistics, and delivered again.
+"""Find messages that the broker delivers to no consumer by its statistics, and have them redelivered.
 
-**On a Shared subscription** the broker remembers which consumer gets the rest of a chunked message, beyond that
-consumer's end. It sends the remaining chunks to nobody, or waits until that consumer takes more; the message is then
-delivered to no consumer, in no language, before all of them are closed, or the topic is unloaded. This happens, for
-example, when a consumer is restarted while it receives a chunked message. So a consumer of ours polls the statistics
-after it was opened: if entries are neither acknowledged nor with any consumer, and nothing is delivered though all take
-more, its native consumer is replaced, and the broker starts again; see `ConsumerFoundation.open_anew()`. That needs an
-admin API, and no other consumer on the subscription.
+**On a Shared subscription** the broker remembers which consumer gets the remaining chunks of a message, even after that
+consumer is closed. It never redispatches these chunks, or waits until that consumer has permits. The message is then
+delivered to no consumer until all of them are closed, or the topic is unloaded. This happens, for example, when a
+consumer is restarted while it receives a chunked message. A consumer of this library therefore polls the statistics
+after it was opened. If entries are neither acknowledged nor held by any consumer, and nothing is delivered although all
+have permits, its native consumer is replaced, and the broker starts again; see `ConsumerReopener.reopen_native()`. This
+needs an admin API, and no other consumer on the subscription.
 
-**On a Failover or an Exclusive subscription** messages go to one consumer, the active one, and a read for the one
-before may be in flight when it takes over. After a broker was killed the new one sometimes got nothing until a consumer
-left or came. So a consumer that was opened in the place of another checks that it gets what is in the backlog.
+**On a Failover or an Exclusive subscription** messages go to the active consumer, and a read for the previous one may
+be in flight when it takes over. After a broker was killed, the new consumer sometimes received nothing until another
+one was opened or closed. A consumer that replaced another one therefore checks that it receives the backlog.
 
-**Chunks that no consumer can receive**, of messages that were cut off or written twice, are acknowledged first: the
-broker delivers them to nobody. Java's consumers put a message together whose chunks are partly there twice, and
-acknowledge the rest; those of the C++ client drop all of it, and it stays in the backlog. So the cursor is polled if
-the consumer receives chunked messages. If it does not move, the entries after it are read: chunks that nobody can
-receive are acknowledged, and if they kept a whole message from being received, the native consumer is replaced.
+**Chunks that no consumer can receive**, of incomplete messages or messages written twice, are acknowledged first.
+Java's consumers reassemble a message with some chunks written twice, and acknowledge the rest; those of the C++ client
+drop all of it, and it stays in the backlog. So the cursor is polled if the consumer receives chunked messages. If it
+does not move, the entries after it are read. Chunks that no consumer can receive are acknowledged. If they hid a whole
+message, the native consumer is replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext.chunks.leftovers import begun_at_a_time, find_leftovers
+from pulsar_ext.chunks.leftovers import count_concurrent_incomplete, find_leftovers
 from pulsar_ext.errors import AdminNotAllowed, AdminNotFound, AdminUnauthorized, PulsarExtError
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
@@ -48,38 +48,38 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
 
-NOT_TO_BE_SEEN: Final = (AdminNotFound, AdminUnauthorized)
-"""What the admin API says of one of several topics that is gone, or not ours to see: the others are looked at."""
-_APART_SECONDS: Final = 0.1
+INACCESSIBLE: Final = (AdminNotFound, AdminUnauthorized)
+"""Errors of the admin API for one of several topics that was deleted, or is not accessible; the others are checked."""
+_ALIGNMENT_SECONDS: Final = 0.1
 
 
 class ConsumerWatch(Watch):
-    """Looks at a subscription.
+    """Monitor a subscription of one consumer.
 
     Args:
-        context: of the consumer's client.
-        order: of the consumer's messages.
-        topics: what was subscribed to.
-        subscription: its name.
+        context: the client's context.
+        order: the receive order of the consumer.
+        topics: the subscribed topic, topics or pattern.
+        subscription: name of the subscription.
         acks: the consumer's acknowledgements.
     """
 
-    __slots__ = ("_acks", "_looks", "_subscription")
+    __slots__ = ("_acks", "_checks", "_subscription")
 
     def __init__(
         self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
     ) -> None:
         super().__init__(context, order, topics)
         self._subscription, self._acks = subscription, acks
-        self._looks = 0
+        self._checks = 0
 
-    def _look_in(self, seconds: float) -> None:
-        """Look in so many seconds, at one of the times at which others look as well: the thread wakes once for all."""
+    def _check_in(self, seconds: float) -> None:
+        """Check in `seconds`, aligned with other checks so that the thread wakes up once for all."""
         due = time.monotonic() + seconds
-        self._context.inquiries.watch(self, seconds + -due % _APART_SECONDS)
+        self._context.inquiries.watch(self, seconds + -due % _ALIGNMENT_SECONDS)
 
     def _names(self) -> list[str]:
-        """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""
+        """Return the persistent topics; for a pattern, those with acknowledgements."""
         if isinstance(self._topics, str):
             names = [self._topics]
         elif isinstance(self._topics, list):
@@ -91,21 +91,21 @@ class ConsumerWatch(Watch):
 
 _log = logging.getLogger("pulsar_ext")
 
-_LOOK_SECONDS: Final = (1.0, 1.0, 3.0, 10.0, 30.0)
-"""How long before each look after a consumer was opened."""
-_ONE_LOOK_SECONDS: Final = (3.0, 3.0, 10.0, 30.0)
-"""The same where messages go to one consumer: the broker waits for a second before a new one of Failover gets any."""
+_CHECK_SECONDS: Final = (1.0, 1.0, 3.0, 10.0, 30.0)
+"""Delays before each check after a consumer was opened."""
+_SINGLE_CHECK_SECONDS: Final = (3.0, 3.0, 10.0, 30.0)
+"""Delays with one active consumer: the broker waits a second before a new one of Failover receives messages."""
 _SLOW_SECONDS: Final = 60.0
-"""The same, behind these: where a backlog is being consumed, or chunked messages come."""
-_MOST_ATTEMPTS: Final = 3
+"""Delay before later checks, while a backlog is consumed or chunked messages are received."""
+_MAX_ATTEMPTS: Final = 3
 
 
 class StrandedWatch(ConsumerWatch):
-    """Looks after what the broker delivers to nobody, of one consumer.
+    """Redeliver messages that the broker delivers to no consumer. The other arguments are those of `ConsumerWatch`.
 
-    Args, besides those of `ConsumerWatch`:
-        leftovers: looks after what nobody can receive.
-        only: the consumer's name where messages go to one consumer of the subscription; None on a Shared one.
+    Args:
+        leftovers: acknowledges chunks that no consumer can receive.
+        only: name of the consumer if the subscription has one active consumer; None on a Shared one.
     """
 
     _PATIENCE_SECONDS = 1.0
@@ -123,107 +123,107 @@ class StrandedWatch(ConsumerWatch):
     ) -> None:
         super().__init__(context, order, topics, subscription, acks)
         self._leftovers, self._only = leftovers, only
-        self._seconds = _LOOK_SECONDS if only is None else _ONE_LOOK_SECONDS
+        self._seconds = _CHECK_SECONDS if only is None else _SINGLE_CHECK_SECONDS
         self._before: dict[str, SubscriptionStats] = {}
         self._attempts = 0
         self._warned = False
 
     def begin(self) -> None:
-        """Look soon: the consumer was opened."""
-        self._looks, self._before = 0, {}
-        self._look_in(self._seconds[0])
+        """Check soon: the consumer was opened."""
+        self._checks, self._before = 0, {}
+        self._check_in(self._seconds[0])
 
-    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # another C++ consumer
-        """Look soon: the consumer was opened anew."""
+    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # the base class has them
+        """Check soon: the native consumer was reopened."""
         self.begin()
 
-    def tick(self, now: float) -> float | None:  # noqa: ARG002  # by the broker's statistics alone
-        """Look at the statistics; the scheduler's call.
+    def tick(self, now: float) -> float | None:  # noqa: ARG002  # only the broker's statistics count
+        """Check the statistics; called by the scheduler.
 
         Returns:
-            After how many seconds to look again; None if nothing can be stranded.
+            Seconds until the next check; None if nothing can be stranded.
         """
         if self._closed:
             return None
         try:
             after = self._statistics()
-        except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is moving
-            return self._later
-        # Only what is not idle can turn out to be stranded, and the statistics name every consumer: each of a thousand
-        # would hold the statistics of a thousand.
+        except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is being unloaded
+            return self._idle_delay
+        # Only the statistics of subscriptions that are not idle are kept. They contain every consumer: a thousand
+        # consumers would store the statistics of a thousand each.
         before, self._before = self._before, {topic: one for topic, one in after.items() if not is_idle(one)}
         stranded = [
             topic
             for topic, one in after.items()
-            if topic in before and strands(before[topic], one) and self._only in (None, one.active_consumer)
+            if topic in before and is_stranding(before[topic], one) and self._only in (None, one.active_consumer)
         ]
         if stranded:
-            self._bring_back(stranded, after)
+            self._redeliver_stranded(stranded, after)
         elif all(map(is_idle, after.values())):
             self._attempts = 0
-            return self._later
-        self._looks += 1
-        return self._seconds[self._looks] if self._looks < len(self._seconds) else _SLOW_SECONDS
+            return self._idle_delay
+        self._checks += 1
+        return self._seconds[self._checks] if self._checks < len(self._seconds) else _SLOW_SECONDS
 
     @property
-    def _later(self) -> float | None:
+    def _idle_delay(self) -> float | None:
         return _SLOW_SECONDS if self._acks.collector.has_chunks and self._only is None else None
 
-    def _bring_back(self, stranded: list[str], known: dict[str, SubscriptionStats]) -> None:
-        stranded = [topic for topic in stranded if not self._finish(topic)]
+    def _redeliver_stranded(self, stranded: list[str], known: dict[str, SubscriptionStats]) -> None:
+        stranded = [topic for topic in stranded if not self._acknowledge_leftovers(topic)]
         if not stranded:
             return
         others = 0 if self._only else max(len(known[topic].consumers) for topic in stranded) - 1
-        if others or self._attempts >= _MOST_ATTEMPTS:
+        if others or self._attempts >= _MAX_ATTEMPTS:
             if not self._warned:
                 self._warned = True
                 _log.warning(
-                    "Messages of %s on %s are neither acknowledged nor with any consumer, and the broker does not "
-                    "deliver them; %s. They come when all consumers of the subscription have been closed, or the "
-                    "topic is unloaded (pulsar-ext admin unload TOPIC).",
+                    "Messages of %s on %s are neither acknowledged nor held by a consumer, and the broker does not "
+                    "deliver them; %s. Close all consumers of the subscription, or unload the topic "
+                    "(pulsar-ext admin unload TOPIC).",
                     self._subscription,
                     ", ".join(stranded),
-                    f"{others} other consumers keep it from beginning anew" if others else "opening anew did not help",
+                    f"{others} other consumers prevent a restart" if others else "reopening the consumer did not help",
                 )
             return
         self._attempts += 1
         _log.warning(
-            "Messages of %s on %s were neither acknowledged nor with any consumer, and the broker did not deliver "
-            "them: the consumer is opened anew.",
+            "Messages of %s on %s were neither acknowledged nor held by a consumer, and the broker did not deliver "
+            "them; reopening the consumer.",
             self._subscription,
             ", ".join(stranded),
         )
         with contextlib.suppress(pulsar.PulsarException):
             self._order.replace()
 
-    def _finish(self, topic: str) -> bool:
-        """Acknowledge the chunks on a topic that nobody can receive; tell whether there were any."""
+    def _acknowledge_leftovers(self, topic: str) -> bool:
+        """Acknowledge chunks on a topic that no consumer can receive; return True if there were any."""
         try:
-            return self._leftovers.finish(topic)
+            return self._leftovers.acknowledge_useless(topic)
         except (PulsarExtError, pulsar.PulsarException):
             return False
 
     def _statistics(self) -> dict[str, SubscriptionStats]:
-        """Give those of the subscription on each of its topics and partitions; none of a topic where it is idle."""
+        """Return the statistics of the subscription by topic and partition, without topics on which it is idle."""
         found = {}
         for name in self._names():
-            asked: dict[str, TopicStats] = {}
+            fetched: dict[str, TopicStats] = {}
 
-            def ask(name: str = name, asked: dict[str, TopicStats] = asked) -> frozenset[str]:
-                asked |= _statistics_of(self._admin(), name)
-                return _idle(asked)
+            def query(name: str = name, fetched: dict[str, TopicStats] = fetched) -> frozenset[str]:
+                fetched |= _statistics_of(self._admin(), name)
+                return _idle(fetched)
 
-            # Many consumers of a client are idle, and one answer is enough for all of a topic.
-            with contextlib.suppress(*NOT_TO_BE_SEEN):
-                if self._subscription not in self._context.recent.ask(("idle", name), ask):
-                    for topic, stats in (asked or _statistics_of(self._admin(), name)).items():
+            # Many consumers of a client are idle, and one answer is enough for all subscriptions of a topic.
+            with contextlib.suppress(*INACCESSIBLE):
+                if self._subscription not in self._context.recent.ask(("idle", name), query):
+                    for topic, stats in (fetched or _statistics_of(self._admin(), name)).items():
                         if (known := stats.subscriptions.get(self._subscription)) is not None:
                             found[topic] = known
         return found
 
 
 def _idle(statistics: dict[str, TopicStats]) -> frozenset[str]:
-    """Give the subscriptions that are idle on all of a topic, by the statistics of it or of each partition."""
+    """Return the subscriptions that are idle on a topic, or on all its partitions."""
     each = [
         {subscription: is_idle(one) for subscription, one in stats.subscriptions.items()}
         for stats in statistics.values()
@@ -232,25 +232,25 @@ def _idle(statistics: dict[str, TopicStats]) -> frozenset[str]:
 
 
 def _statistics_of(admin: PulsarAdmin, name: str) -> dict[str, TopicStats]:
-    """Give the statistics of a topic, or of each of its partitions."""
+    """Return the statistics of a topic, or of each of its partitions."""
     try:
         return {name: admin.stats(name, precise_backlog=True)}
-    except AdminNotAllowed:  # it has partitions
+    except AdminNotAllowed:  # the topic is partitioned
         parts = admin.partitioned_stats(name).partitions
         return {part: admin.stats(part, precise_backlog=True) for part in parts}
 
 
 def is_idle(stats: SubscriptionStats) -> bool:
-    """Whether all that is in a subscription's backlog may be with a consumer."""
+    """Return True if consumers may hold the whole backlog of a subscription."""
     return stats.backlog_entries <= stats.most_held
 
 
-def strands(before: SubscriptionStats, after: SubscriptionStats) -> bool:
-    """Whether the broker delivers what is in a subscription's backlog to nobody.
+def is_stranding(before: SubscriptionStats, after: SubscriptionStats) -> bool:
+    """Return True if the broker delivers the backlog of a subscription to no consumer.
 
     Args:
         before: the statistics at one time, with a precise backlog.
-        after: those of a second later or more.
+        after: the statistics at least a second later.
     """
     if is_idle(before) or is_idle(after) or not after.consumers or after.delayed_messages:
         return False
@@ -260,81 +260,77 @@ def strands(before: SubscriptionStats, after: SubscriptionStats) -> bool:
 
 
 _SOON_SECONDS: Final = 5.0
-_SOON_LOOKS: Final = 3
-"""So many looks come soon behind the first chunked message, or behind the opening."""
+_SOON_CHECKS: Final = 3
+"""Number of checks soon after the first chunked message or after the opening."""
 _LATER_SECONDS: Final = 15.0
-_ASK_AGAIN_SECONDS: Final = 15.0
-"""How long a message that was dropped may take, once it is redelivered, until it is acknowledged."""
+_REDELIVERY_SECONDS: Final = 15.0
+"""Time that a dropped message may take from its redelivery to its acknowledgement."""
 
 
 @dataclass
 class _Known:
-    """What was seen of one topic, as long as the cursor stands still."""
+    """The findings on one topic while the cursor does not move."""
 
     mark: Position
     endless: frozenset[Position] = frozenset()
     acknowledged: set[Position] = field(default_factory=set)
     dropped: dict[Position, float] = field(default_factory=dict)
-    """The messages that may have been dropped, by their first chunks, and when each was asked for."""
+    """Messages that may have been dropped by their first chunks, with the times of their redeliveries."""
     counted: bool = False
-    """Whether it was looked how many messages are begun at a time."""
+    """True if the number of concurrent incomplete messages was counted."""
 
 
 class LeftoverWatch(ConsumerWatch):
-    """Looks after the chunks that nobody can receive, of one consumer; the arguments are those of `ConsumerWatch`."""
+    """Acknowledge chunks that one consumer cannot receive; the arguments are those of `ConsumerWatch`."""
 
     _PATIENCE_SECONDS = 3.0
-    __slots__ = ("_known", "most_pending", "redeliver")
+    __slots__ = ("_known", "max_pending_chunked", "redeliver")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.most_pending = 0
-        """How many chunked messages the C++ consumer has begun at most; 0 for any number."""
+        self.max_pending_chunked = 0
+        """Maximum number of incomplete messages of the native consumer; 0 without a limit."""
         self.redeliver: Callable[[str, list[Position]], None] = lambda *_: None
-        """Has entries of a topic redelivered."""
+        """Redelivers entries of a topic."""
         self._known: dict[str, _Known] = {}
-        """Of the topics whose cursor was not at the end."""
+        """Findings by topic, for topics with unacknowledged entries."""
 
     def begin(self) -> None:
-        """Look soon: the consumer was opened, or the first chunked message was acknowledged."""
-        self._looks = 0
-        self._look_in(_SOON_SECONDS)
+        """Check soon: the consumer was opened, or the first chunked message was acknowledged."""
+        self._checks = 0
+        self._check_in(_SOON_SECONDS)
 
     def tick(self, now: float) -> float | None:
-        """Look at the cursors; the scheduler's call.
+        """Check the cursors; called by the scheduler.
 
         Returns:
-            After how many seconds to look again; None if there are no chunked messages, for all that is known.
+            Seconds until the next check; None if no chunked messages are known.
         """
         if self._closed or not self._acks.collector.may_have_chunks:
             return None
         is_done = False
-        with contextlib.suppress(PulsarExtError, pulsar.PulsarException):  # no admin API, or the topic is moving
+        with contextlib.suppress(PulsarExtError, pulsar.PulsarException):  # no admin API, or the topic is unloaded
             for topic in self._entry_topics():
-                with contextlib.suppress(*NOT_TO_BE_SEEN):
-                    if self._look(topic, now):
-                        self._looks = 0  # there may be more behind the first hundred entries
+                with contextlib.suppress(*INACCESSIBLE):
+                    if self._check_topic(topic, now):
+                        self._checks = 0  # there may be more after the first hundred entries
             is_done = not self._known
-        self._looks += 1
-        if self._looks < _SOON_LOOKS and not is_done:
+        self._checks += 1
+        if self._checks < _SOON_CHECKS and not is_done:
             return _SOON_SECONDS
         return _LATER_SECONDS if self._acks.collector.has_chunks else None
 
-    def finish(self, topic: str) -> bool:
-        """Acknowledge the chunks on a topic that nobody can receive for sure; tell whether there were any.
-
-        Raises:
-            AdminError: the admin API refused or did not answer.
-        """
+    def acknowledge_useless(self, topic: str) -> bool:
+        """Acknowledge chunks on a topic that certainly no consumer can receive; return True if there were any."""
         era, admin = self._era(topic), self._admin()
         found = find_leftovers(admin, topic, self._subscription, admin.internal_stats(topic))
         return self._acknowledge(topic, found, found.useless, era)
 
-    def _look(self, topic: str, now: float) -> bool:
-        """Look at one cursor, and behind it if it has not moved since; tell whether anything was done."""
-        # Many consumers of a client have nothing to look at, and one answer is enough for all of a topic.
-        ask = partial(_at_the_end, self._admin, topic)
-        if self._subscription in self._context.recent.ask(("at the end", topic), ask):
+    def _check_topic(self, topic: str, now: float) -> bool:
+        """Check one cursor, and the entries after it if it has not moved; return True if anything was done."""
+        # Many consumers of a client have no backlog, and one answer is enough for all subscriptions of a topic.
+        query = partial(_subscriptions_at_end, self._admin, topic)
+        if self._subscription in self._context.recent.ask(("at the end", topic), query):
             self._known.pop(topic, None)
             return False
         era, admin = self._era(topic), self._admin()
@@ -348,43 +344,43 @@ class LeftoverWatch(ConsumerWatch):
             return False
         found = find_leftovers(admin, topic, self._subscription, stats)
         endless, known.endless = known.endless, frozenset(found.endless)
-        asks = self._ask_for_dropped(topic, known, stats, found, now)
-        return self._acknowledge(topic, found, (*found.useless, *(endless & known.endless)), era) or asks
+        has_dropped = self._redeliver_dropped(topic, known, stats, found, now)
+        return self._acknowledge(topic, found, (*found.useless, *(endless & known.endless)), era) or has_dropped
 
-    def _ask_for_dropped(self, topic: str, known: _Known, stats: InternalStats, found: Leftovers, now: float) -> bool:
-        """Have messages redelivered that the C++ consumer dropped for others; tell whether there were any.
+    def _redeliver_dropped(self, topic: str, known: _Known, stats: InternalStats, found: Leftovers, now: float) -> bool:
+        """Redeliver messages that the native consumer dropped for others; return True if there were any.
 
-        It has begun no more than some at a time, and drops the oldest. Those that are not acknowledged are asked for
-        again, so many at a time that none is dropped.
+        The native consumer holds a limited number of incomplete messages, and drops the oldest. Those that are not
+        acknowledged are redelivered, only as many at a time as it can hold.
         """
-        if not (self.most_pending and found.whole):
+        if not (self.max_pending_chunked and found.whole):
             known.dropped = {}
             return False
         if not known.counted:
             known.counted = True
-            if begun_at_a_time(self._admin(), topic, stats, known.mark) > self.most_pending:
+            if count_concurrent_incomplete(self._admin(), topic, stats, known.mark) > self.max_pending_chunked:
                 known.dropped = {chunks[0]: -math.inf for chunks in found.whole} | known.dropped
         known.dropped = {chunks[0]: known.dropped[chunks[0]] for chunks in found.whole if chunks[0] in known.dropped}
-        late = [one for one in found.whole if now >= known.dropped.get(one[0], math.inf) + _ASK_AGAIN_SECONDS]
-        wanted = late[: self.most_pending]
+        late = [one for one in found.whole if now >= known.dropped.get(one[0], math.inf) + _REDELIVERY_SECONDS]
+        wanted = late[: self.max_pending_chunked]
         if wanted:
             known.dropped |= {chunks[0]: now for chunks in wanted}
             _log.warning(
-                "More chunked messages on %s were begun at a time than max_pending_chunked_message=%d, and some were "
-                "dropped: %d that are not acknowledged are redelivered. A higher number keeps them from being dropped.",
+                "More chunked messages on %s were incomplete at a time than max_pending_chunked_message=%d allows, and "
+                "some were dropped; redelivering %d unacknowledged ones. Increase the limit to avoid this.",
                 topic,
-                self.most_pending,
+                self.max_pending_chunked,
                 len(wanted),
             )
             self.redeliver(topic, [position for chunks in wanted for position in chunks])
         return bool(wanted)
 
     def _era(self, topic: str) -> int:
-        """Give the era before a look: a seek since then would have what is found delivered again."""
-        return self._acks.era_of(topic, TopicName.parse(topic).partition_index)
+        """Return the era before a check: after a seek since then, its findings are invalid."""
+        return self._acks.cursor_era(topic, TopicName.parse(topic).partition_index)
 
     def _acknowledge(self, topic: str, found: Leftovers, positions: Iterable[Position], era: int) -> bool:
-        """Acknowledge chunks, once, and have a message received that they hid; tell whether there were any."""
+        """Acknowledge chunks once, and have a message received that they hid; return True if there were any."""
         known = self._known.get(topic)
         fresh = sorted(one for one in positions if known is None or one not in known.acknowledged)
         if not fresh:
@@ -394,10 +390,10 @@ class LeftoverWatch(ConsumerWatch):
         self._acks.flush()
         if known is not None:
             known.acknowledged.update(fresh)
-        self._context.tell("closed hole", topic, self._subscription, len(fresh))
+        self._context.report_event("closed hole", topic, self._subscription, len(fresh))
         _log.warning(
-            "%d chunks on %s, from %s to %s, are of messages that were cut off or written twice. No consumer can "
-            "receive them: they were acknowledged on %s.",
+            "%d chunks on %s, from %s to %s, are of incomplete messages or were written twice. No consumer can receive "
+            "them, so they were acknowledged on %s.",
             len(fresh),
             topic,
             fresh[0],
@@ -409,18 +405,18 @@ class LeftoverWatch(ConsumerWatch):
         return True
 
     def _entry_topics(self) -> list[str]:
-        """Give the topics, and of topics with partitions each of these; a pattern's are known by their partitions."""
+        """Return the topics, or their partitions; for a pattern the partitions with acknowledgements."""
         if not isinstance(self._topics, str | list):
             return self._names()
         partitions_of, recent = self._context.opener.get_topic_partitions, self._context.recent
-        # Asked each time: a topic may have more by now.
+        # Queried each time: partitions may be added.
         return [
             part for name in self._names() for part in recent.ask(("partitions", name), partial(partitions_of, name))
         ]
 
 
-def _at_the_end(admin: Callable[[], PulsarAdmin], topic: str) -> frozenset[str]:
-    """Give the subscriptions of a topic behind whose cursors there is nothing."""
+def _subscriptions_at_end(admin: Callable[[], PulsarAdmin], topic: str) -> frozenset[str]:
+    """Return the subscriptions of a topic whose cursors have no entry after them."""
     stats = admin().internal_stats(topic)
     ledgers = Ledgers(stats.ledger_sizes())
     return frozenset(

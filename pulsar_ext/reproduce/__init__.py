@@ -1,7 +1,7 @@
-"""Each known defect of the official client, run side by side with `pulsar_ext` on a real broker.
+"""Known defects of the official client, run side by side with `pulsar_ext` on a real broker.
 
-A scenario is a module, whose `run(pulsar, env)` takes the same steps with either client and counts what became of the
-messages; `CLAIM` is what should become of them. Modules that begin with an underscore carry the scenarios out.
+A scenario is a module. Its `run(pulsar, env)` takes the same steps with either client and counts the messages; `CLAIM`
+is the expected behaviour. The modules that begin with an underscore run the scenarios.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run as a table, as JSON and as the tables of the documents; a scenario as a program and as a report."""
+"""Results of a run as a table, as JSON and as the tables of the documents; scenarios as programs and reports."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _ours() -> str:
 
 
 def to_table(rows: Sequence[Row]) -> Table:
-    """Make the table for a terminal."""
-    from rich.table import Column, Table  # noqa: PLC0415  # an extra, which JSON does not need
-    from rich.text import Text  # noqa: PLC0415  # likewise
+    """Return the table for a terminal."""
+    from rich.table import Column, Table  # noqa: PLC0415  # an extra, not needed for JSON
+    from rich.text import Text  # noqa: PLC0415  # an extra
 
     table = Table(Column("scenario", no_wrap=True), _official(), _ours(), Column("verdict", no_wrap=True))
     for row in rows:
@@ -57,7 +57,7 @@ def to_table(rows: Sequence[Row]) -> Table:
 
 
 def to_json(rows: Sequence[Row]) -> str:
-    """Make the JSON; its keys stay as they are."""
+    """Return the JSON; its keys are stable."""
     data: dict[str, Any] = {
         "official": {"name": "pulsar-client", "version": version("pulsar-client")},
         "pulsar_ext": {"version": __version__},
@@ -80,9 +80,9 @@ def to_json(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """Make the table of docs/reproduce.md, a line a scenario, which links to the scenario's heading there."""
+    """Return the table of docs/reproduce.md, a line per scenario with a link to the scenario's heading there."""
     lines = [
-        f"| scenario | what should happen | {_official()} | {_ours()} | verdict |",
+        f"| scenario | expected behaviour | {_official()} | {_ours()} | verdict |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
@@ -93,14 +93,14 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def to_summary(rows: Sequence[Row]) -> str:
-    """Make the table of the README, a line for each group of scenarios.
+    """Return the table of the README, a line per group of scenarios.
 
     Raises:
-        InvalidUse: there is not a row for each scenario.
+        InvalidUse: a scenario has no row.
     """
     found = {row.scenario.name: row for row in rows}
     if missing := [name for name in SCENARIOS if name not in found]:
-        raise InvalidUse(f"the summary needs a run of all scenarios; not among them: {', '.join(missing)}")
+        raise InvalidUse(f"the summary needs a run of all scenarios; missing: {', '.join(missing)}")
     lines = [
         f"| about | what goes wrong | {_official()} | {_ours()} |",
         "|---|---|---|---|",
@@ -118,19 +118,19 @@ def _origin(rows: Sequence[Row]) -> str:
 
 
 def update_markdown(text: str, rows: Sequence[Row]) -> str:
-    """Put the table, the summary or both between their markers in a Markdown text.
+    """Replace the table, the summary or both between their markers in a Markdown text.
 
     Raises:
-        InvalidUse: the text has neither's markers, or the summary's and not a row for each scenario.
+        InvalidUse: the text has no markers, or it has the summary's and a scenario has no row.
     """
-    made = {_TABLE: to_markdown, _SUMMARY: to_summary}
-    wanted = [kind for kind in made if _parts(text, kind)]
+    renderers = {_TABLE: to_markdown, _SUMMARY: to_summary}
+    wanted = [kind for kind in renderers if _parts(text, kind)]
     if not wanted:
         begin, end = _markers(_TABLE)
-        raise InvalidUse(f"the text has no place for the table: it needs the lines {begin} and {end}")
+        raise InvalidUse(f"the text has no markers of the table; add the lines {begin} and {end}")
     for kind in wanted:
         before, after = _parts(text, kind)
-        text = f"{before}\n{made[kind](rows)}\n{after}"
+        text = f"{before}\n{renderers[kind](rows)}\n{after}"
     return text
 
 
@@ -139,7 +139,7 @@ def _markers(kind: str) -> tuple[str, str]:
 
 
 def _parts(text: str, kind: str) -> tuple[str, ...]:
-    """Give the text up to the first marker and from the second one on; nothing if they are not there."""
+    """Return the text up to the first marker, and from the second one on; empty without markers."""
     begin, end = _markers(kind)
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
@@ -155,32 +155,32 @@ _NEEDS = {
 
 
 def to_script(scenario: Scenario) -> str:
-    """Return a program that shows a scenario with the official client and the standard library alone.
+    """Return a program that shows a scenario with the official client and the standard library only.
 
-    It is the file that scenarios share, and the scenario's own.
+    It consists of the code that all scenarios share, and the scenario's own.
     """
     module = import_module(scenario.run.__module__)
-    needs = f"Needs pulsar-client, seen with {version('pulsar-client')}, and {_NEEDS[scenario.profile]}."
+    needs = f"Needs pulsar-client, tested with {version('pulsar-client')}, and {_NEEDS[scenario.profile]}."
     about = [
         f'"""{(module.__doc__ or "").strip()}',
-        *textwrap.wrap(f"What should happen: {scenario.claim}.", 110),
+        *textwrap.wrap(f"Expected: {scenario.claim}.", 110),
         *textwrap.wrap(needs, 110),
         f"    python {scenario.name}.py [pulsar://localhost:6650 [http://localhost:8080]]",
-        'It prints what became of the messages, and ends with status 1 if the defect is there.\n"""',
+        'It prints the counts of messages, and exits with status 1 if the defect shows.\n"""',
     ]
     return "\n\n".join(
         [
             "\n\n".join(about),
             "from __future__ import annotations",
             _program_part(import_module("._support", __package__)),
-            f"# The scenario; what stands above serves all of them.\n\n{_program_part(module)}",
+            f"# The scenario; the code above is shared by all scenarios.\n\n{_program_part(module)}",
             f'if __name__ == "__main__":\n    main(run, {scenario.profile!r})\n',
         ]
     )
 
 
 def _program_part(module: ModuleType) -> str:
-    """Return a module's text without its docstring, its imports of this package, and notes to linters."""
+    """Return a module's text without its docstring, its imports of this package, and comments for linters."""
     text = inspect.getsource(module).removeprefix(f'"""{module.__doc__}"""')
     text = re.sub(r"^from (__future__|\._support) import (\([^)]*\)|.*)\n", "", text, flags=re.MULTILINE)
     return re.sub(r"  # noqa: .*", "", text).strip()
@@ -190,7 +190,7 @@ _CPP = "4.2.0"
 
 
 def causes() -> dict[str, dict[str, str]]:
-    """Return what causes.toml says of each scenario: `title`, `cause`, `where`, `fix` and `thread`."""
+    """Return the texts of each scenario in causes.toml: `title`, `cause`, `where`, `fix` and `thread`."""
     return tomllib.loads(files("pulsar_ext.reproduce").joinpath("causes.toml").read_text(encoding="utf-8"))
 
 
@@ -199,16 +199,16 @@ def to_report(scenario: Scenario, seen: str, broker_version: str) -> str:
 
     Args:
         scenario: the scenario.
-        seen: what the official client did with the messages, as `str(row.official)`.
-        broker_version: of the broker where that was seen.
+        seen: the official client's counts, as `str(row.official)`.
+        broker_version: of the broker of that run.
     """
     cause = causes()[scenario.name]
     sections = {
         "What happens": f"Expected: {scenario.claim}.\n\nSeen: **{seen}**, with the program below.",
         "Why": f"{cause['cause']}\n\nWhere: {cause['where']}.",
-        "What would mend it": cause["fix"],
+        "Suggested fix": cause["fix"],
         "Versions": f"pulsar-client {version('pulsar-client')} (C++ client {_CPP}), broker {broker_version}.",
         "Existing thread": f"{cause['thread'][0].upper()}{cause['thread'][1:]}.",
-        "Program": f"It uses the official client alone.\n\n~~~~python\n{to_script(scenario).rstrip()}\n~~~~",
+        "Program": f"It uses the official client only.\n\n~~~~python\n{to_script(scenario).rstrip()}\n~~~~",
     }
     return "\n\n".join([f"# {cause['title']}", *(f"## {name}\n\n{text}" for name, text in sections.items())]) + "\n"

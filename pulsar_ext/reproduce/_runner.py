@@ -1,4 +1,4 @@
-"""Bring up the brokers, carry each scenario out with both clients, and say what it means."""
+"""Brokers for the scenarios, runs of each scenario with both clients, and verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError, BrokerStartError
 
-from ._support import Apart, Counts, Env, Place, Scenario, count
+from ._support import Counts, Env, IsolatedProcess, Place, Scenario, count
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,11 +22,11 @@ _CLIENTS = ("pulsar", "pulsar_ext")
 _ANSWER_SECONDS = 10.0
 
 Site = Callable[[str], AbstractContextManager[Place]]
-"""Gives, for the name of a profile, the place where its scenarios run."""
+"""Function that returns the place in which the scenarios of a profile run."""
 
 
 class Verdict(Enum):
-    """What the two clients' counts together mean."""
+    """Meaning of both clients' counts."""
 
     FIXED_HERE = "fixed here"
     FIXED_UPSTREAM = "fixed upstream"
@@ -36,7 +36,7 @@ class Verdict(Enum):
 
 
 def judge(official: Counts, ours: Counts) -> Verdict:
-    """Compare the official client's counts with those of `pulsar_ext`."""
+    """Return the verdict of the official client's counts and those of `pulsar_ext`."""
     if not ours.clean:
         return Verdict.BROKEN
     if official.failed:
@@ -46,7 +46,7 @@ def judge(official: Counts, ours: Counts) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What both clients did in one scenario."""
+    """Counts of both clients in one scenario."""
 
     scenario: Scenario
     broker_version: str
@@ -56,14 +56,14 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """What it means."""
+        """Meaning of the counts."""
         return Verdict.NOT_RUN if self.why_not else judge(self.official, self.ours)
 
 
 def reproduce(
     scenarios: Iterable[Scenario], site: Site, started: Callable[[Scenario], None] = lambda _: None
 ) -> Iterator[Row]:
-    """Carry the scenarios out one after the other, on one broker for each profile.
+    """Run the scenarios one after another, on one broker per profile.
 
     Args:
         scenarios: in the order of the rows.
@@ -81,7 +81,7 @@ def reproduce(
 
 
 def carry_out(scenario: Scenario, place: Place) -> Row:
-    """Run one scenario with both clients at the same time, each in a process and on topics of its own."""
+    """Run one scenario with both clients at the same time, each in its own process and on its own topics."""
     if place.why_not:
         not_run = Counts(note=place.why_not)
         return Row(scenario, place.broker_version, not_run, not_run, place.why_not)
@@ -90,16 +90,16 @@ def carry_out(scenario: Scenario, place: Place) -> Row:
 
 
 def own_brokers(backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> Site:
-    """Start a broker of the profile.
+    """Return a site that starts a broker of the profile.
 
     Args:
-        backend: what it runs in, as `start_broker` takes it.
-        report: called with short lines: which back end was chosen, why, and what takes long.
+        backend: what it runs in, see `start_broker`.
+        report: called with short lines: the chosen back end, the reason, and slow steps.
     """
 
     @contextmanager
     def site(profile: str) -> Iterator[Place]:
-        from pulsar_ext.testing import start_broker  # noqa: PLC0415  # an existing broker does not need it
+        from pulsar_ext.testing import start_broker  # noqa: PLC0415  # not needed for an existing broker
 
         report(f"starting a broker, profile {profile}")
         with (
@@ -112,23 +112,24 @@ def own_brokers(backend: str | None = None, report: Callable[[str], None] = lamb
 
 
 def existing_broker(service_url: str, admin_url: str, token: str | None = None) -> Site:
-    """Use a broker that already runs; chunks are as large as its `maxMessageSize`, and fewer than in small ones.
+    """Return a site on a running broker; chunks have its `maxMessageSize`, and messages have fewer of them.
 
-    What the scenarios of a profile need is set for the namespace of the run; if that is not possible, they do not run.
+    The settings that a profile needs are set on the namespace of the run; if that is not possible, the scenarios do not
+    run.
 
     Args:
-        service_url: where clients connect.
-        admin_url: the admin REST API.
-        token: a superuser's token, where the broker wants one.
+        service_url: URL for clients.
+        admin_url: URL of the admin REST API.
+        token: a superuser's token, if the broker needs one.
     """
 
     @contextmanager
     def site(profile: str) -> Iterator[Place]:
         with _namespace(Place(service_url, admin_url, "", token=token)) as place:
-            with Apart(_round_trip, _CLIENTS[0], place, seconds=_ANSWER_SECONDS, leader=True) as process:
+            with IsolatedProcess(_round_trip, _CLIENTS[0], place, seconds=_ANSWER_SECONDS, leader=True) as process:
                 ended = process.outcome().ended
             if ended:
-                problem = f"no message came back in {_ANSWER_SECONDS:.0f} s" if ended == "hung" else ended
+                problem = f"no message arrived within {_ANSWER_SECONDS:.0f} s" if ended == "hung" else ended
                 raise BrokerStartError(f"no broker answers at {service_url}: {problem}")
             yield replace(place, why_not=_prepare(place, profile))
 
@@ -136,7 +137,7 @@ def existing_broker(service_url: str, admin_url: str, token: str | None = None) 
 
 
 def _prepare(place: Place, profile: str) -> str:
-    """Set what the scenarios of a profile need, and return why they cannot run; empty if they can."""
+    """Set the settings of a profile; return why its scenarios cannot run, or an empty string."""
     try:
         with PulsarAdmin(place.admin_url, token=place.token, max_attempts=1) as admin:
             if profile == "dedup":
@@ -151,9 +152,9 @@ def _prepare(place: Place, profile: str) -> str:
 
 @contextmanager
 def _namespace(place: Place) -> Iterator[Place]:
-    """Make a namespace for the run, and remove it with all that is in it."""
-    # Like start_broker, it is of the testing package, but needs no extra.
-    from pulsar_ext.testing.access import Access  # noqa: PLC0415  # likewise
+    """Create a namespace for the run, and delete it with its topics afterwards."""
+    # These modules of the testing package need no extra.
+    from pulsar_ext.testing.access import Access  # noqa: PLC0415  # loaded only for a run
     from pulsar_ext.testing.tenancy import Tenancy  # noqa: PLC0415
 
     namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"

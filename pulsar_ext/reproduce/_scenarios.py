@@ -1,4 +1,4 @@
-"""The scenarios by name, in the order of the table; those that need the same broker stand together."""
+"""The scenarios by name, in the order of the table; those of one profile are adjacent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
     {
         "chunks": (
-            "large messages are not found again by a stored id, not redelivered, or confirmed and lost",
+            "chunked messages are not found by a stored id, not redelivered, or confirmed and lost",
             (
                 "chunk-seek",
                 "chunk-seek-in-flight",
@@ -31,7 +31,7 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
             ),
         ),
         "skip and seek": (
-            "a skip counts batches instead of messages; a seek drops what comes later, or is not done at all",
+            "a skip counts batches instead of messages; a seek drops later messages, or silently fails",
             (
                 "skip-mid-chunk",
                 "skip-batched",
@@ -42,11 +42,11 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
             ),
         ),
         "keys": (
-            "Key_Shared consumers get messages of other consumers' keys, or all of them stand still",
+            "Key_Shared consumers receive messages of other consumers' keys, or stall",
             ("key-shared-batch-misroute", "key-shared-uncovered-stall"),
         ),
         "receiving": (
-            "a Ctrl-C or a timeout swallows the next message; a loop ends early; a listener falls silent",
+            "a Ctrl-C or a timeout loses the next message; a loop ends early; a listener stops",
             (
                 "interrupted-receive",
                 "async-cancelled-receive",
@@ -59,7 +59,7 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
             ),
         ),
         "acknowledgements": (
-            "they are lost with a connection or a process, or acknowledge more than was meant",
+            "they are lost with a connection or a process, or cover more messages than intended",
             (
                 "ack-lost-on-crash",
                 "ack-disconnected",
@@ -70,16 +70,16 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
             ),
         ),
         "producers": (
-            "deduplication drops or doubles messages; a callback that raises, or a refused message, hangs the rest",
+            "deduplication drops or duplicates messages; a raising callback, or a rejected message, blocks the rest",
             ("dedup-batch-loss", "dedup-batch-duplicates", "sequence-id-zero", "callback-raises", "send-refused"),
         ),
         "processes": (
-            "a program that ends or forks loses messages, gets them again, hangs or aborts",
+            "a program that ends or forks loses messages, receives them again, hangs or aborts",
             ("exit-pending", "exit-sending", "exit-acknowledged", "forked-client"),
         ),
     }
 )
-"""What the scenarios are about: for each group, what goes wrong, and the scenarios that show it."""
+"""Groups of scenarios: for each, the defects in one line, and the scenarios that show them."""
 
 
 def _load() -> dict[str, Scenario]:
@@ -98,13 +98,13 @@ SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(_load())
 
 
 def select(names: Iterable[str]) -> list[Scenario]:
-    """Return the scenarios of these names in the order of the table; all of them without names.
+    """Return the scenarios with these names in the order of the table; all of them without names.
 
     Raises:
-        InvalidUse: a name is unknown; the message lists the scenarios.
+        InvalidUse: a name is unknown.
     """
     wanted = list(names)
     unknown = [name for name in wanted if name not in SCENARIOS]
     if unknown:
-        raise InvalidUse(f"no scenario {', '.join(unknown)}; choose from: {', '.join(SCENARIOS)}")
+        raise InvalidUse(f"unknown scenario {', '.join(unknown)}; choose from: {', '.join(SCENARIOS)}")
     return [scenario for name, scenario in SCENARIOS.items() if not wanted or name in wanted]

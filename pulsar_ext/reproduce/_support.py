@@ -1,7 +1,7 @@
-"""What the steps of a scenario use: the official client and the standard library alone.
+"""Code that the scenarios share; it uses the official client and the standard library only.
 
 `pulsar-ext reproduce NAME --script` prints this file and a scenario's as one program. So scenarios import nothing else
-of this package, and no name of theirs is one of these.
+of this package, and define no name of this file.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Client: TypeAlias = ModuleType
-"""The module of the client that takes the steps."""
+"""Module of the client that takes the steps."""
 
 END = "end"
-"""The label of the message that is sent last, so that its receiver knows that nothing more comes."""
+"""Label of the last message, after which its receiver stops."""
 
 RECEIVE_MILLIS = 20_000
 
@@ -44,22 +44,21 @@ _SILENT_SECONDS = 1.0
 _SCENARIO_SECONDS = 90.0
 _LOG_CHARACTERS = 300
 _FEWEST_CHUNKS, _MOST_BYTES, _MOST_TOTAL_BYTES = 3, 24 << 20, 48 << 20
-"""Of one message, and of many, where the broker's chunks are large: what a scenario sends fits into its time."""
+"""Limits for brokers with large chunks: chunks of a message, bytes of a message, and bytes of all messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one client did with the messages of a scenario.
+    """Counts of one client's messages in a scenario.
 
     Args:
-        sent: the messages that should have arrived, or been done with.
-        delivered: how many of them arrived.
-        lost: how many did not.
-        duplicated: how many arrivals were one too many.
-        stuck: how many stay in the subscription's backlog for ever.
-        note: what else was seen, in a few words.
-        ended: how a process came to an end that was not a good one: `hung`, `crashed (SIGSEGV)`, `error: …`; empty
-            after a good one.
+        sent: messages that should have been delivered or acknowledged.
+        delivered: messages that were delivered.
+        lost: messages that were not.
+        duplicated: deliveries of a message after its first one.
+        stuck: messages that stay in the subscription's backlog forever.
+        note: another observation, in a few words.
+        ended: how a process failed: `hung`, `crashed (SIGSEGV)`, `error: …`; empty if it did not.
     """
 
     sent: int = 0
@@ -74,19 +73,19 @@ class Counts:
     def of(
         cls, sent: Iterable[str], received: Iterable[str], *, stuck: int = 0, note: str = "", ended: str = ""
     ) -> Self:
-        """Compare what should arrive with what arrived, label by label."""
+        """Compare the expected labels with the received ones."""
         expected, arrived = Counter(sent), Counter(received)
         delivered, lost = (expected & arrived).total(), (expected - arrived).total()
         return cls(expected.total(), delivered, lost, (arrived - expected).total(), stuck, note, ended)
 
     @property
     def failed(self) -> bool:
-        """Whether the scenario itself could not be carried out, so that its counts say nothing."""
+        """True if the scenario itself failed, so that its counts are meaningless."""
         return self.ended.startswith("error")
 
     @property
     def clean(self) -> bool:
-        """Whether every message arrived once and nothing is left behind."""
+        """True if every message was delivered once and none is stuck."""
         return not (self.lost or self.duplicated or self.stuck or self.ended)
 
     def __str__(self) -> str:
@@ -101,19 +100,19 @@ class Counts:
         return f"{text} ({self.note})" if self.note else text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by their names, for JSON."""
+        """Return the fields as a dict, for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One known defect of the official client, and the steps that show it.
+    """Known defect of the official client, and the steps that show it.
 
     Args:
-        name: what it is called at the command line.
-        claim: what should happen, in one line.
-        reference: the issue or the row of the defect list that it shows.
-        run: the steps, carried out with the module of a client as their first argument.
+        name: its name at the command line.
+        claim: the expected behaviour, in one line.
+        reference: an issue, or a page of the documents.
+        run: the steps; its first argument is the module of a client.
         profile: the broker profile that it needs.
     """
 
@@ -126,15 +125,15 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A namespace of a broker, where a scenario takes place.
+    """Broker and namespace in which a scenario runs.
 
     Args:
-        service_url: where clients connect.
-        admin_url: the admin REST API.
-        namespace: `tenant/namespace`, for the scenario's topics.
+        service_url: URL for clients.
+        admin_url: URL of the admin REST API.
+        namespace: `tenant/namespace` of the scenario's topics.
         chunk_bytes: the broker's `maxMessageSize`, above which a message is sent in chunks.
-        token: what to authenticate with, if anything.
-        broker_version: the broker's own version.
+        token: token to authenticate with, if any.
+        broker_version: the broker's version.
         why_not: why the scenarios cannot run there; empty if they can.
     """
 
@@ -148,10 +147,10 @@ class Place:
 
 
 class Env:
-    """What `run(pulsar, env)` gets: the broker, topics that are not in use, and the ways to count.
+    """Environment of `run(pulsar, env)`: the broker, unused topics, and helpers that count.
 
     Args:
-        place: where the broker is.
+        place: the broker and the namespace.
     """
 
     def __init__(self, place: Place) -> None:
@@ -159,16 +158,16 @@ class Env:
         self.admin = Admin(place.admin_url, place.token)
 
     def topic(self) -> str:
-        """Return the name of a topic that is not in use."""
+        """Return the name of an unused topic."""
         return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
 
     @property
     def service_url(self) -> str:
-        """Where clients connect."""
+        """URL for clients."""
         return self._place.service_url
 
     def client(self, pulsar: ModuleType, service_url: str | None = None) -> Any:
-        """Open a client, perhaps through a proxy; the caller closes it."""
+        """Open a client, optionally through a proxy; the caller closes it."""
         return pulsar.Client(service_url or self._place.service_url, **self._options(pulsar))
 
     def async_client(self, pulsar: ModuleType) -> Any:
@@ -183,23 +182,25 @@ class Env:
         return options
 
     def chunked(self, label: str, chunks: int = 3) -> bytes:
-        """Make a payload of that label that a producer with chunking sends in so many chunks, or fewer large ones."""
+        """Return a payload with a label, of `chunks` chunks, or of fewer if they are large."""
         chunks = max(min(chunks, _MOST_BYTES // self._place.chunk_bytes), min(chunks, _FEWEST_CHUNKS))
-        # A chunk's own headers take up to 10 KiB of its room, so half of the last chunk stays empty.
+        # A chunk's own headers take up to 10 KiB of its size, so half of the last chunk stays empty.
         size = int((chunks - 0.5) * (self._place.chunk_bytes - 10 * 1024))
         return label.encode().ljust(size, b" ")
 
     def count(self, wanted: int, least: int) -> int:
-        """Return how many messages of three chunks to send: as many as wanted, or fewer large ones."""
+        """Return the number of three-chunk messages to send: `wanted`, or at least `least` if chunks are large."""
         return max(min(wanted, _MOST_TOTAL_BYTES // (_FEWEST_CHUNKS * self._place.chunk_bytes)), least)
 
-    def apart(self, pulsar: ModuleType, function: Callable[..., Any], *arguments: Any, seconds: float) -> Outcome:
-        """Call a function with this client in a process of its own, which may hang or crash there."""
-        with Apart(function, pulsar.__name__, self._place, *arguments, seconds=seconds) as process:
+    def run_isolated(
+        self, pulsar: ModuleType, function: Callable[..., Any], *arguments: Any, seconds: float
+    ) -> Outcome:
+        """Call a function with this client in a separate process, which may hang or crash."""
+        with IsolatedProcess(function, pulsar.__name__, self._place, *arguments, seconds=seconds) as process:
             return process.outcome()
 
     def stored(self, topic: str) -> list[str]:
-        """Read all that is on the topic with the official client, whatever client wrote it: the labels, in order."""
+        """Return the labels of all messages of the topic in order, read with the official client."""
         client = self.client(official)
         try:
             client.create_producer(topic).send(END.encode())
@@ -208,19 +209,19 @@ class Env:
             client.close()
 
     def left_over(self, topic: str, subscription: str) -> tuple[int, int]:
-        """Return how many messages a subscription has not acknowledged by the broker's cursor, and how many entries."""
+        """Return the numbers of unacknowledged messages and entries of a subscription, by its cursor."""
         entries = self.admin.unacknowledged(topic, subscription)
         return len({self.admin.message_of(topic, ledger, entry) for ledger, entry in entries}), len(entries)
 
 
 def label(message: Any) -> str:
-    """Return the label of a message: its payload without what only fills it up."""
+    """Return the label of a message: its payload without the padding."""
     text: str = message.data().decode()
     return text.rstrip()
 
 
 def labels(receive: Callable[[int], Any], *, millis: int = RECEIVE_MILLIS) -> Iterator[str]:
-    """Receive until the message `END`, or until nothing came for so long: the labels, without `END`."""
+    """Yield the labels of received messages until `END`, or until none arrives within `millis`."""
     while True:
         try:
             found = label(receive(millis))
@@ -232,7 +233,7 @@ def labels(receive: Callable[[int], Any], *, millis: int = RECEIVE_MILLIS) -> It
 
 
 def send_batch(client: Any, topic: str, texts: Iterable[str]) -> None:
-    """Send messages of these labels as one batch, and wait until it is persisted."""
+    """Send messages with these labels as one batch, and wait until it is persisted."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
     for text in texts:
         producer.send_async(text.encode(), None)
@@ -240,7 +241,7 @@ def send_batch(client: Any, topic: str, texts: Iterable[str]) -> None:
 
 
 def send_numbers(pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int], *, batched: bool) -> list[Any]:
-    """Send numbers with themselves as sequence ids, as a program does that resumes; return the results of the sends."""
+    """Send numbers with themselves as sequence ids, as a resuming program does; return the results of the sends."""
     more: dict[str, Any] = {} if pulsar is official else {"deduplication": True}
     if batched:
         more |= {"batching_enabled": True, "batching_max_publish_delay_ms": 1000}
@@ -267,7 +268,7 @@ def rebuilt(pulsar: ModuleType, message_id: Any) -> Any:
 
 
 def acknowledge_by(form: Callable[[Any], Any], pulsar: ModuleType, env: Env) -> Counts:
-    """Receive chunked messages, acknowledge each by that form of its id, close, and query the broker's cursor."""
+    """Receive chunked messages, acknowledge each by a form of its id, close, and read the broker's cursor."""
     topic, client = env.topic(), env.client(pulsar)
     try:
         consumer = client.subscribe(topic, "s")
@@ -279,7 +280,7 @@ def acknowledge_by(form: Callable[[Any], Any], pulsar: ModuleType, env: Env) -> 
             message = consumer.receive(RECEIVE_MILLIS)
             received.append(label(message))
             consumer.acknowledge(form(message.message_id()))
-        # Pending acknowledgements are sent by the time it is closed.
+        # Pending acknowledgements are sent before the close ends.
         consumer.close()
     finally:
         client.close()
@@ -290,7 +291,7 @@ def acknowledge_by(form: Callable[[Any], Any], pulsar: ModuleType, env: Env) -> 
 def skip_and_receive(
     pulsar: ModuleType, env: Env, contents: list[bytes], count: int, **producer_options: Any
 ) -> Counts:
-    """Send messages, skip the first of them, receive and acknowledge the rest, and query the broker's cursor."""
+    """Send messages, skip the first `count`, receive and acknowledge the others, and read the broker's cursor."""
     topic, client = env.topic(), env.client(pulsar)
     try:
         consumer = client.subscribe(topic, "s")
@@ -300,7 +301,7 @@ def skip_and_receive(
             producer.send_async(content, lambda *_: None)
         producer.flush()
         if pulsar is official:
-            env.admin.skip_entries(topic, "s", count)  # no client of any language has a skip of its own
+            env.admin.skip_entries(topic, "s", count)  # no official client has a skip
         else:
             client.skip_messages(topic, "s", count)
         producer.send(END.encode())
@@ -309,7 +310,7 @@ def skip_and_receive(
             received.append(label(message))
             consumer.acknowledge(message)
         consumer.acknowledge(message)
-        # Pending acknowledgements are sent by the time it is closed.
+        # Pending acknowledgements are sent before the close ends.
         consumer.close()
     finally:
         client.close()
@@ -321,12 +322,12 @@ def skip_and_receive(
 def run_programs(
     pulsar: ModuleType, env: Env, program: Callable[..., object], *, programs: int, messages: int, seconds: float
 ) -> tuple[list[Outcome], int]:
-    """Send messages, and let programs receive them all, each on a subscription of its own.
+    """Send messages, and let programs receive them all, each on its own subscription.
 
-    Several, because one may be lucky: acknowledgements are sent every 100 ms, and it may just have been time.
+    There are several because one may be lucky: acknowledgements are sent every 100 ms, perhaps just before its end.
 
     Returns:
-        How each program ended, and how many messages the broker's cursors will have delivered again.
+        The outcome of each program, and the number of messages that the broker's cursors will redeliver.
     """
     topic, client = env.topic(), env.client(pulsar)
     names = [f"program-{number}" for number in range(programs)]
@@ -338,12 +339,12 @@ def run_programs(
             producer.send(f"message {number}".encode())
     finally:
         client.close()
-    outcomes = [env.apart(pulsar, program, topic, name, seconds=seconds) for name in names]
+    outcomes = [env.run_isolated(pulsar, program, topic, name, seconds=seconds) for name in names]
     return outcomes, sum(env.left_over(topic, name)[0] for name in names)
 
 
 def key_slot(key: str) -> int:
-    """Return the slot of a key as the broker does: Murmur3 (32 bits, seed 0), modulo 65536, and 1 in place of 0."""
+    """Return the slot of a key, as the broker computes it: Murmur3 (32 bits, seed 0) modulo 65536, 0 replaced by 1."""
     mask, data = 0xFFFFFFFF, key.encode()
     value, whole = 0, len(data) // 4 * 4
     for at in range(0, len(data), 4):
@@ -358,11 +359,11 @@ def key_slot(key: str) -> int:
 
 
 class Admin:
-    """The few calls of the admin REST API that the steps need.
+    """Client of the few admin REST calls that the steps need.
 
     Args:
-        url: where it is.
-        token: what to authenticate with, if anything.
+        url: URL of the admin REST API.
+        token: token to authenticate with, if any.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -372,7 +373,7 @@ class Admin:
 
     def _ask(self, method: str, path: str, data: object = None) -> Any:
         body = None if data is None else json.dumps(data).encode()
-        request = urllib.request.Request(f"{self._url}/admin/v2/{path}", body, self._headers, method=method)  # noqa: S310  # the URL that the user gave
+        request = urllib.request.Request(f"{self._url}/admin/v2/{path}", body, self._headers, method=method)  # noqa: S310  # the user's URL
         with self._opener.open(request, timeout=30) as answer:
             text = answer.read()
             return answer.headers if method == "HEAD" else json.loads(text or b"null")
@@ -381,7 +382,7 @@ class Admin:
         return self._ask(method, f"persistent/{topic.removeprefix('persistent://')}{path}", data)
 
     def create_namespace(self, *, deduplication: bool) -> str:
-        """Create a namespace below the tenant public, and return its name."""
+        """Create a namespace of the tenant public, and return its name."""
         namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
         self._ask("PUT", f"namespaces/{namespace}")
         self._ask("POST", f"namespaces/{namespace}/deduplication", deduplication)
@@ -400,33 +401,33 @@ class Admin:
         self._ask_topic("PUT", topic, "/partitions", partitions)
 
     def max_message_size(self, topic: str) -> int | None:
-        """Return the number of bytes above which a topic accepts no message; None if none is set."""
+        """Return the size in bytes above which a topic rejects a message; None if it is not set."""
         size: int | None = self._ask_topic("GET", topic, "/maxMessageSize")
         return size
 
     def set_max_message_size(self, topic: str, size: int) -> None:
-        """Set the number of bytes above which a topic accepts no message."""
+        """Set the size in bytes above which a topic rejects a message."""
         self._ask_topic("POST", topic, "/maxMessageSize", size)
 
     def unload(self, topic: str) -> None:
-        """Have the broker close a topic, and load it again."""
+        """Unload a topic from its broker, which loads it again."""
         self._ask_topic("PUT", topic, "/unload")
 
     def create_subscription(self, topic: str, subscription: str) -> None:
-        """Create a subscription at a topic's beginning, and the topic if there is none."""
+        """Create a subscription at a topic's beginning, and the topic if it is missing."""
         self._ask_topic("PUT", topic, f"/subscription/{quote(subscription, '')}", {"ledgerId": -1, "entryId": -1})
 
     def skip_entries(self, topic: str, subscription: str, count: int) -> None:
-        """Skip as the broker does."""
+        """Skip entries with the broker's own skip."""
         self._ask_topic("POST", topic, f"/subscription/{quote(subscription, '')}/skip/{count}")
 
     def reset_cursor(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
-        """Move a cursor to an entry, which is then delivered next."""
+        """Move a cursor to an entry, which is delivered next."""
         to = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1, "batchIndex": -1}
         self._ask_topic("POST", topic, f"/subscription/{quote(subscription, '')}/resetcursor", to)
 
     def unacknowledged(self, topic: str, subscription: str) -> list[tuple[int, int]]:
-        """Return the ledger and entry of everything that a subscription has not acknowledged."""
+        """Return ledger and entry of each unacknowledged entry of a subscription."""
         stats = self._ask_topic("GET", topic, "/internalStats")
         cursor = stats["cursors"][subscription]
         mark = tuple(map(int, cursor["markDeletePosition"].split(":")))
@@ -441,24 +442,24 @@ class Admin:
         return [one for one in every if one > mark and one not in done]
 
     def message_of(self, topic: str, ledger: int, entry: int) -> tuple[str, str]:
-        """Return the producer name and the sequence id of the message that an entry is, or is a chunk of."""
+        """Return the producer name and the sequence id of the message to which an entry belongs."""
         headers = self._ask_topic("HEAD", topic, f"/ledger/{ledger}/entry/{entry}")
         return headers["X-Pulsar-producer-name"], headers["X-Pulsar-sequence-id"]
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow a broker's redirect to another broker with any method: Python follows it with GET alone."""
+    """Handler that follows a broker's redirect to another broker with any method; Python follows it with GET only."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: ARG002  # given
-        return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310  # the broker's
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: ARG002  # fixed signature
+        return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310  # the broker's URL
 
 
 class FaultProxy:
-    """A TCP proxy before the broker, which fails on request; leaving its context closes it.
+    """TCP proxy between client and broker that fails on request; leaving its context closes it.
 
     Args:
-        host: the broker's.
-        port: the broker's.
+        host: the broker's host.
+        port: the broker's port.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -471,7 +472,7 @@ class FaultProxy:
 
     @classmethod
     def to(cls, service_url: str) -> Self:
-        """Create one before a broker."""
+        """Create a proxy to a broker."""
         parts = urlsplit(service_url)
         return cls(parts.hostname or "localhost", parts.port or 6650)
 
@@ -519,15 +520,15 @@ class FaultProxy:
                 self._reset(one)
 
     def pause(self) -> None:
-        """Let nothing through; connections stay open."""
+        """Stop forwarding; connections stay open."""
         self._paused = True
 
     def resume(self) -> None:
-        """Let everything through again."""
+        """Continue forwarding."""
         self._paused = False
 
     def refuse(self) -> None:
-        """Refuse new connections."""
+        """Reject new connections."""
         self._refusing = True
 
     def accept(self) -> None:
@@ -536,8 +537,8 @@ class FaultProxy:
 
 
 @contextlib.contextmanager
-def cut_amid(proxy: FaultProxy) -> Iterator[None]:
-    """Have nothing get through for a second, and then the connections end, during whatever the block waits for."""
+def cut_during(proxy: FaultProxy) -> Iterator[None]:
+    """Stop forwarding for a second and then end the connections, while the block runs."""
 
     def cut() -> None:
         proxy.cut()
@@ -553,22 +554,22 @@ def cut_amid(proxy: FaultProxy) -> Iterator[None]:
 
 
 class Outcome(NamedTuple):
-    """How a process ended: `ended` as in `Counts`, and what its function returned, None if it did not come that far."""
+    """Outcome of a process: `ended` as in `Counts`, and the value of its function, None if it did not return."""
 
     ended: str
     value: Any = None
 
 
-class Apart:
-    """A running process that calls one function with one client; leaving the context ends it.
+class IsolatedProcess:
+    """Running process that calls one function with one client; leaving the context ends it.
 
     Args:
         function: a function of a module, called with the client's module, an `Env` and the arguments.
-        client: the client's module, by name.
-        place: where the broker is.
-        arguments: more arguments, as JSON has them.
-        seconds: after which the process counts as hung and is killed.
-        leader: whether it leads a process group, which then ends with it: for the outermost process.
+        client: name of the client's module.
+        place: the broker and the namespace.
+        arguments: more arguments, as JSON values.
+        seconds: time after which the process counts as hung and is killed.
+        leader: True if it leads a process group, which ends with it; for the outermost process.
     """
 
     def __init__(
@@ -592,16 +593,18 @@ class Apart:
             "place": asdict(place),
             "arguments": arguments,
             "result": str(self._result),
-            # The last resort, should this process be gone by then.
+            # A last resort, if this process ends before that.
             "alarm": int(seconds) + 5,
         }
-        program = [__file__, "--apart"] if __name__ == "__main__" else ["-c", f"import {__name__} as s; s.be_apart()"]
+        program = (
+            [__file__, "--isolated"] if __name__ == "__main__" else ["-c", f"import {__name__} as s; s.run_function()"]
+        )
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *program], stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=leader
             )
         assert self._process.stdin is not None  # noqa: S101  # it is a pipe
-        # A child that is dead already is recognised by its exit code.
+        # A child that has ended already is recognised by its exit code.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(json.dumps(order).encode())
 
@@ -614,21 +617,21 @@ class Apart:
         self._directory.cleanup()
 
     def outcome(self) -> Outcome:
-        """Wait for the end of the process, at most until its time is over."""
+        """Wait for the end of the process, at most until its deadline."""
         try:
             code = self._process.wait(max(self._deadline - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
             self._kill()
             return Outcome("hung", self._read().get("value"))
         if self._leader:
-            self._kill()  # a process that it forked may have stayed
+            self._kill()  # forked processes may still run
         answer = self._read()
         if code < 0:
             return Outcome(f"crashed ({signal.Signals(-code).name})", answer.get("value"))
         if "error" in answer:
             return Outcome(f"error: {answer['error']}")
         if code != 0 or not answer:
-            lines = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            lines = self._log.read_text(errors="replace").strip().splitlines() or ["no output"]
             return Outcome(f"error: exit status {code}: {lines[-1][-_LOG_CHARACTERS:]}")
         return Outcome("", answer["value"])
 
@@ -648,8 +651,8 @@ class Apart:
         self._process.wait()
 
 
-def be_apart() -> None:
-    """Be the process that `Apart` starts: read the order from standard input, call, write the answer.
+def run_function() -> None:
+    """Run as the process that `IsolatedProcess` starts: read the order from standard input, call, write the answer.
 
     The answer is written before the interpreter ends, because some scenarios are about how it ends.
     """
@@ -659,7 +662,7 @@ def be_apart() -> None:
         function = getattr(importlib.import_module(order["module"]), order["function"])
         client, env = importlib.import_module(order["client"]), Env(Place(**order["place"]))
         answer = {"value": function(client, env, *order["arguments"])}
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
+    except Exception as error:  # noqa: BLE001  # any error is the answer
         answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     draft = Path(order["result"]).with_suffix(".draft")
     draft.write_text(json.dumps(answer, default=lambda value: value.to_dict()))
@@ -667,29 +670,30 @@ def be_apart() -> None:
 
 
 def count(run: Callable[..., Counts], place: Place, clients: Sequence[str]) -> list[Counts]:
-    """Take the steps of a scenario with some clients at the same time, and return what each of them did.
+    """Run the steps of a scenario with several clients at the same time, and return the counts of each.
 
     Args:
         run: the steps; after 90 seconds they count as hung.
-        place: where they are taken.
-        clients: the clients' modules, by name.
+        place: the broker and the namespace.
+        clients: names of the clients' modules.
     """
     with contextlib.ExitStack() as stack:
         processes = [
-            stack.enter_context(Apart(run, client, place, seconds=_SCENARIO_SECONDS, leader=True)) for client in clients
+            stack.enter_context(IsolatedProcess(run, client, place, seconds=_SCENARIO_SECONDS, leader=True))
+            for client in clients
         ]
         counts = []
         for process in processes:
             ended, value = process.outcome()
-            # A process's own end counts for more than what it reported of its child processes.
+            # The end of the process takes precedence over the child processes' ends that it reported.
             counts.append(Counts(**{**(value or {}), **({"ended": ended} if ended else {})}))
         return counts
 
 
 def main(run: Callable[..., Counts], profile: str) -> None:
-    """Be the program of one scenario: print what became of the messages, and exit with 1 if some were wronged."""
-    if sys.argv[1:] == ["--apart"]:
-        be_apart()
+    """Run the program of one scenario: print the counts, and exit with 1 if the defect shows."""
+    if sys.argv[1:] == ["--isolated"]:
+        run_function()
         return
     service_url, admin_url = (*sys.argv[1:], "pulsar://localhost:6650", "http://localhost:8080")[:2]
     admin = Admin(admin_url)

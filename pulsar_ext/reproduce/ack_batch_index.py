@@ -23,7 +23,7 @@ def run(pulsar: Client, env: Env) -> Counts:
         consumer.close()
         client.create_producer(topic).send(END.encode())
         consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
-        left = list(labels(consumer.receive))
+        remaining = list(labels(consumer.receive))
     finally:
         client.close()
-    return Counts.of(sent[1:], left)
+    return Counts.of(sent[1:], remaining)

@@ -1,4 +1,4 @@
-"""Acknowledgements given while there is no connection are lost, although the client comes back."""
+"""Acknowledgements during a disconnection are lost, although the client reconnects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, FaultProxy
 
-CLAIM = "what is acknowledged while the connection is down is acknowledged when it is back"
+CLAIM = "messages acknowledged during a disconnection are acknowledged after the reconnection"
 REFERENCE = "docs/acks.md#disconnections"
 
 _MESSAGES = 20
@@ -14,7 +14,7 @@ _DOWN_SECONDS, _BACK_SECONDS = 0.5, 5.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Receive, lose the connection, acknowledge, get the connection back, and look at the broker's cursor."""
+    """Receive, disconnect, acknowledge, reconnect, and read the broker's cursor."""
     topic, direct = env.topic(), env.client(pulsar)
     with FaultProxy.to(env.service_url) as proxy:
         client = env.client(pulsar, proxy.service_url)
@@ -31,8 +31,8 @@ def run(pulsar: Client, env: Env) -> Counts:
             time.sleep(_DOWN_SECONDS)
             proxy.accept()
             time.sleep(_BACK_SECONDS)
-            left, _ = env.left_over(topic, "s")
+            remaining, _ = env.left_over(topic, "s")
         finally:
             client.close()
             direct.close()
-    return Counts(_MESSAGES, _MESSAGES, duplicated=left)
+    return Counts(_MESSAGES, _MESSAGES, duplicated=remaining)

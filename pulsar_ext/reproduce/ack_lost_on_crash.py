@@ -1,4 +1,4 @@
-"""A program that acknowledged all is killed and gets messages again: it cannot know which acknowledgements arrived."""
+"""A killed program receives acknowledged messages again: it cannot know which acknowledgements arrived."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
 
-CLAIM = "a program that is killed does not get again what it has surely acknowledged"
+CLAIM = "a killed program does not receive messages again whose acknowledgements were confirmed"
 REFERENCE = "docs/acks.md#with-a-receipt"
 
 _MESSAGES = 20
@@ -16,7 +16,7 @@ _SECONDS = 20.0
 
 
 def acknowledge_and_die(pulsar: Client, env: Env, topic: str, subscription: str) -> None:
-    """Acknowledge everything, as surely as the client allows, and be killed the next moment."""
+    """Acknowledge all messages, confirmed if the client supports that, and be killed right after."""
     consumer = env.client(pulsar).subscribe(topic, subscription)
     for _ in range(_MESSAGES):
         consumer.acknowledge(consumer.receive(RECEIVE_MILLIS))
@@ -26,7 +26,7 @@ def acknowledge_and_die(pulsar: Client, env: Env, topic: str, subscription: str)
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Let programs end like that, and count what the broker's cursors will have delivered again."""
+    """Run such programs, and count the messages that the broker's cursors will redeliver."""
     _, again = run_programs(pulsar, env, acknowledge_and_die, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS)
     sent = _MESSAGES * _PROGRAMS
     return Counts(sent, sent, duplicated=again)

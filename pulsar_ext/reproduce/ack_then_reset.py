@@ -1,4 +1,4 @@
-"""An operator moves a cursor back, and the consumer drops what it acknowledged cumulatively before."""
+"""After an operator moves a cursor back, the consumer drops messages that it acknowledged cumulatively before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels
 
-CLAIM = "after an operator moved the cursor back, the messages behind it are delivered again"
+CLAIM = "after an operator moved the cursor back, the messages after it are redelivered"
 REFERENCE = "docs/acks.md#a-cursor-that-goes-back"
 
 _MESSAGES = 10
@@ -14,7 +14,7 @@ _ARRIVED_SECONDS = 3.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Acknowledge everything cumulatively, reset the cursor to the first message, and receive it all again."""
+    """Acknowledge all messages cumulatively, reset the cursor to the first one, and receive them again."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
     try:
@@ -30,7 +30,7 @@ def run(pulsar: Client, env: Env) -> Counts:
         time.sleep(_ARRIVED_SECONDS)
         producer.send(END.encode())
         again: set[str] = set()
-        # The end may arrive before what was found to be missing: ask once more.
+        # `END` may arrive before messages that are recovered later, so receive again.
         for _ in range(2):
             again.update(labels(consumer.receive, millis=8_000))
     finally:

@@ -1,4 +1,4 @@
-"""An awaited receive that is cancelled, for instance by a timeout, swallows the next message."""
+"""A cancelled awaited receive, for example after a timeout, loses the next message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 
 from ._support import END, Client, Counts, Env, label
 
-CLAIM = "a receive that a timeout cancels takes no message with it"
+CLAIM = "a receive that a timeout cancels loses no message"
 REFERENCE = "docs/reproduce.md#async-cancelled-receive"
 
 _PATIENCE_SECONDS = 0.05
@@ -15,7 +15,7 @@ _SECONDS = 10.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Before each message wait too short for it; afterwards, read what there is."""
+    """Time out a read before each send, and then read all messages."""
     topic = env.topic()
     sent = [f"m{number}" for number in range(10)]
 

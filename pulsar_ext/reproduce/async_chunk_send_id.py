@@ -1,4 +1,4 @@
-"""The id that an awaited send of a chunked message gives does not know where the message begins."""
+"""The id that an awaited send of a chunked message returns lacks the first chunk."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 
 from ._support import END, Client, Counts, Env, labels
 
-CLAIM = "the id of an awaited send of a chunked message leads back to the whole message"
+CLAIM = "the id that an awaited send of a chunked message returns finds the whole message"
 REFERENCE = "docs/reproduce.md#async-chunk-send-id"
 PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send a chunked message, store its id as bytes, and read on from there."""
+    """Send a chunked message, store its id as bytes, and start a reader there."""
     topic = env.topic()
 
     async def send() -> bytes:

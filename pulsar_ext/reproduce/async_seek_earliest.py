@@ -1,4 +1,4 @@
-"""An awaited seek to the beginning of a topic, or to a received id, is refused."""
+"""An awaited seek to the beginning of a topic, or to a received id, raises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(pulsar: Client, env: Env) -> Counts:
             try:
                 await reader.seek(pulsar.MessageId.earliest)
             except (TypeError, ValueError, pulsar.PulsarException) as error:
-                return Counts.of(sent, [], note=f"seek refused: {type(error).__name__}")
+                return Counts.of(sent, [], note=f"seek raised {type(error).__name__}")
             return Counts.of(sent, await _read(reader))
         finally:
             await client.close()

@@ -6,14 +6,14 @@ import pulsar as official
 
 from ._support import Client, Counts, Env
 
-CLAIM = "MessageBatch.parse_from raises an error for bytes that are no batch"
+CLAIM = "MessageBatch.parse_from raises an error for bytes that are not a batch"
 REFERENCE = "docs/reproduce.md#batch-parse-garbage"
 
 _SECONDS = 15.0
 
 
 def parse(pulsar: Client, _env: Env, text: str) -> int:
-    """Parse bytes that are not a batch; the program is prepared for an error."""
+    """Parse bytes that are not a batch; the program handles an error."""
     try:
         return len(pulsar.MessageBatch().with_message_id(pulsar.MessageId(-1, 1, 1)).parse_from(text.encode(), 3))
     except official.PulsarException:
@@ -21,5 +21,5 @@ def parse(pulsar: Client, _env: Env, text: str) -> int:
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Parse in a process of its own, which may crash."""
-    return Counts(ended=env.apart(pulsar, parse, "no batch at all " * 4, seconds=_SECONDS).ended)
+    """Parse in a separate process, which may crash."""
+    return Counts(ended=env.run_isolated(pulsar, parse, "no batch at all " * 4, seconds=_SECONDS).ended)

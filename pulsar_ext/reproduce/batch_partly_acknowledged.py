@@ -1,4 +1,4 @@
-"""A batch that was acknowledged in part stays in the backlog though all the rest of it was acknowledged."""
+"""A batch that was partly acknowledged stays in the backlog although the rest was acknowledged, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, send_batch
 
-CLAIM = "a batch is done when several consumers, each with its way to acknowledge, have acknowledged all of it"
+CLAIM = "a batch leaves the backlog when consumers with different ack settings have acknowledged all of it"
 REFERENCE = "docs/acks.md#batches"
 PROFILE = "batch-index-acks"
 
@@ -15,7 +15,7 @@ _LEFT_SECONDS = 5.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Acknowledge four of a batch inside it, the other six by another consumer, and receive on a third connection."""
+    """Acknowledge four messages of a batch by index, the other six by another consumer, and receive on a third one."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
     try:

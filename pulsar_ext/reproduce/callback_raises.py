@@ -1,4 +1,4 @@
-"""A send callback that raises takes the callbacks of the rest of its batch with it, or the whole process."""
+"""A send callback that raises prevents the other callbacks of its batch, or ends the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._support import Client, Counts, Env
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CLAIM = "a send callback that raises costs no other message its callback, and not the process"
+CLAIM = "a send callback that raises affects neither the callbacks of other messages nor the process"
 REFERENCE = "docs/reproduce.md#callback-raises"
 
 _MESSAGES = 10
@@ -19,8 +19,8 @@ _SECONDS = 15.0
 
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) -> None:
-    """Send one batch; the callback of its first message notes its result as all do, and then raises."""
-    # Into a file, line by line, because the process may not live to return anything.
+    """Send one batch; each callback notes its result, and that of the first message then raises."""
+    # Written to a file line by line, because the process may end before it can return anything.
     with Path(reports).open("a", buffering=1) as notes:
 
         def callback(label: str) -> Callable[[Any, Any], None]:
@@ -40,12 +40,12 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) 
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send in a process of its own, which may hang or crash, and count the results that the callbacks got."""
+    """Send in a separate process, which may hang or crash, and count the results passed to the callbacks."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as directory:
         reports = Path(directory, "reports")
         reports.touch()
-        outcome = env.apart(pulsar, send, topic, sent, str(reports), seconds=_SECONDS)
+        outcome = env.run_isolated(pulsar, send, topic, sent, str(reports), seconds=_SECONDS)
         reported = reports.read_text().splitlines()
     note = "" if len(reported) == len(sent) else "results never reported"
     return Counts.of(sent, reported, ended=outcome.ended, note=note)

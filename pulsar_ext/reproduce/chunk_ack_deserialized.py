@@ -1,4 +1,4 @@
-"""Acknowledging a chunked message by its deserialized id leaves its middle chunk in the backlog for ever."""
+"""Acknowledging a chunked message by its deserialized id leaves its middle chunk in the backlog forever."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Acknowledge by an id that went through bytes."""
+    """Acknowledge by an id that was serialized and deserialized."""
     return acknowledge_by(lambda message_id: pulsar.MessageId.deserialize(message_id.serialize()), pulsar, env)

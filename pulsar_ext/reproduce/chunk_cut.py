@@ -1,4 +1,4 @@
-"""A chunked message whose producer loses its connection amid it is confirmed, and comes to nobody."""
+"""A chunked message whose producer loses its connection while sending it is confirmed, but never delivered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, FaultProxy
 
-CLAIM = "a chunked message that is confirmed comes, also where its producer's connection was cut amid it"
+CLAIM = "a confirmed chunked message is delivered, also if its producer's connection ended while it was sent"
 REFERENCE = "docs/producer.md#chunks"
 PROFILE = "small-chunks"
 
@@ -18,7 +18,7 @@ _STEP_SECONDS = 0.003
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Ten times: send 50 chunks, cut the connection sooner or later amid them, and wait until they are confirmed."""
+    """Ten times: send 50 chunks, cut the connection after a growing delay, and wait until they are confirmed."""
     topic, confirmed = env.topic(), []
     with FaultProxy.to(env.service_url) as proxy:
         client = env.client(pulsar, proxy.service_url)

@@ -1,4 +1,4 @@
-"""A negatively acknowledged chunked message on a Shared subscription never comes back on that connection."""
+"""A negatively acknowledged chunked message on a Shared subscription is never redelivered on that connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECEIVE_MILLIS = 8_000
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Receive chunked messages, refuse each, and acknowledge what is redelivered on the same connection."""
+    """Negatively acknowledge chunked messages, and acknowledge redelivered ones on the same connection."""
     topic, client = env.topic(), env.client(pulsar)
     sent = ["first", "second"]
     received = []
@@ -42,7 +42,7 @@ def run(pulsar: Client, env: Env) -> Counts:
     finally:
         client.close()
     stuck, _ = env.left_over(topic, "s")
-    # What was not redelivered is not gone: it waits in the backlog for another connection.
+    # A message that was not redelivered is not lost: another connection receives it from the backlog.
     return Counts(
         sent=len(sent), delivered=len(set(received)), duplicated=len(received) - len(set(received)), stuck=stuck
     )

@@ -1,10 +1,10 @@
-"""A producer of chunked messages that may block on a full queue deadlocks as soon as the queue is full."""
+"""A producer of chunked messages with `block_if_queue_full` deadlocks as soon as its queue is full."""
 
 from __future__ import annotations
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a producer with chunking and block_if_queue_full waits for room in its queue and goes on"
+CLAIM = "a producer with chunking and block_if_queue_full waits for room in its queue and continues"
 REFERENCE = "docs/reproduce.md#chunk-queue-full"
 PROFILE = "small-chunks"
 
@@ -27,7 +27,7 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send in a process of its own, which may hang, and count what came to be stored."""
+    """Send in a separate process, which may hang, and count the stored messages."""
     topic, sent = env.topic(), [f"message {number}" for number in range(env.count(_MESSAGES, _FEWEST))]
-    outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, send, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

@@ -1,16 +1,16 @@
-"""A reader that starts at a chunked message whose id was stored as numbers loses that message."""
+"""A reader that starts at a chunked message by an id rebuilt from numbers skips that message."""
 
 from __future__ import annotations
 
 from ._support import END, Client, Counts, Env, labels, rebuilt
 
-CLAIM = "a reader that starts at a topic's last message, chunked, its id rebuilt from stored numbers, reads it"
+CLAIM = "a reader that starts at a topic's last message, a chunked one, by an id rebuilt from numbers reads it"
 REFERENCE = "https://github.com/apache/pulsar/issues/12402"
 PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send a plain and a chunked message, start a reader at the last one by its numbers, and read on."""
+    """Send a plain and a chunked message, start a reader at the last one by its numbers, and read."""
     topic, client = env.topic(), env.client(pulsar)
     try:
         producer = client.create_producer(topic, chunking_enabled=True)

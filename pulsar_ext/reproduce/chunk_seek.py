@@ -1,16 +1,16 @@
-"""A seek to a chunked message whose id was stored as numbers loses that message."""
+"""A seek to a chunked message by an id rebuilt from numbers skips that message."""
 
 from __future__ import annotations
 
 from ._support import END, Client, Counts, Env, labels, rebuilt
 
-CLAIM = "an inclusive seek to a chunked message, its id rebuilt from stored numbers, delivers that message first"
+CLAIM = "an inclusive seek to a chunked message by an id rebuilt from stored numbers delivers that message first"
 REFERENCE = "https://github.com/apache/pulsar/issues/12402"
 PROFILE = "small-chunks"
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send a chunked message and two plain ones, seek to the first by its numbers, and receive on."""
+    """Send a chunked message and two plain ones, seek to the first by its numbers, and receive."""
     topic, client = env.topic(), env.client(pulsar)
     try:
         consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)

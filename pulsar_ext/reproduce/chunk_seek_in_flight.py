@@ -1,4 +1,4 @@
-"""A seek to a chunked message whose chunks are on their way never brings it."""
+"""A seek to a chunked message whose chunks are in flight never delivers it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, label
 
-CLAIM = "a seek to a chunked message brings it, also while its chunks are on their way to the consumer or reader"
+CLAIM = "a seek to a chunked message delivers it, also while its chunks are in flight to the consumer or reader"
 REFERENCE = "ConsumerImpl::processMessageChunk"
 PROFILE = "small-chunks"
 
@@ -18,7 +18,7 @@ _RECEIVE_MILLIS = 3_000
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Eight times: subscribe or open a reader, send 200 chunks, and seek to their message at once."""
+    """Eight times: subscribe or open a reader, send a message of 200 chunks, and seek to it at once."""
     client = env.client(pulsar)
     sent = [f"message {number}" for number in range(_SEEKS)]
     received: list[str] = []

@@ -1,4 +1,4 @@
-"""One refused message of a batch takes the whole batch to the dead letter topic."""
+"""A negatively acknowledged message sends its whole batch to the dead letter topic."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pulsar as official
 
 from ._support import END, Client, Counts, Env, label, labels, send_batch
 
-CLAIM = "a dead letter is the one message that was refused too often, not its batch"
+CLAIM = "only the message that was negatively acknowledged too often is dead-lettered, not its batch"
 REFERENCE = "docs/acks.md#redelivery-and-dead-letters"
 
 _MESSAGES = 10
-_REFUSED = "message 3"
+_REJECTED = "message 3"
 _QUIET_MILLIS = 4_000
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Refuse the same message of a batch each time, acknowledge the others, and read the dead letter topic."""
+    """Negatively acknowledge one message of a batch each time, acknowledge the others, and read the dead letters."""
     topic, client = env.topic(), env.client(pulsar)
     dead = f"{topic}-dead"
     try:
@@ -33,7 +33,7 @@ def run(pulsar: Client, env: Env) -> Counts:
                 message = consumer.receive(_QUIET_MILLIS)
             except official.Timeout:
                 break
-            if label(message) == _REFUSED:
+            if label(message) == _REJECTED:
                 consumer.negative_acknowledge(message)
             else:
                 consumer.acknowledge(message)
@@ -41,5 +41,7 @@ def run(pulsar: Client, env: Env) -> Counts:
         found = list(labels(letters.receive))
     finally:
         client.close()
-    # Whatever else is among the letters was acknowledged by the application, and is handled twice.
-    return Counts(sent=1, delivered=int(_REFUSED in found), lost=int(_REFUSED not in found), duplicated=len(found) - 1)
+    # All other dead letters were acknowledged by the application, so they are processed twice.
+    return Counts(
+        sent=1, delivered=int(_REJECTED in found), lost=int(_REJECTED not in found), duplicated=len(found) - 1
+    )

@@ -1,10 +1,10 @@
-"""The broker remembers a batch by its first message's id, so a producer that resumes stores the rest again."""
+"""The broker stores only a batch's first sequence id, so a resuming producer stores the other messages again."""
 
 from __future__ import annotations
 
 from ._support import Client, Counts, Env, send_numbers
 
-CLAIM = "with deduplication, a resumed producer's batch repeats nothing that is persisted"
+CLAIM = "with deduplication, a resumed producer's batch stores no persisted message again"
 REFERENCE = "docs/reproduce.md#dedup-batch-duplicates"
 PROFILE = "dedup"
 

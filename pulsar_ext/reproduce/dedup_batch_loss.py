@@ -1,4 +1,4 @@
-"""A batch that begins with a message that is persisted already is dropped whole, with its new messages."""
+"""A batch whose first message is already persisted is dropped entirely, with its new messages."""
 
 from __future__ import annotations
 

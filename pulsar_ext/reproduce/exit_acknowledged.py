@@ -1,21 +1,21 @@
-"""A program that ends without close() loses its last acknowledgements, and gets those messages again."""
+"""A program that ends without close() loses its last acknowledgements, and receives those messages again."""
 
 from __future__ import annotations
 
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
 
-CLAIM = "a program that ends without close() does not get again what it has acknowledged"
+CLAIM = "a program that ends without close() does not receive acknowledged messages again"
 REFERENCE = "docs/reproduce.md#exit-acknowledged"
 
 _MESSAGES = 10
 _PROGRAMS = 10
 _SECONDS = 15.0
 _open: list[object] = []
-"""What a program's main module holds to the end."""
+"""Objects that a program's main module keeps until its end."""
 
 
-def acknowledge_and_leave(pulsar: Client, env: Env, topic: str, subscription: str) -> int:
-    """Receive everything, acknowledge it, and come to the end of the program."""
+def acknowledge_and_end(pulsar: Client, env: Env, topic: str, subscription: str) -> int:
+    """Receive and acknowledge all messages, and end the program."""
     client = env.client(pulsar)
     consumer = client.subscribe(topic, subscription)
     received = [consumer.receive(RECEIVE_MILLIS) for _ in range(_MESSAGES)]
@@ -26,9 +26,9 @@ def acknowledge_and_leave(pulsar: Client, env: Env, topic: str, subscription: st
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Let programs end like that, and count what the broker's cursors will have delivered again."""
+    """Run such programs, and count the messages that the broker's cursors will redeliver."""
     outcomes, again = run_programs(
-        pulsar, env, acknowledge_and_leave, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS
+        pulsar, env, acknowledge_and_end, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS
     )
     sent, delivered = _MESSAGES * _PROGRAMS, sum(outcome.value or 0 for outcome in outcomes)
     ended = next((outcome.ended for outcome in outcomes if outcome.ended), "")

@@ -1,20 +1,20 @@
-"""A program that ends with sends still pending and without close() loses them, and may be aborted."""
+"""A program that ends with pending sends and without close() loses them, and may abort."""
 
 from __future__ import annotations
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a program that ends without close() ends well, and what it has sent arrives"
+CLAIM = "a program that ends without close() exits normally, and its pending messages are stored"
 REFERENCE = "docs/reproduce.md#exit-pending"
 
 _MESSAGES = 100
 _SECONDS = 15.0
 _open: list[object] = []
-"""What a program's main module holds to the end."""
+"""Objects that a program's main module keeps until its end."""
 
 
-def send_and_leave(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
-    """Send one batch, and come to the end of the program before the batch is due."""
+def send_and_end(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
+    """Send one batch, and end the program before the batch is due."""
     client = env.client(pulsar)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5_000)
     _open.extend((client, producer))
@@ -23,7 +23,7 @@ def send_and_leave(pulsar: Client, env: Env, topic: str, labels: list[str]) -> N
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Let a process end like that, and count what came to be stored."""
+    """Run such a process, and count the stored messages."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
-    outcome = env.apart(pulsar, send_and_leave, topic, sent, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, send_and_end, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

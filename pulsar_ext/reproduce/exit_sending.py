@@ -1,4 +1,4 @@
-"""A program is aborted when it ends while a daemon thread of it is sending."""
+"""A program aborts if it ends while one of its daemon threads is sending."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a program ends well while a daemon thread of it is sending"
+CLAIM = "a program exits normally while one of its daemon threads is sending"
 REFERENCE = "docs/reproduce.md#exit-sending"
 
 _MESSAGES = 20
 _SECONDS = 15.0
 _open: list[object] = []
-"""What a program's main module holds to the end."""
+"""Objects that a program's main module keeps until its end."""
 
 
-def send_and_end(pulsar: Client, env: Env, topic: str) -> None:
-    """Come to the end of the program while a daemon thread is sending."""
+def end_while_sending(pulsar: Client, env: Env, topic: str) -> None:
+    """End the program while a daemon thread is sending."""
     client = env.client(pulsar)
     producer = client.create_producer(topic)
     _open.extend((client, producer))
     sent = threading.Semaphore(0)
 
     def send(producer: Any) -> None:
-        with contextlib.suppress(Exception):  # how the program ends is all that counts here
+        with contextlib.suppress(Exception):  # only the end of the program counts
             while True:
                 producer.send(b"heartbeat")
                 sent.release()
@@ -36,5 +36,5 @@ def send_and_end(pulsar: Client, env: Env, topic: str) -> None:
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Let a process end like that."""
-    return Counts(ended=env.apart(pulsar, send_and_end, env.topic(), seconds=_SECONDS).ended)
+    """Run such a process."""
+    return Counts(ended=env.run_isolated(pulsar, end_while_sending, env.topic(), seconds=_SECONDS).ended)

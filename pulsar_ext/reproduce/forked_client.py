@@ -1,4 +1,4 @@
-"""A client that a process inherits across a fork hangs in the child, and what the child sends is lost."""
+"""A client inherited across a fork hangs in the child, and the child's messages are lost."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pulsar as official
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a forked child that uses its parent's client is refused at once instead of hanging, and can open its own"
+CLAIM = "a forked child that uses its parent's client gets an error instead of hanging, and can open its own"
 REFERENCE = "docs/reproduce.md#forked-client"
 
 _SECONDS = 15.0
 
 
 def fork_and_send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
-    """Send one message, fork, and send the next from the child, by a new client if the inherited one refuses."""
+    """Send a message, fork, and send another from the child, with a new client if the inherited one raises."""
     producer = env.client(pulsar).create_producer(topic)
     producer.send(labels[0].encode())
     child = os.fork()
     if child:
-        # It ends with the process group of this scenario, should it hang.
+        # If it hangs, it ends with the process group of this scenario.
         os.waitpid(child, 0)
         return
     try:
@@ -34,7 +34,7 @@ def fork_and_send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> No
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Fork in a process of its own, and count what came to be stored."""
+    """Fork in a separate process, and count the stored messages."""
     topic, sent = env.topic(), ["parent's", "child's"]
-    outcome = env.apart(pulsar, fork_and_send, topic, sent, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, fork_and_send, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

@@ -1,4 +1,4 @@
-"""A Ctrl-C while `receive()` waits swallows the next message."""
+"""A Ctrl-C while `receive()` waits loses the next message."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import threading
 
 from ._support import END, Client, Counts, Env, labels
 
-CLAIM = "a Ctrl-C that ends a waiting receive() takes no message with it"
+CLAIM = "a Ctrl-C that ends a waiting receive() loses no message"
 REFERENCE = "docs/reproduce.md#interrupted-receive"
 
-_UNTIL_IT_WAITS_SECONDS = 0.5
+_INTERRUPT_AFTER_SECONDS = 0.5
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Interrupt a waiting receive, which the program catches, and receive what is sent afterwards."""
+    """Interrupt a waiting receive, catch the exception, and receive later messages."""
     topic, client = env.topic(), env.client(pulsar)
-    # The shell of a background job may have had it ignored.
+    # SIGINT may be ignored in a background job.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
-        ctrl_c = threading.Timer(_UNTIL_IT_WAITS_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        ctrl_c = threading.Timer(_INTERRUPT_AFTER_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
         ctrl_c.start()
         try:
             consumer.receive()

@@ -1,4 +1,4 @@
-"""Sticky Key_Shared consumers get messages of each other's slots, because a batch goes by its first message's key."""
+"""Sticky Key_Shared consumers receive messages of each other's slots, as a batch is dispatched by its first key."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ._support import Client, Counts, Env, key_slot, label
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CLAIM = "a message comes to the sticky Key_Shared consumer that has its key's slot, whatever batch it came in"
+CLAIM = "a message is delivered to the sticky Key_Shared consumer of its key's slot, whatever its batch"
 REFERENCE = "docs/key-ranges.md#batches-that-mix-keys"
 
 _COUNT = 20_000
 _WAIT_MILLIS = 50
 _PATIENCE = 60
 _HALVES = range(32_768), range(32_768, 65_536)
-"""The slots of each consumer."""
+"""Slots of each consumer."""
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -28,7 +28,7 @@ def run(pulsar: Client, env: Env) -> Counts:
     received: list[list[str]] = [[], []]
     try:
         consumers = [_subscribe(pulsar, client, topic, turn, received) for turn in range(2)]
-        warnings.simplefilter("ignore")  # of such a producer, if the client has a warning for it
+        warnings.simplefilter("ignore")  # a client may warn of such a producer
         producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
         for number in range(_COUNT):
             producer.send_async(f"key-{number % 500} {number}".encode(), None, partition_key=f"key-{number % 500}")
@@ -37,19 +37,19 @@ def run(pulsar: Client, env: Env) -> Counts:
         while sum(map(len, received)) < _COUNT and idle < _PATIENCE:
             before = sum(map(len, received))
             for turn, consumer in enumerate(consumers):
-                _take(consumer, received[turn])
+                _receive_all(consumer, received[turn])
             idle = idle + 1 if sum(map(len, received)) == before else 0
     finally:
         client.close()
     every = [text for part in received for text in part]
     own = sum(key_slot(text.split()[0]) in _HALVES[turn] for turn, part in enumerate(received) for text in part)
-    strangers = len(every) - own
+    misrouted = len(every) - own
     return Counts(
         sent=_COUNT,
         delivered=own,
         lost=_COUNT - own,
         duplicated=len(every) - len(set(every)),
-        note=f"{strangers} came to the other consumer" if strangers else "",
+        note=f"{misrouted} delivered to the other consumer" if misrouted else "",
     )
 
 
@@ -58,17 +58,17 @@ def _subscribe(pulsar: Client, client: Any, topic: str, turn: int, received: lis
     if pulsar is official:
         policy = pulsar.ConsumerKeySharedPolicy(key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=ranges)
         return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
-    builder = client.new_consumer().topic(topic).subscription_name("s").on_misrouted(_hand_over(received[1 - turn]))
+    builder = client.new_consumer().topic(topic).subscription_name("s").on_misrouted(_append_to(received[1 - turn]))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the first of the two is alone for a moment
+        warnings.simplefilter("ignore")  # the first consumer is alone for a moment
         return builder.key_shared_policy(pulsar.KeySharedPolicy.sticky_hash_range().ranges(*ranges)).subscribe()
 
 
-def _hand_over(other: list[str]) -> Callable[[Any], None]:
+def _append_to(other: list[str]) -> Callable[[Any], None]:
     return lambda message: other.append(label(message))
 
 
-def _take(consumer: Any, received: list[str]) -> None:
+def _receive_all(consumer: Any, received: list[str]) -> None:
     try:
         while True:
             message = consumer.receive(_WAIT_MILLIS)

@@ -1,4 +1,4 @@
-"""A listener falls silent when the program keeps neither its client nor its consumer in a variable."""
+"""A listener is no longer called if the program keeps neither its client nor its consumer in a variable."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 
 from ._support import Client, Counts, Env, label
 
-CLAIM = "a listener hears every message, whether or not the program keeps its client in a variable"
+CLAIM = "a listener is called for every message, whether or not the program keeps its client in a variable"
 REFERENCE = "docs/reproduce.md#listener-dropped"
 
 _MESSAGES = 5
 _SECONDS = 5.0
 
 
-def _listen(pulsar: Client, env: Env, topic: str, heard: list[str]) -> None:
-    """Set a listener up, as programs do in a function, and keep nothing."""
+def _listen(pulsar: Client, env: Env, topic: str, received: list[str]) -> None:
+    """Subscribe with a listener in a function, and keep no reference."""
     client = env.client(pulsar)
-    client.subscribe(topic, "listener", message_listener=lambda _, message: heard.append(label(message)))
+    client.subscribe(topic, "listener", message_listener=lambda _, message: received.append(label(message)))
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send after the next garbage collection, and count what the listener was called with."""
+    """Send after a garbage collection, and count the calls of the listener."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
-    heard: list[str] = []
-    _listen(pulsar, env, topic, heard)
+    received: list[str] = []
+    _listen(pulsar, env, topic, received)
     gc.collect()
     client = env.client(pulsar)
     try:
@@ -32,8 +32,8 @@ def run(pulsar: Client, env: Env) -> Counts:
         for text in sent:
             producer.send(text.encode())
         deadline = time.monotonic() + _SECONDS
-        while len(heard) < len(sent) and time.monotonic() < deadline:
+        while len(received) < len(sent) and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:
         client.close()
-    return Counts.of(sent, heard)
+    return Counts.of(sent, received)

@@ -1,4 +1,4 @@
-"""A consumer with a receiver queue of size 0 gets the first message of a batch, and then nothing."""
+"""A consumer with a receiver queue of size 0 receives the first message of a batch, and then nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 10.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send a batch of ten, and receive it without a queue on a thread, which may wait for ever."""
+    """Send a batch of ten, and receive it without a queue on a thread, which may wait forever."""
     topic, client = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
     received: list[str] = []

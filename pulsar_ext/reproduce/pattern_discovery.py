@@ -1,4 +1,4 @@
-"""A consumer of a pattern looks for new topics once a minute, whatever it is asked for."""
+"""A consumer of a pattern discovers new topics once a minute, whatever period is configured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MESSAGES = 3
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Subscribe to a pattern that is looked for every second, make a topic of it, and receive for ten seconds."""
+    """Subscribe to a pattern with a period of one second, create a matching topic, and receive for ten seconds."""
     topic, client = env.topic(), env.client(pulsar)
     expected = [f"message {number}" for number in range(_MESSAGES)]
     try:

@@ -1,8 +1,8 @@
-"""The connection ends amid `has_message_available()`, which then says that there is nothing more to read."""
+"""`has_message_available()` returns False, as at the end of the topic, if the connection ends during the call."""
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, FaultProxy, cut_amid
+from ._support import Client, Counts, Env, FaultProxy, cut_during
 
 CLAIM = "a reader's loop ends when everything is read, not when the connection ends"
 REFERENCE = "docs/reproduce.md#reader-ends-early"
@@ -11,7 +11,7 @@ _MESSAGES = 10
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Read while there is something to read, as the connection is lost while the first answer is on its way."""
+    """Read while messages are available; the connection ends while the first answer is in flight."""
     topic, direct = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
     with FaultProxy.to(env.service_url) as proxy:
@@ -20,7 +20,7 @@ def run(pulsar: Client, env: Env) -> Counts:
             producer = direct.create_producer(topic)
             reader = client.create_reader(topic, pulsar.MessageId.earliest)
             read = []
-            with cut_amid(proxy):
+            with cut_during(proxy):
                 for label in sent:
                     producer.send(label.encode())
                 while reader.has_message_available():

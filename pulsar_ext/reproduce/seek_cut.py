@@ -1,4 +1,4 @@
-"""A seek whose connection ends before the answer returns as if it had been done."""
+"""A seek whose connection ends before the answer returns as if it had succeeded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, FaultProxy, cut_amid, labels
+from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels
 
-CLAIM = "a seek that returns was done, also where the connection ends amid it"
+CLAIM = "a seek that returns was done, also if the connection ended during it"
 REFERENCE = "docs/reproduce.md#seek-cut"
 
 _MESSAGES = 10
@@ -17,7 +17,7 @@ _AGAIN_SECONDS = 0.2
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Acknowledge everything, seek back, again if that raises, and receive what has to come again."""
+    """Acknowledge all messages, seek back, retry if that raises, and receive them again."""
     topic, direct = env.topic(), env.client(pulsar)
     sent = [f"message {number}" for number in range(_MESSAGES)]
     with FaultProxy.to(env.service_url) as proxy:
@@ -28,7 +28,7 @@ def run(pulsar: Client, env: Env) -> Counts:
             for label in sent:
                 producer.send(label.encode())
                 consumer.acknowledge(consumer.receive())
-            with cut_amid(proxy):
+            with cut_during(proxy):
                 for _ in range(_TRIES):
                     try:
                         consumer.seek(pulsar.MessageId.earliest)

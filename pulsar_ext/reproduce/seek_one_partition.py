@@ -1,10 +1,10 @@
-"""A seek to an id of one partition drops what is unread of the others."""
+"""A seek to an id of one partition drops unread messages of the others."""
 
 from __future__ import annotations
 
 from ._support import Client, Counts, Env, labels
 
-CLAIM = "a seek to an id of one partition leaves none of the other partitions' unread messages out"
+CLAIM = "a seek to an id of one partition loses no unread messages of the other partitions"
 REFERENCE = "MultiTopicsConsumerImpl::seekAsync"
 
 _MESSAGES, _PARTITIONS, _READ = 300, 3, 30

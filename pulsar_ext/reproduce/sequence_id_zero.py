@@ -1,10 +1,10 @@
-"""Sequence id 0 is taken for a missing one, so the message that has it is stored again when it is sent again."""
+"""Sequence id 0 is treated as missing, so its message is stored again when it is resent."""
 
 from __future__ import annotations
 
 from ._support import Client, Counts, Env, send_numbers
 
-CLAIM = "sequence id 0 is a sequence id: its message is deduplicated as any other"
+CLAIM = "sequence id 0 is a valid sequence id, and its message is deduplicated"
 REFERENCE = "docs/reproduce.md#sequence-id-zero"
 PROFILE = "dedup"
 

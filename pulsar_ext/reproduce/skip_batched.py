@@ -1,4 +1,4 @@
-"""The broker's skip counts entries, so on a topic of batches it skips batches instead of messages."""
+"""The broker's skip counts entries, so it skips batches instead of messages."""
 
 from __future__ import annotations
 

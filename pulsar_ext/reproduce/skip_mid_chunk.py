@@ -1,4 +1,4 @@
-"""The broker's skip cuts a chunked message in two, and its rest stays in the backlog for ever."""
+"""The broker's skip ends inside a chunked message, and the remaining chunks stay in the backlog forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a table view of some ten thousand messages overflows the stack of a C++ thread, and the process is gone."""
+"""Opening a table view of ten thousand messages or more overflows a C++ thread's stack and ends the process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pulsar as official
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a table view shows every key of its topic, however many messages there are"
+CLAIM = "a table view shows every key of its topic, whatever the number of messages"
 REFERENCE = "docs/reproduce.md#table-view-big"
 
 _MESSAGES, _KEYS = 100_000, 100
@@ -14,7 +14,7 @@ _SECONDS = 30.0
 
 
 def view(pulsar: Client, env: Env, topic: str) -> list[str]:
-    """Open a table view and give its keys."""
+    """Open a table view and return its keys."""
     client = env.client(pulsar)
     keys: list[str] = []
     client.create_table_view(topic).for_each(lambda key, _: keys.append(key))
@@ -23,7 +23,7 @@ def view(pulsar: Client, env: Env, topic: str) -> list[str]:
 
 
 def run(pulsar: Client, env: Env) -> Counts:
-    """Send messages of a hundred keys, and open a table view in a process of its own."""
+    """Send messages of a hundred keys, and open a table view in a separate process."""
     topic, client = env.topic(), env.client(official)
     keys = [f"key {number}" for number in range(_KEYS)]
     try:
@@ -33,5 +33,5 @@ def run(pulsar: Client, env: Env) -> Counts:
         producer.flush()
     finally:
         client.close()
-    outcome = env.apart(pulsar, view, topic, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, view, topic, seconds=_SECONDS)
     return Counts.of(keys, outcome.value or [], ended=outcome.ended)

@@ -1,1 +1,1 @@
-"""Request and reply over two topics: requesters, repliers, and what their messages say."""
+"""Request and reply over two topics: requesters, repliers, and the properties of their messages."""

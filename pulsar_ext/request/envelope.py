@@ -1,4 +1,4 @@
-"""What requests and replies say in their properties (pure), so that a client in any language can be either side."""
+"""Message properties of requests and replies (pure), so that a client in any language can be either side."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 def request_properties(given: Mapping[str, str] | None, correlation_id: str, reply_topic: str) -> dict[str, str]:
-    """Give the properties of a request.
+    """Return the properties of a request.
 
     Args:
-        given: the application's.
-        correlation_id: what the replies to it have in common.
-        reply_topic: where they go.
+        given: the application's properties.
+        correlation_id: the id that the replies repeat.
+        reply_topic: the topic of the replies.
 
     Raises:
-        InvalidUse: the application's say one of these.
+        InvalidUse: the application's properties contain one of ours.
     """
     ours = {CORRELATION: correlation_id, REPLY_TOPIC: reply_topic}
     if given and not given.keys().isdisjoint(ours):
-        raise InvalidUse(f"The properties {', '.join(ours)} of a request are the requester's own. Nothing was sent.")
+        raise InvalidUse(f"A requester sets the properties {', '.join(ours)} of a request itself. Nothing was sent.")
     return {**(given or {}), **ours}
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a reply says.
+    """The properties of a reply.
 
     Args:
-        correlation_id: of its request.
-        replier: who sent it: all processes of one replier have the same name.
-        index: its place among this replier's replies, from 0; None if it is none, but only ends them.
-        count: how many replies of this replier there are, if it is the last thing that it says.
-        error: why there are no more.
+        correlation_id: the id of its request.
+        replier: the replier's name, which all processes of one replier share.
+        index: its index among this replier's replies, from 0; None if it only ends the replies.
+        count: the number of this replier's replies, in its last message.
+        error: the error that ended the replies.
     """
 
     correlation_id: str
@@ -60,7 +60,7 @@ class Reply:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self | None:
-        """Read the properties of a message; None if it is no reply. With a correlation id alone it is the only one."""
+        """Read the properties of a message; None if it is not a reply. A correlation id alone marks a single reply."""
         correlation_id = properties.get(CORRELATION)
         if correlation_id is None:
             return None
@@ -75,11 +75,11 @@ class Reply:
 
 
 class Answer:
-    """What one replier says to one request, message by message: the properties of each.
+    """The messages of one replier to one request: the properties of each.
 
     Args:
-        topic: where the replies go.
-        correlation_id: of the request.
+        topic: the topic of the replies.
+        correlation_id: the id of the request.
         replier: the replier's name.
     """
 
@@ -90,34 +90,34 @@ class Answer:
 
     @classmethod
     def to(cls, properties: Mapping[str, str], replier: str) -> Self | None:
-        """Begin the answer to a request with these properties; None if it wants none."""
+        """Begin the answer to a request with these properties; None if the request wants no replies."""
         topic, correlation_id = properties.get(REPLY_TOPIC), properties.get(CORRELATION)
         return cls(topic, correlation_id, replier) if topic and correlation_id is not None else None
 
     def only(self) -> dict[str, str]:
-        """Say that the next reply is the only one."""
+        """Return the properties of a single reply."""
         return {**self._common, INDEX: "0", COUNT: "1"}
 
     def next(self) -> dict[str, str]:
-        """Say that there may be more."""
+        """Return the properties of the next of several replies."""
         self._count += 1
         return {**self._common, INDEX: str(self._count - 1)}
 
     def end(self) -> dict[str, str]:
-        """Say how many there were."""
+        """Return the properties of the message that ends the replies with their number."""
         return {**self._common, COUNT: str(self._count)}
 
     def failed(self, error: BaseException) -> dict[str, str]:
-        """Say why there are no more: the text of a `RequestFailed`, and of any other error what it is called.
+        """Return the properties of a message that ends the replies with an error.
 
-        What else it says may not be meant for whoever asks.
+        It contains the text of a `RequestFailed`, and of any other error only the class: its text may be confidential.
         """
         known = isinstance(error, RequestFailed)
         return {**self._common, ERROR: str(error) if known else f"The replier's handler raised {type(error).__name__}."}
 
 
 def in_same_namespace(request_topic: str, reply_topic: Any) -> bool:
-    """Whether a reply topic is in the request topic's namespace: a request may have nothing written elsewhere."""
+    """Return whether a reply topic is in the request topic's namespace, as a request must not write elsewhere."""
     try:
         asked, replied = TopicName.parse(request_topic), TopicName.parse(reply_topic)
     except InvalidUse:

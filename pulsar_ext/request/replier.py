@@ -1,8 +1,8 @@
 """Repliers of the blocking client: `process()` with a handler whose results are sent back.
 
-`Replying` (pure) has the steps from a request to its replies, for the awaited client too. `ReplyProducers` keeps a
-producer for each reply topic that is in use: requesters come and go.
-`ReplierOptions` has the arguments of the consumer and the producers.
+`Replying` (pure) contains the steps from a request to its replies, for the asyncio client too. `ReplyProducers` keeps
+a producer for each reply topic in use, as requesters come and go. `ReplierOptions` contains the arguments of the
+consumer and the producers.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pulsar_ext")
 
 _OK = pulsar.Result.Ok
-_AGAIN = (*UNREACHABLE, AlreadyClosed, pulsar.ProducerQueueIsFull)
+_TRANSIENT = (*UNREACHABLE, AlreadyClosed, pulsar.ProducerQueueIsFull)
 _IDLE_SECONDS = 60.0
-"""Longer than a send takes."""
+"""Idle time after which a producer is closed; longer than a send takes."""
 
 
 _REDELIVERY_MILLIS = 1_000
@@ -52,10 +52,10 @@ _REDELIVERY_MILLIS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ReplierOptions:
-    """What a replier is made of; see `Client.replier()`.
+    """The options of a replier; see `Client.replier()`.
 
     Raises:
-        InvalidUse: one of them is not valid.
+        InvalidUse: an option is invalid.
     """
 
     topic: str
@@ -67,10 +67,10 @@ class ReplierOptions:
     def __post_init__(self) -> None:
         TopicName.parse(self.topic)
         if "message_listener" in self.consumer_options:
-            raise InvalidUse("A replier receives with its handler, and can have no listener.")
+            raise InvalidUse("A replier receives with its handler; message_listener is not supported.")
 
-    def consuming(self) -> dict[str, Any]:
-        """Give the arguments of `subscribe()`."""
+    def consumer_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `subscribe()`."""
         return {
             "topic": self.topic,
             "subscription_name": self.subscription_name,
@@ -81,24 +81,24 @@ class ReplierOptions:
             **self.consumer_options,
         }
 
-    def producing(self, reply_topic: str) -> dict[str, Any]:
-        """Give the arguments of `create_producer()`."""
-        whole = {"chunking_enabled": True, "max_pending_messages": 0}  # neither the size nor the number rejects a reply
+    def producer_arguments(self, reply_topic: str) -> dict[str, Any]:
+        """Return the arguments of `create_producer()`."""
+        whole = {"chunking_enabled": True, "max_pending_messages": 0}  # a reply is not rejected for its size or number
         return {"topic": reply_topic, "schema": self.reply_schema, **whole}
 
 
 class NotSentError(PulsarExtError):
-    """A reply could not be sent, and may be sent later: its request has to come again."""
+    """A reply could not be sent, and may be sent later: its request has to be redelivered."""
 
     retriable = True
 
 
 class ReplyProducers:
-    """Opens them as they are needed, and closes on demand those that were not for a while: their topics may then go.
+    """Opens producers of replies on demand, and closes idle ones on demand, so that their topics can be deleted.
 
     Args:
-        open_producer: opens one for a topic.
-        clock: gives a time in seconds.
+        open_producer: opens a producer for a topic.
+        clock: returns a time in seconds.
     """
 
     def __init__(self, open_producer: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,18 +108,18 @@ class ReplyProducers:
         self._is_closed = False
 
     def send(self, topic: str, content: Any, properties: dict[str, str]) -> Future[None]:
-        """Begin to send a reply; opening a producer may take a while.
+        """Begin to send a reply; opening a producer may block.
 
         Returns:
-            What is done when the reply is persisted, or raises `NotSentError`, or, if there is no use in trying again,
-            another `pulsar.PulsarException`.
+            A future that is done when the reply is persisted. It raises `NotSentError`, or another
+            `pulsar.PulsarException` if retrying is useless.
 
         Raises:
-            NotSentError: as above.
-            Exception: the reply cannot be encoded, or the topic cannot have it.
+            NotSentError: the producer could not be opened, or its queue is full; the reply may be sent later.
+            Exception: the reply cannot be encoded, or the topic does not accept it.
         """
         sent: Future[None] = Future()
-        sent.set_running_or_notify_cancel()  # whoever awaits it may be cancelled; it is done all the same
+        sent.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the send
 
         def on_sent(result: Any, _: Any) -> None:
             if result == _OK:
@@ -134,10 +134,10 @@ class ReplyProducers:
         return sent
 
     def producer(self, topic: str) -> Any:
-        """Give the producer of a topic, which is opened if there is none.
+        """Return the producer of a topic; open it if necessary.
 
         Raises:
-            pulsar.PulsarException: it cannot be opened; `AlreadyClosed`, if this is closed.
+            pulsar.PulsarException: it cannot be opened; `AlreadyClosed` if this is closed.
         """
         opened = None if self.knows(topic) else self._open(topic)
         now = self._clock()
@@ -148,45 +148,45 @@ class ReplyProducers:
                 self._known[topic] = (producer, now)
         if opened is not None and (opened is not producer or self._is_closed):  # another thread was faster
             _close(opened)
-        if producer is None or self._is_closed:  # closed meanwhile
-            raise AlreadyClosed("Pulsar error: AlreadyClosed: the replier, or a producer of it, is closed.")
+        if producer is None or self._is_closed:  # closed in between
+            raise AlreadyClosed("Pulsar error: AlreadyClosed: the replier or its producer is closed.")
         return producer
 
     def close_idle(self) -> None:
-        """Close those that nobody has used for long, which may wait for the broker; what fails there is logged."""
+        """Close idle producers, which may block; log failures."""
         with self._lock:
-            leaving = [self._known.pop(topic)[0] for topic in self._idle()]
-        for one in leaving:
+            idle = [self._known.pop(topic)[0] for topic in self._idle()]
+        for one in idle:
             _close(one)
 
     @property
     def has_idle(self) -> bool:
-        """Whether `close_idle()` has something to close."""
+        """True if there are idle producers to close."""
         with self._lock:
             return bool(self._idle())
 
     def _idle(self) -> list[str]:
-        """Give the topics of those; the lock is held. Apart: see `_native/locks.py`."""
+        """Return the topics of idle producers; the lock must be held. A separate function: see `_native/locks.py`."""
         before = self._clock() - _IDLE_SECONDS
         return [topic for topic, (_, used) in self._known.items() if used < before]
 
     def knows(self, topic: str) -> bool:
-        """Whether a producer is there already."""
+        """Return whether an open producer is known."""
         known = self._known.get(topic)
         return known is not None and not known[0].sender.closed
 
     def close(self) -> None:
-        """Close them all, and those that are being opened."""
+        """Close all producers, including those that are being opened."""
         with self._lock:
             self._is_closed = True
-            leaving = [producer for producer, _ in self._known.values()]
+            producers = [producer for producer, _ in self._known.values()]
             self._known.clear()
-        for one in leaving:
+        for one in producers:
             one.close()
 
 
 def _close(producer: Any) -> None:
-    """Close a producer that nobody needs any more."""
+    """Close a producer that is not needed any more."""
     try:
         producer.close()
     except pulsar.PulsarException:
@@ -194,28 +194,28 @@ def _close(producer: Any) -> None:
 
 
 def _error(error: Exception) -> Exception:
-    if isinstance(error, _AGAIN):
-        return NotSentError(f"A reply could not be sent, and its request comes again: {error}")
+    if isinstance(error, _TRANSIENT):
+        return NotSentError(f"A reply could not be sent; its request is redelivered: {error}")
     return error
 
 
 END = object()
-"""What stands for the end of an iterator of replies."""
+"""Marks the end of an iterator of replies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replying:
-    """What a replier does with a request.
+    """The handling of a request by a replier.
 
     Args:
-        handler: is given each request; what it returns is the reply, an iterator gives several.
-        name: the replier's.
-        on_error: what becomes of a request whose handler raised, as in `process()`; None to tell the requester.
-        may_reply_to: whether replies to a request on the first topic may go to the second one.
+        handler: called with each request; it returns the reply, or an iterator of several replies.
+        name: the replier's name.
+        on_error: the action for a request whose handler raised, as in `process()`; None to report to the requester.
+        may_reply_to: returns whether replies to a request on the first topic may be sent to the second one.
         has_letters: whether the consumer of the requests has retry letters.
 
     Raises:
-        InvalidUse: the handler or `on_error` is not valid.
+        InvalidUse: the handler or `on_error` is invalid.
     """
 
     handler: Callable[[Message], Any]
@@ -228,22 +228,22 @@ class Replying:
         if self.on_error is not None:
             check_on_error(self.on_error, has_letters=self.has_letters)
         if not callable(self.handler):
-            raise InvalidUse(f"handler is expected to be a function of a request, not {self.handler!r}.")
+            raise InvalidUse(f"handler must be a function of a request, got {self.handler!r}.")
 
     def steps(self, message: Message, send: Callable[[Answer, dict[str, str], Any], Any]) -> Steps:
-        """Give the steps of one request.
+        """Yield the steps of one request.
 
         Args:
             message: the request.
-            send: sends one reply, given its properties and its content.
+            send: sends one reply, from its properties and its content.
 
         Raises:
-            NotSentError: a reply may be sent later.
-            Exception: what the handler raised, if there is an `on_error`.
+            NotSentError: a reply could not be sent, and may be sent later.
+            Exception: the handler's error, if there is an `on_error`.
         """
         answer = Answer.to(message.properties(), self.name)
         if answer is not None and not self._may_reply(message.topic_name(), answer.topic):
-            _log.error("A request on %s wants its reply on %s, and is left out", message.topic_name(), answer.topic)
+            _log.error("A request on %s has a reply topic that is not allowed: %s", message.topic_name(), answer.topic)
             return
         try:
             yield from self._reply(message, answer, send)
@@ -259,22 +259,22 @@ class Replying:
                 exc_info=error,
             )
             if answer is not None:
-                yield from _say_failed(answer, error, send)
+                yield from _report_failure(answer, error, send)
 
-    def becomes(self, message: Message, error: Exception) -> Any:
-        """Say what becomes of a request that could not be answered, as `on_error` of `process()`."""
-        comes_again = isinstance(error, NotSentError) or self.on_error is None
-        if callable(self.on_error) and not comes_again:
+    def choose_action(self, message: Message, error: Exception) -> Any:
+        """Return the action for a request that could not be answered; the `on_error` of `process()`."""
+        is_redelivered = isinstance(error, NotSentError) or self.on_error is None
+        if callable(self.on_error) and not is_redelivered:
             return self.on_error(message, error)
-        action = Redeliver() if comes_again else self.on_error
+        action = Redeliver() if is_redelivered else self.on_error
         _log.error("A request on %s could not be answered; %r", message.topic_name(), action, exc_info=error)
         return action
 
     def _may_reply(self, topic: str, reply_topic: str) -> bool:
-        """Ask the application; where it raises, it does not say that a reply may go there."""
+        """Return the application's decision; False if it raises."""
         try:
             return self.may_reply_to(topic, reply_topic)
-        except Exception:  # noqa: BLE001  # whatever it is, the request would come again for ever
+        except Exception:  # noqa: BLE001  # otherwise the request would be redelivered forever
             _log.exception("%r raised for a request on %s", self.may_reply_to, topic)
             return False
 
@@ -294,59 +294,61 @@ class Replying:
             yield partial(send, answer, answer.end(), None)
 
 
-def _say_failed(answer: Answer, error: Exception, send: Callable[[Answer, dict[str, str], Any], Any]) -> Steps:
-    """Tell the requester; where that cannot be told, nothing else can be done."""
+def _report_failure(answer: Answer, error: Exception, send: Callable[[Answer, dict[str, str], Any], Any]) -> Steps:
+    """Report an error to the requester; if that fails too, only log it."""
     try:
         yield partial(send, answer, answer.failed(error), None)
     except NotSentError:
         raise
-    except Exception:  # noqa: BLE001  # such as a topic that does not take it
-        _log.exception("The requester at %s cannot be told", answer.topic)
+    except Exception:  # noqa: BLE001  # such as a topic that rejects it
+        _log.exception("The error could not be reported to the requester at %s", answer.topic)
 
 
 class Replier:
-    """Answers the requests on one topic; made by `Client.replier()`.
+    """Answers the requests on one topic; created by `Client.replier()`.
 
     Several processes with the same subscription share the requests.
     """
 
     def __init__(self, context: ClientContext, options: ReplierOptions, replying: Replying) -> None:
         if iscoroutinefunction(replying.handler):
-            raise InvalidUse("The handler is an async function: replier() of pulsar_ext.asyncio awaits it.")
+            raise InvalidUse("The handler is an async function; use replier() of pulsar_ext.asyncio.")
         self._opener, self._options, self._replying = context.opener, options, replying
         self.consumer: Consumer
-        self._producers = ReplyProducers(lambda topic: context.opener.create_producer(**options.producing(topic)))
+        self._producers = ReplyProducers(
+            lambda topic: context.opener.create_producer(**options.producer_arguments(topic))
+        )
 
     def open(self) -> Self:
         """Subscribe to the requests."""
-        self.consumer = self._opener.subscribe(**self._options.consuming())
+        self.consumer = self._opener.subscribe(**self._options.consumer_arguments())
         return self
 
     def run(self, *, concurrency: int = 1) -> None:
-        """Answer requests, so many at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`.
+        """Answer requests, `concurrency` at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`.
 
-        A request is acknowledged when its replies are persisted. If the process dies before, it comes to another
-        replier.
+        A request is acknowledged when its replies are persisted. If the process dies before, the request is
+        redelivered to another replier.
 
         Args:
-            concurrency: how many requests are handled at once, each on a thread of its own.
+            concurrency: the number of requests handled at once, each on its own thread.
 
         Raises:
-            InvalidUse: it is not an int, 1 or more.
-            pulsar.AlreadyClosed: it was closed before.
+            InvalidUse: `concurrency` is not an int >= 1.
+            pulsar.AlreadyClosed: the replier was closed before.
             pulsar.PulsarException: a receive failed.
         """
-        self.consumer.process(self._handle, concurrency=concurrency, on_error=self._replying.becomes)
+        self.consumer.process(self._handle, concurrency=concurrency, on_error=self._replying.choose_action)
 
     def stop(self) -> None:
-        """Have every `run()` receive no more, and return when what is under way is answered; it waits for nothing."""
+        """Stop every `run()`: it receives no more, and returns when running handlers have answered. Does not wait."""
         self.consumer.stop_processing()
 
     def close(self) -> None:
-        """Close; requests that are not answered come to another replier. Closing again does nothing.
+        """Close; unanswered requests are redelivered to another replier. Closing again does nothing.
 
         Raises:
-            pulsar.PulsarException: the broker did not answer, or refused; it is closed all the same.
+            pulsar.PulsarException: the broker did not answer, or rejected the close; this is closed nevertheless.
         """
         with contextlib.ExitStack() as closing:
             closing.callback(self._producers.close)
@@ -363,7 +365,7 @@ class Replier:
 
     def _send(self, answer: Answer, properties: dict[str, str], content: Any) -> None:
         sent = self._producers.send(answer.topic, content, properties)
-        known = Flag()  # the future's own wait is not for C++ threads to end, if greenlets have patched Python's locks
+        known = Flag()  # a future's own wait uses Python's locks, which greenlets may patch and C++ threads cannot end
         sent.add_done_callback(lambda _: known.set())
         known.wait()
         sent.result()

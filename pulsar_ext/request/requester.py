@@ -1,7 +1,7 @@
-"""Requesters of the blocking client: a producer of requests, and a thread that takes the replies.
+"""Requesters of the blocking client: a producer of requests, and a thread that receives the replies.
 
 `Exchange` and `Correlations` (pure) decide which replies belong to which request, and when a request has all of them.
-`RequesterOptions` has the arguments of the producer and the consumer, for the awaited client too.
+`RequesterOptions` contains the arguments of the producer and the consumer, for the asyncio client too.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """One request, and the replies to it.
+    """A request, and its replies.
 
-    A replier that died amid its replies has its request come to another one, which begins anew: a reply of the same
-    replier with the same index is the same reply.
+    If a replier dies while it replies, its request is redelivered to another one, which begins again: a reply of the
+    same replier with the same index is a duplicate.
 
     Args:
-        deliver: is given what comes for this request, a message or an error, on any thread.
-        topic: of the request.
-        repliers: how many repliers have to end their replies; None if nobody knows.
-        timeout_ms: how long all of it may take, in milliseconds.
+        deliver: called with each reply to this request, or an error, on any thread.
+        topic: the topic of the request.
+        repliers: the number of repliers that must end their replies; None if it is unknown.
+        timeout_ms: the timeout of all replies, in milliseconds.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Exchange:
         self._seen: dict[str, set[int]] = {}
         self._counts: dict[str, int] = {}
         self.is_done = False
-        """Whether nothing more is waited for."""
+        """Whether no more replies are expected."""
 
-    def take(self, came: Message | BaseException) -> Message | None:
-        """Take what was delivered; give the message if it is a reply to hand out.
+    def take(self, delivered: Message | BaseException) -> Message | None:
+        """Process what was delivered; return the message if it is a new reply.
 
         Raises:
-            RequestFailed: a replier says that it failed; others may have more to say.
+            RequestFailed: a replier reports an error; others may still reply.
             BaseException: the error that was delivered.
         """
-        if isinstance(came, BaseException):
+        if isinstance(delivered, BaseException):
             self.is_done = True
-            raise came
-        reply = Reply.of(came.properties())
+            raise delivered
+        reply = Reply.of(delivered.properties())
         if reply is None:
             return None
         seen = self._seen.setdefault(reply.replier, set())
@@ -84,25 +84,25 @@ class Exchange:
             self.is_done = ended >= self._repliers
         if reply.error is not None:
             raise RequestFailed(reply.error)
-        return came if is_new else None
+        return delivered if is_new else None
 
     def expire(self) -> None:
-        """End it: the time is over.
+        """End the request after its timeout.
 
         Raises:
-            NoReply: more was waited for.
+            NoReply: more replies were expected.
         """
         self.is_done = True
         if self._repliers is not None:
             raise self.unanswered()
 
     def unanswered(self) -> NoReply:
-        """Make the error of a request that was not answered, or not to the end."""
+        """Return the error of a request that was not answered completely."""
         replies = sum(map(len, self._seen.values()))
-        came = f"{replies} replies came" if replies else "No reply came"
+        count = f"{replies} replies came" if replies else "No reply came"
         return NoReply(
-            f"{came} to the request on {self._topic} within {self.timeout_ms} ms, and more were waited for. It may "
-            "still be answered, or be under way: whether to ask again is for the application to know.",
+            f"{count} to the request on {self._topic} within {self.timeout_ms} ms, and more were expected. It may "
+            "still be answered; send it again only if the application can handle a duplicate.",
             topic=self._topic,
             correlation_id=self.correlation_id,
             replies=replies,
@@ -110,31 +110,31 @@ class Exchange:
 
 
 class Correlations:
-    """The requests of one requester that wait for replies, weakly: whoever waits keeps its own."""
+    """The pending requests of one requester, kept weakly: the waiting caller keeps its own."""
 
     def __init__(self) -> None:
         self._waiting: weakref.WeakValueDictionary[str, Exchange] = weakref.WeakValueDictionary()
         self._is_closed = False
 
     def begin(self, exchange: Exchange) -> None:
-        """Have replies delivered to a request.
+        """Register a request for its replies.
 
         Raises:
-            pulsar.AlreadyClosed: no more replies come.
+            pulsar.AlreadyClosed: no more replies are received.
         """
         self._waiting[exchange.correlation_id] = exchange
         if self._is_closed:
             raise _closed()
 
-    def hand_over(self, message: Any) -> None:
-        """Deliver a message to its request; one that nobody waits for is dropped."""
+    def deliver_reply(self, message: Any) -> None:
+        """Deliver a message to its request; drop it if the request is not pending."""
         reply = Reply.of(message.properties())
         waiting = None if reply is None else self._waiting.get(reply.correlation_id)
         if waiting is not None:
             waiting.deliver(message)
 
     def close(self) -> None:
-        """Have every request that waits, and every later one, end with `AlreadyClosed`."""
+        """End every pending and every later request with `AlreadyClosed`."""
         self._is_closed = True
         for known in self._waiting.valuerefs():
             if (waiting := known()) is not None:
@@ -142,28 +142,28 @@ class Correlations:
 
 
 def check_request(repliers: Any, timeout_ms: Any) -> None:
-    """Refuse what a request cannot have.
+    """Raise if an argument of a request is invalid.
 
     Raises:
-        InvalidUse: there are no so many repliers, or there is no such time.
+        InvalidUse: `repliers` or `timeout_ms` is invalid.
     """
     if repliers is not None and (type(repliers) is not int or repliers < 1):
-        raise InvalidUse(f"repliers is expected to be an int, 1 or more, or None, not {repliers!r}.")
+        raise InvalidUse(f"repliers must be an int >= 1, or None, got {repliers!r}.")
     if type(timeout_ms) is not int or timeout_ms < 1:
-        raise InvalidUse(f"timeout_ms is expected to be a whole number of milliseconds, 1 or more, not {timeout_ms!r}.")
+        raise InvalidUse(f"timeout_ms must be an int >= 1, got {timeout_ms!r}.")
 
 
 def _closed() -> Exception:
-    error: Exception = pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the requester, or its client, is closed.")
+    error: Exception = pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the requester or its client is closed.")
     return error
 
 
 @dataclass(frozen=True, slots=True)
 class RequesterOptions:
-    """What a requester is made of; see `Client.requester()`.
+    """The options of a requester; see `Client.requester()`.
 
     Raises:
-        InvalidUse: one of them is not valid.
+        InvalidUse: an option is invalid.
     """
 
     topic: str
@@ -181,18 +181,18 @@ class RequesterOptions:
 
     @property
     def replies(self) -> str:
-        """The topic of the replies: the given one, or one of this requester's own."""
+        """Topic of the replies: the configured one, or one of this requester alone."""
         return self.reply_topic or f"{TopicName.parse(self.topic)}-replies-{self._name}"
 
-    def producing(self) -> dict[str, Any]:
-        """Give the arguments of `create_producer()`."""
+    def producer_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `create_producer()`."""
         chunks = not self.producer_options.get("batching_enabled", False)
-        # No limit of what is pending: those who send requests limit them, and wait for the replies.
+        # No limit of pending messages: requests are limited by their callers, which wait for the replies.
         fixed = {"topic": self.topic, "schema": self.schema, "chunking_enabled": chunks, "max_pending_messages": 0}
         return {**fixed, **self.producer_options}
 
-    def consuming(self) -> dict[str, Any]:
-        """Give the arguments of `subscribe()`."""
+    def consumer_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `subscribe()`."""
         return {
             "topic": self.replies,
             "subscription_name": self.subscription_name or f"requester-{self._name}",
@@ -201,16 +201,16 @@ class RequesterOptions:
 
 
 _OK = pulsar.Result.Ok
-_AGAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 _log = logging.getLogger("pulsar_ext")
 
 
 class Replies:
-    """The replies to one request, one after the other; made by `Requester.request_many()`.
+    """The replies to one request, one after the other; created by `Requester.request_many()`.
 
     Args:
         exchange: the request.
-        arrived: what its replies are delivered to.
+        arrived: the queue to which its replies are delivered.
         deadline: a monotonic time in seconds.
     """
 
@@ -224,27 +224,27 @@ class Replies:
         """Wait for the next reply.
 
         Raises:
-            NoReply: not all of them came in time.
-            RequestFailed: the replier says that it failed.
-            pulsar.PulsarException: the request was not persisted; `AlreadyClosed`, if the requester is closed.
+            NoReply: not all replies arrived in time.
+            RequestFailed: the replier reports an error.
+            pulsar.PulsarException: the request was not persisted; `AlreadyClosed` if the requester is closed.
         """
         while not self._exchange.is_done:
             try:
                 left = max(self._deadline - time.monotonic(), 0)
-                came = self._arrived.get(timeout=min(left, threading.TIMEOUT_MAX))
+                delivered = self._arrived.get(timeout=min(left, threading.TIMEOUT_MAX))
             except Empty:
                 self._exchange.expire()
                 break
-            reply = self._exchange.take(came)
+            reply = self._exchange.take(delivered)
             if reply is not None:
                 return reply
         raise StopIteration
 
 
 class Requester:
-    """Sends requests to one topic, and gives their replies; made by `Client.requester()`.
+    """Sends requests to one topic, and returns their replies; created by `Client.requester()`.
 
-    It may be used by any number of threads at once.
+    It is thread-safe.
     """
 
     def __init__(self, context: ClientContext, options: RequesterOptions) -> None:
@@ -254,32 +254,32 @@ class Requester:
         self._producer: Any = None
 
     def open(self) -> Self:
-        """Subscribe to the replies, and begin to receive them; a Ctrl-C leaves what `close()` finds."""
+        """Subscribe to the replies, and begin to receive them; after a Ctrl-C, `close()` closes what was opened."""
         opener = self._context.opener
-        self._consumer = opener.subscribe(**self._options.consuming())
-        self._producer = opener.create_producer(**self._options.producing())
+        self._consumer = opener.subscribe(**self._options.consumer_arguments())
+        self._producer = opener.create_producer(**self._options.producer_arguments())
         reading = (self._consumer, self._correlations)
         threads.start(_read, *reading, name="pulsar-ext-replies")
         return self
 
     @property
     def reply_topic(self) -> str:
-        """Where the replies go."""
+        """Topic of the replies."""
         return self._options.replies
 
     def request(self, content: Any, *, timeout_ms: int | None = None, **options: Any) -> Message:
         """Send a request, and wait for the first reply.
 
         Args:
-            content: of the request, as for `Producer.send()`.
-            timeout_ms: how long it may take, in milliseconds; None for the requester's own.
-            **options: of `Producer.send_async()`, such as `properties` and `partition_key`.
+            content: the content of the request, as for `Producer.send()`.
+            timeout_ms: the timeout in milliseconds; None for the requester's own.
+            **options: arguments of `Producer.send_async()`, such as `properties` and `partition_key`.
 
         Raises:
-            NoReply: none came in time.
-            RequestFailed: the replier says that it failed.
-            InvalidUse: in a callback of the client's, which it would wait for.
-            pulsar.PulsarException: the request was not persisted; `AlreadyClosed`, if this is closed.
+            NoReply: no reply arrived in time.
+            RequestFailed: the replier reports an error.
+            InvalidUse: called in a send callback of the client, which it would wait for.
+            pulsar.PulsarException: the request was not persisted; `AlreadyClosed` if this is closed.
         """
         exchange, replies = self._begin(content, 1, timeout_ms, options)
         for reply in replies:
@@ -289,24 +289,24 @@ class Requester:
     def request_many(
         self, content: Any, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
     ) -> Replies:
-        """Send a request, and give an iterator of its replies, as they come.
+        """Send a request, and return an iterator of its replies as they arrive.
 
         Args:
-            content: of the request, as for `Producer.send()`.
-            repliers: how many repliers answer, each of a subscription of its own: when all of them have ended their
-                replies, the iterator ends. None if nobody knows: it ends when the time is over.
-            timeout_ms: how long all of it may take, in milliseconds; None for the requester's own.
-            **options: of `Producer.send_async()`, such as `properties` and `partition_key`.
+            content: the content of the request, as for `Producer.send()`.
+            repliers: the number of repliers that answer, each with its own subscription. The iterator ends when all of
+                them have ended their replies. None if it is unknown: the iterator ends after the timeout.
+            timeout_ms: the timeout of all replies in milliseconds; None for the requester's own.
+            **options: arguments of `Producer.send_async()`, such as `properties` and `partition_key`.
 
         Raises:
-            InvalidUse: one of these is not valid; nothing was sent. The rest is raised as the replies are taken.
+            InvalidUse: an argument is invalid; nothing was sent. Other errors are raised by the iterator.
         """
         return self._begin(content, repliers, timeout_ms, options)[1]
 
     def _begin(
         self, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
     ) -> tuple[Exchange, Replies]:
-        self._context.callbacks.refuse("request")
+        self._context.callbacks.raise_inside("request")
         arrived: SimpleQueue[Any] = threads.Queue()
         exchange = self.send(arrived.put, content, repliers, timeout_ms, options)
         return exchange, Replies(exchange, arrived, time.monotonic() + exchange.timeout_ms / 1000)
@@ -314,7 +314,7 @@ class Requester:
     def send(
         self, deliver: Any, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
     ) -> Exchange:
-        """Send a request, and have its replies, or an error, delivered on any thread; see `Exchange`."""
+        """Send a request; its replies, or an error, are delivered on any thread, see `Exchange`."""
         timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
         check_request(repliers, timeout_ms)
         exchange = Exchange(deliver, self._options.topic, repliers, timeout_ms)
@@ -329,12 +329,12 @@ class Requester:
         return exchange
 
     def close(self) -> None:
-        """Delete the subscription of the replies, and close; requests that wait raise `AlreadyClosed`.
+        """Delete the subscription of the replies, and close; pending requests raise `AlreadyClosed`.
 
         Closing again does nothing.
 
         Raises:
-            pulsar.PulsarException: the broker did not answer, or refused; it is closed all the same.
+            pulsar.PulsarException: the broker did not answer, or rejected the close; this is closed nevertheless.
         """
         with contextlib.ExitStack() as closing:
             closing.callback(self._correlations.close)
@@ -352,15 +352,15 @@ class Requester:
 
 
 def _read(consumer: Consumer, correlations: Correlations) -> None:
-    """Hand over every reply, until the consumer is closed. It must not keep the requester."""
+    """Deliver every reply until the consumer is closed, without a reference to the requester."""
     while not consumer.is_closed:
         try:
             for message in consumer:
-                correlations.hand_over(message)
+                correlations.deliver_reply(message)
                 consumer.acknowledge(message)
         except AlreadyClosed:
             break
-        except Exception:  # noqa: BLE001  # whatever it is, the next reply has to be handed over
-            _log.exception("A requester's receive failed; it is tried again in a second")
-            threads.sleep(_AGAIN_SECONDS)
+        except Exception:  # noqa: BLE001  # the next replies must still be delivered
+            _log.exception("A requester's receive failed; retrying in 1 s")
+            threads.sleep(_RETRY_SECONDS)
     correlations.close()

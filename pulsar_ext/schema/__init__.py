@@ -1,9 +1,9 @@
-"""Schemas: everything of `pulsar.schema`, and dataclasses and pydantic models as they are.
+"""Schemas: everything in `pulsar.schema`, and dataclasses and pydantic models as schemas.
 
     client.subscribe(topic, "s", schema=Order)              # Avro
     client.create_producer(topic, schema=JsonSchema(Order))
 
-Types become shapes (`shapes.py`), and what is written, read, defined and compared are walks over shapes.
+Types are converted to shapes (`shapes.py`); encoding, decoding, definitions and comparisons all work on shapes.
 """
 
 from __future__ import annotations
@@ -77,5 +77,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """Resolve every other name of the official module."""
+    """Return any other name of the official module."""
     return getattr(_official, name)

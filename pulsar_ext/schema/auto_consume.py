@@ -1,8 +1,8 @@
-"""Messages of whatever schema, as generic records, primitives and Protobuf; mirrors Java's `Schema.AUTO_CONSUME`.
+"""Messages of any schema as generic records, primitives and Protobuf; mirrors Java's `Schema.AUTO_CONSUME`.
 
-Primitives mirror `BooleanSchema`, `InstantSchema`, `LocalDateSchema` and so on. Points in time are datetimes in UTC;
-local dates and times have no time zone. Java has nanoseconds: where they are not whole microseconds, the value is a
-`NanoDatetime` or a `NanoTime`.
+Primitives mirror `BooleanSchema`, `InstantSchema`, `LocalDateSchema` and so on. Instants are datetimes in UTC; local
+dates and times have no time zone. Java has nanoseconds: a value that is not in whole microseconds is a `NanoDatetime`
+or a `NanoTime`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class GenericRecord(Mapping[str, Any]):
     """The fields of a record by name; mirrors Java's `GenericRecord`.
 
     Args:
-        fields: the values; records within are dicts.
+        fields: the values; nested records are dicts.
         schema_type: `AVRO`, `JSON` or `PROTOBUF_NATIVE`.
-        definition: the schema that it was written with, as text.
+        definition: the definition of the writer's schema, as text.
         schema_version: the version of that schema on its topic.
     """
 
@@ -59,43 +59,43 @@ class GenericRecord(Mapping[str, Any]):
         return f"GenericRecord({self._fields!r})"
 
 
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # of local times; those in UTC are given it
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # naive, for local times; `tzinfo` is added for UTC
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 _DAY_MILLIS: Final = 24 * 60 * 60 * 1000
 _SECOND_NANOS: Final = 1_000_000_000
 
 
 class NanoDatetime(datetime):
-    """A datetime with nanoseconds beyond its microseconds, in `nanosecond`; it compares as a datetime without them."""
+    """A datetime with additional nanoseconds in `nanosecond`, which comparisons ignore."""
 
     nanosecond = 0
 
     @classmethod
     def of(cls, whole: datetime, nanosecond: int) -> Self:
-        """Return a datetime with 1 to 999 nanoseconds more."""
+        """Return a datetime with 1 to 999 additional nanoseconds."""
         made = cls.combine(whole.date(), whole.timetz())
         made.nanosecond = nanosecond
         return made
 
     def __reduce_ex__(self, _: Any) -> Any:
-        """Return what a copy is made of, in another process too."""
+        """Return the arguments for copying and pickling."""
         return type(self).of, (datetime.combine(self.date(), self.timetz()), self.nanosecond)
 
 
 class NanoTime(time):
-    """A time with nanoseconds beyond its microseconds, in `nanosecond`; it compares as the time without them."""
+    """A time with additional nanoseconds in `nanosecond`, which comparisons ignore."""
 
     nanosecond = 0
 
     @classmethod
     def of(cls, whole: time, nanosecond: int) -> Self:
-        """Return a time with 1 to 999 nanoseconds more."""
+        """Return a time with 1 to 999 additional nanoseconds."""
         made = cls(whole.hour, whole.minute, whole.second, whole.microsecond)
         made.nanosecond = nanosecond
         return made
 
     def __reduce_ex__(self, _: Any) -> Any:
-        """Return what a copy is made of, in another process too."""
+        """Return the arguments for copying and pickling."""
         return type(self).of, (time(self.hour, self.minute, self.second, self.microsecond), self.nanosecond)
 
 
@@ -142,7 +142,7 @@ def _local_datetime(data: bytes) -> datetime:
 
 def _local(days: int, nanos: int) -> datetime:
     if not 0 <= nanos < _DAY_MILLIS * 1_000_000:
-        raise ValueError(f"a day has no nanosecond {nanos}")
+        raise ValueError(f"nanosecond of day out of range: {nanos}")
     return _datetime(days * 86_400 + nanos // _SECOND_NANOS, nanos % _SECOND_NANOS, None)
 
 
@@ -162,21 +162,21 @@ PRIMITIVES: Final[dict[str, Callable[[bytes], Any]]] = {
     "LOCAL_TIME": _local_time,
     "LOCAL_DATE_TIME": _local_datetime,
 }
-"""What reads a payload, by the schema's type."""
+"""Readers of payloads, by schema type."""
 
 
 def fields_reader(definition: dict[str, Any]) -> Callable[[bytes], dict[str, Any]]:
-    """Make what reads the fields of a message by name.
+    """Return a function that reads the fields of a Protobuf message by name.
 
     Args:
-        definition: as Java's `ProtobufNativeSchemaData` has it: the files, and the name of the message.
+        definition: Java's `ProtobufNativeSchemaData`: the files, and the name of the message.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # noqa: PLC0415
 
     files: Any = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))
     pool = descriptor_pool.DescriptorPool()
-    for one in files.file:
-        pool.Add(one)
+    for file in files.file:
+        pool.Add(file)
     kind: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(definition["rootMessageTypeName"]))
     return lambda data: _fields_of(kind.FromString(data))
 
@@ -186,9 +186,9 @@ def _fields_of(message: Any) -> dict[str, Any]:
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            found[field.name] = {key: _plain(one) for key, one in value.items()}
+            found[field.name] = {key: _plain(item) for key, item in value.items()}
         elif hasattr(value, "append") or hasattr(value, "add"):
-            found[field.name] = [_plain(one) for one in value]
+            found[field.name] = [_plain(item) for item in value]
         elif field.has_presence and not message.HasField(field.name):
             found[field.name] = None
         else:
@@ -201,15 +201,15 @@ def _plain(value: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    _Official = object  # the official class has no types, and would go for any
+    _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.Schema
 
 
 class AutoConsumeSchema(TypedSchema[Any], _Official):
-    """Reads each message by the schema that it was written with: a `GenericRecord`, a `KeyValue`, or a plain value.
+    """Reads each message by its writer's schema, as a `GenericRecord`, a `KeyValue` or a plain value.
 
-    Bytes are what a message is that does not say its schema, as for Java.
+    A message without a schema version is read as bytes, as in Java.
     """
 
     reads_null_values = True
@@ -221,37 +221,37 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         self._versions: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
-        """Know no version yet."""
+        """Forget the known versions."""
         del reads
         self._admin_api, self._versions = admin_api, {}
 
     def schema_info(self) -> Any:
-        """Give what the broker is told: nothing."""
+        """Return an empty schema, for the broker."""
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
     def cannot_read(self, _: str, __: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
-        """Give nothing: it reads everything."""
+        """Return no differences: any schema can be read."""
         return ()
 
     def encode(self, obj: Any) -> bytes:
-        """Refuse: what is sent has a schema of its own.
+        """Raise: this schema only reads.
 
         Raises:
             TypeError: always.
         """
-        raise TypeError(f"{type(obj).__name__} cannot be sent with AutoConsumeSchema, which only reads.")
+        raise TypeError(f"AutoConsumeSchema only reads, and cannot encode {type(obj).__name__}. Nothing was sent.")
 
     def decode(self, data: bytes) -> Any:
-        """Give the bytes, of which nothing is known."""
+        """Return the bytes: without a message there is no schema version."""
         return data
 
     def decode_message(self, msg: Any) -> Any:
-        """Read a message.
+        """Return the value of a message.
 
         Raises:
-            SchemaMismatch: its bytes are not of the schema that it says.
-            pulsar.PulsarException: the broker cannot be asked for that schema now.
-            AdminRequired, AdminError: nor the admin API, which knows those of keys and values.
+            SchemaMismatch: the payload does not match its schema version.
+            pulsar.PulsarException: the broker did not return the schema version.
+            AdminRequired, AdminError: the admin API did not return it; it is needed for key-value schemas.
         """
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0:
@@ -290,7 +290,7 @@ def _key_value_reader(data: str, properties: Mapping[str, str], version: int) ->
 
 
 def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
-    """Make what reads a payload of a schema."""
+    """Return a function that reads payloads of a schema."""
     text = schema.definition
 
     def record(fields: dict[str, Any]) -> Any:
@@ -305,21 +305,23 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
             return lambda data: record(parse_json(data))
         case "PROTOBUF_NATIVE":
             protobuf = fields_reader(json.loads(text))
-            return _said(lambda data: record(protobuf(data)), schema.type)
+            return _checked_reader(lambda data: record(protobuf(data)), schema.type)
         case "STRING":
-            return _said(bytes.decode, schema.type)
+            return _checked_reader(bytes.decode, schema.type)
         case "BYTES" | "NONE":
             return bytes
     if schema.type in PRIMITIVES:
-        return _said(PRIMITIVES[schema.type], schema.type)
-    raise SchemaMismatch(f"Messages of a schema of type {schema.type} cannot be read.", differences=())
+        return _checked_reader(PRIMITIVES[schema.type], schema.type)
+    raise SchemaMismatch(f"Schema type {schema.type} is not supported by AutoConsumeSchema.", differences=())
 
 
-def _said(read: Callable[[bytes], Any], kind: str) -> Callable[[bytes], Any]:
-    def careful(data: bytes) -> Any:
+def _checked_reader(read: Callable[[bytes], Any], kind: str) -> Callable[[bytes], Any]:
+    def checked(data: bytes) -> Any:
         try:
             return read(data)
-        except Exception as error:  # whatever bytes make of it  # noqa: BLE001
-            raise SchemaMismatch(f"{len(data)} bytes are no {kind}: {error}.", differences=()) from None
+        except Exception as error:  # invalid bytes may raise anything  # noqa: BLE001
+            raise SchemaMismatch(
+                f"{len(data)} bytes are not a valid {kind} payload: {error}.", differences=()
+            ) from None
 
-    return careful
+    return checked

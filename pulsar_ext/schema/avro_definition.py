@@ -1,4 +1,4 @@
-"""Avro definitions: the one that a shape has, and the shape that one describes (pure)."""
+"""Avro definitions of shapes, and shapes of Avro definitions (pure)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 MARKED: Final = "value"
-"""The field of a record that a scalar is read as."""
+"""The field of a record as which a scalar is read."""
 
 
 def marked_branches(union: Union) -> tuple[Shape, ...]:
-    """Give the branches of a union as they are read: fastavro says the name of a record's branch, but of no scalar's.
+    """Return the branches of a union for reading; fastavro reports the branch of a record, but not of a scalar.
 
-    So scalars of which Python has one type, as `int` and `long`, are each read as a record of one field: its bytes are
-    the same.
+    So scalars that have one Python type, as `int` and `long`, are each read as a record with one field, whose encoding
+    is identical.
     """
-    kinds = [PYTHON_TYPES[one.type] if isinstance(one, Scalar) else None for one in union.branches]
+    kinds = [PYTHON_TYPES[branch.type] if isinstance(branch, Scalar) else None for branch in union.branches]
     return tuple(
-        Record(f"pulsar_ext.union_{one.type}", dict, [Field(MARKED, MARKED, Scalar(one.type))])
-        if isinstance(one, Scalar) and kinds.count(PYTHON_TYPES[one.type]) > 1
-        else one
-        for one in union.branches
+        Record(f"pulsar_ext.union_{branch.type}", dict, [Field(MARKED, MARKED, Scalar(branch.type))])
+        if isinstance(branch, Scalar) and kinds.count(PYTHON_TYPES[branch.type]) > 1
+        else branch
+        for branch in union.branches
     )
 
 
@@ -38,7 +38,7 @@ _JAVA_CLASSES: Final = ("java.math.BigDecimal",)
 
 
 class _Form(Enum):
-    """What a definition is for."""
+    """The purpose of a definition."""
 
     WHOLE = "the topic"
     WRITTEN = "writing plain values"
@@ -46,17 +46,17 @@ class _Form(Enum):
 
 
 def definition_of(shape: Shape) -> Any:
-    """Give the Avro definition of a shape, as parsed JSON."""
+    """Return the Avro definition of a shape, as parsed JSON."""
     return _define(shape, set(), _Form.WHOLE)
 
 
 def plain_definition(shape: Shape) -> Any:
-    """Give the definition without logical types and defaults: how the bytes of a value lie."""
+    """Return the definition without logical types and defaults, which determines the encoding."""
     return _define(shape, set(), _Form.WRITTEN)
 
 
 def read_definition(shape: Shape) -> Any:
-    """Give the same for reading: with unions of which each value says its branch."""
+    """Return the plain definition for reading, where each union value states its branch."""
     return _define(shape, set(), _Form.READ)
 
 
@@ -70,7 +70,7 @@ def _define(shape: Shape, named: set[str], form: _Form) -> Any:
             return {"type": "map", "values": _define(shape.values, named, form)}
         case Union():
             branches = marked_branches(shape) if form is _Form.READ else shape.branches
-            return [_define(one, named, form) for one in branches]
+            return [_define(branch, named, form) for branch in branches]
     if shape.name in named:
         return shape.name
     named.add(shape.name)
@@ -88,14 +88,14 @@ def _define_named(shape: Named, named: set[str], form: _Form) -> Any:
             default = {} if shape.default is None else {"default": shape.default}
             return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
     fields = []
-    for one in shape.fields:
-        defined = {"name": one.name, "type": _define(one.shape, named, form)}
-        fields.append(defined | _aliases(one) | _default_of(one) if form is _Form.WHOLE else defined)
+    for field in shape.fields:
+        defined = {"name": field.name, "type": _define(field.shape, named, form)}
+        fields.append(defined | _aliases(field) | _default_of(field) if form is _Form.WHOLE else defined)
     return {"type": "record", **begin, **_aliases(shape), "fields": fields}
 
 
-def _aliases(one: Field | Record) -> dict[str, Any]:
-    return {"aliases": list(one.aliases)} if one.aliases else {}
+def _aliases(described: Field | Record) -> dict[str, Any]:
+    return {"aliases": list(described.aliases)} if described.aliases else {}
 
 
 def _scalar_definition(scalar: Scalar) -> Any:
@@ -112,18 +112,17 @@ def _default_of(field: Field) -> dict[str, Any]:
 
 
 def written_default(shape: Shape, value: Any) -> Any:
-    """Write a default as Avro does: bytes are text, and a union's is of its first branch.
+    """Return a default as Avro writes it: bytes as text, and a union value as its first branch.
 
     Raises:
-        Unfit: the value is of another type.
-        NoDefault: Avro has no way to write it: a union in it has a value that is not of the first branch, or a float is
-            none that JSON has.
+        InvalidValue: the value has another type.
+        UnsupportedDefault: Avro cannot write it: a union value is not of the first branch, or a float is not finite.
     """
     return _default(shape, writer_of(shape)(value))
 
 
-class NoDefault(Exception):  # noqa: N818  # never leaves the package
-    """A default is one that a definition cannot have."""
+class UnsupportedDefault(Exception):  # noqa: N818  # never leaves the package
+    """The default cannot be in a definition."""
 
 
 def _default(shape: Shape, plain: Any) -> Any:
@@ -131,21 +130,21 @@ def _default(shape: Shape, plain: Any) -> Any:
         case Union():
             first = shape.branches[0]
             if (plain[0] if isinstance(plain, tuple) else "null") != name_of(first):
-                raise NoDefault
+                raise UnsupportedDefault
             return _default(first, plain[1] if isinstance(plain, tuple) else plain)
         case Array():
-            return [_default(shape.items, one) for one in plain]
+            return [_default(shape.items, item) for item in plain]
         case Mapped():
-            return {key: _default(shape.values, one) for key, one in plain.items()}
+            return {key: _default(shape.values, item) for key, item in plain.items()}
         case Record():
-            return {one.name: _default(one.shape, plain[one.name]) for one in shape.fields}
+            return {field.name: _default(field.shape, plain[field.name]) for field in shape.fields}
     if isinstance(plain, float) and not math.isfinite(plain):
-        raise NoDefault
+        raise UnsupportedDefault
     return plain.decode("latin-1") if isinstance(plain, bytes) else plain
 
 
 def shape_of_definition(definition: Any) -> Shape:
-    """Give the shape that an Avro definition describes; its values are dicts, lists and scalars.
+    """Return the shape of an Avro definition; its values are dicts, lists and scalars.
 
     Raises:
         InvalidUse: it is not an Avro definition.
@@ -153,12 +152,12 @@ def shape_of_definition(definition: Any) -> Shape:
     try:
         return _shape(definition, "", {})
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidUse(f"This is not an Avro schema: {type(error).__name__}: {error}.") from None
+        raise InvalidUse(f"The definition is not a valid Avro schema: {type(error).__name__}: {error}.") from None
 
 
 def _shape(definition: Any, space: str, known: dict[str, Shape]) -> Shape:
     if isinstance(definition, list):
-        return Union(tuple(_shape(one, space, known) for one in definition))
+        return Union(tuple(_shape(branch, space, known) for branch in definition))
     if isinstance(definition, str):
         primitive = Scalar(definition) if definition in PYTHON_TYPES else None
         return primitive or known.get(definition) or known[f"{space}.{definition}"]
@@ -199,23 +198,25 @@ def _fixed(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> S
 
 def _enumeration(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
     name = _full_name(definition, space)
-    known[name] = Enumeration(name, {one: one for one in definition["symbols"]}, definition.get("default"), str)
+    known[name] = Enumeration(
+        name, {symbol: symbol for symbol in definition["symbols"]}, definition.get("default"), str
+    )
     return known[name]
 
 
 def _record(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
     name = _full_name(definition, space)
     record = known[name] = Record(name, dict, aliases=tuple(definition.get("aliases", ())))
-    for one in definition["fields"]:
-        default = _giving(one["default"]) if "default" in one else None
-        shape = _shape(one["type"], name.rpartition(".")[0], known)
+    for field in definition["fields"]:
+        default = _constant(field["default"]) if "default" in field else None
+        shape = _shape(field["type"], name.rpartition(".")[0], known)
         record.fields.append(
-            Field(one["name"], one["name"], shape, default, tuple(one.get("aliases", ())), one["name"])
+            Field(field["name"], field["name"], shape, default, tuple(field.get("aliases", ())), field["name"])
         )
     return record
 
 
-def _giving(value: Any) -> Callable[[], Any]:
+def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 

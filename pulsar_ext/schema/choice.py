@@ -1,6 +1,6 @@
-"""The schema that an application means by `schema=`, and the version of a schema that wrote a message.
+"""The schema object of a `schema=` argument, and the lookup of schema versions.
 
-A version is looked up at the message's own cluster only.
+Versions are looked up only at the cluster of the message.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    _Official = object  # the official class has no types, and would go for any
+    _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.ProtobufNativeSchema
 
 
 class ProtobufNativeSchema(TypedSchema[T], _Official):
-    """Values of a class that protobuf made; mirrors Java's `Schema.PROTOBUF_NATIVE`.
+    """Values of a generated protobuf class; mirrors Java's `Schema.PROTOBUF_NATIVE`.
 
     Args:
         record_cls: the class.
 
     Raises:
-        TypeError: it is no such class, as officially.
+        TypeError: it is not a protobuf class, as in the official client.
     """
 
     def __init__(self, record_cls: type[T]) -> None:
@@ -51,10 +51,10 @@ Found = TypeVar("Found")
 
 
 class VersionLookup:
-    """The place where a schema object looks up versions; official ones take it for their C++ client.
+    """Looks up schema versions; schema objects use it in place of the C++ client.
 
     Args:
-        ask: asks the C++ client for a version of a topic's schema.
+        ask: queries the C++ client for a version of a topic's schema.
         connected_to: returns the number of the cluster that the client is connected to.
         number: of the messages' cluster.
     """
@@ -67,35 +67,35 @@ class VersionLookup:
         return VersionLookup(self._ask, self._connected_to, number)
 
     def get_schema_info(self, topic: str, version: int) -> Any:
-        """Return a version of a topic's schema, as the C++ client does.
+        """Return a version of a topic's schema from the C++ client.
 
         Raises:
-            SchemaMismatch: the client is connected to another cluster, where that version is of another schema.
-            pulsar.PulsarException: the broker cannot be asked now, or knows no such version.
+            SchemaMismatch: the client is connected to another cluster, whose versions are different.
+            pulsar.PulsarException: the broker did not answer, or does not have the version.
         """
         return self._checked(partial(self._ask, topic, version), topic, version)
 
     def stored(self, admin_api: Callable[[], PulsarAdmin], topic: str, version: int) -> StoredSchema:
-        """Return a version of a topic's schema, as the admin API does, which knows those of keys and values.
+        """Return a version of a topic's schema from the admin API, which also has the parts of key-value schemas.
 
         Raises:
-            SchemaMismatch: the client is connected to another cluster, where that version is of another schema.
-            AdminRequired, AdminError: the version could not be asked for.
+            SchemaMismatch: the client is connected to another cluster, whose versions are different.
+            AdminRequired, AdminError: the admin API did not return it.
         """
         parent = str(TopicName.parse(topic).parent)
         return self._checked(lambda: admin_api().schema(parent, version), topic, version)
 
     def _checked(self, ask: Callable[[], Found], topic: str, version: int) -> Found:
-        self._refuse_another(topic, version)
+        self._check_cluster(topic, version)
         found = ask()
-        self._refuse_another(topic, version)  # it may have been the answer of another cluster
+        self._check_cluster(topic, version)  # the answer may be from another cluster
         return found
 
-    def _refuse_another(self, topic: str, version: int) -> None:
+    def _check_cluster(self, topic: str, version: int) -> None:
         if self._connected_to() != self._number:
             raise SchemaMismatch(
-                f"Version {version} of the schema of {topic} was not looked up before the client connected to another "
-                "cluster, whose versions are others. The message was not decoded; data() has its bytes.",
+                f"Version {version} of the schema of {topic} cannot be looked up: the client is connected to another "
+                "cluster, whose versions are different. The message was not decoded; data() returns its bytes.",
                 differences=(),
             )
 
@@ -104,41 +104,40 @@ _OFFICIAL: Final[dict[type[Any], type[Any]]] = {
     pulsar.schema.JsonSchema: JsonSchema,
     pulsar.schema.AvroSchema: AvroSchema,
 }
-"""What takes the place of an official schema of a `Record` class, which loses fields or cannot read its own values."""
+"""Replacements for official schemas of a `Record` class, which lose fields or cannot read their own values."""
 
 
-def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Any:
-    """Give the schema object of one producer, consumer or reader.
+def schema_of(schema: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Any:
+    """Return the schema object of one producer, consumer or reader.
 
     Args:
-        given: a schema object; or a class: `bytes`, `str`, one that protobuf made, or a dataclass or a pydantic model,
-            which is Avro.
-        admin_api: gives the client's admin API.
-        reads: whether it is a consumer or a reader.
+        schema: a schema object, `bytes`, `str`, a generated protobuf class, or a dataclass or pydantic model for Avro.
+        admin_api: returns the client's admin API.
+        reads: whether it is for a consumer or a reader.
 
     Raises:
-        InvalidUse: it is a class that there is no schema of, or the model has a field that Avro has not, or an official
-            `Record` class loses fields.
+        InvalidUse: the class has no schema, the model has a field that Avro does not support, or an official `Record`
+            class loses fields.
     """
-    if isinstance(given, type):
-        given = schema_of_class(given)
+    if isinstance(schema, type):
+        schema = schema_of_class(schema)
     elif (
-        type(given) in _OFFICIAL and (record := record_class_of(given)) is not None
-    ):  # as of `from pulsar.schema import *`
-        given = _OFFICIAL[type(given)](record)
-    return given.of_client(admin_api, reads=reads) if isinstance(given, TypedSchema) else given
+        type(schema) in _OFFICIAL and (record := record_class_of(schema)) is not None
+    ):  # from `from pulsar.schema import *`
+        schema = _OFFICIAL[type(schema)](record)
+    return schema.of_client(admin_api, reads=reads) if isinstance(schema, TypedSchema) else schema
 
 
-def with_schema(given: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """Give arguments by name with the schema among them, if there is one: it may be given by its place as well."""
-    return named if given is None else {**named, "schema": given}
+def with_schema(schema: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments by name with the schema, which may also be positional."""
+    return named if schema is None else {**named, "schema": schema}
 
 
 def schema_of_class(kind: type[Any]) -> Any:
-    """Give the schema object of a class of values.
+    """Return the schema object of a class of values.
 
     Raises:
-        InvalidUse: there is none, or the model has a field that Avro has not.
+        InvalidUse: the class has no schema, or the model has a field that Avro does not support.
     """
     if kind is bytes:
         return pulsar.schema.BytesSchema()
@@ -149,6 +148,6 @@ def schema_of_class(kind: type[Any]) -> Any:
     if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "FromString"):
         return ProtobufNativeSchema(kind)
     raise InvalidUse(
-        f"There is no schema of {kind.__name__}: give a dataclass, a pydantic model, a protobuf message, str or bytes, "
-        "or a schema object. Nothing was opened."
+        f"{kind.__name__} has no schema: pass a dataclass, a pydantic model, a protobuf message, str or bytes, or a "
+        "schema object. Nothing was opened."
     )

@@ -1,4 +1,4 @@
-"""JSON: of dataclasses and pydantic models, and as officially of `Record` classes."""
+"""JSON values of dataclasses, pydantic models and official `Record` classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pulsar.schema
 
-from pulsar_ext._native.records import record_of_json, refuse_lost_fields
+from pulsar_ext._native.records import raise_if_fields_lost, record_of_json
 from pulsar_ext._native.schemas import SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
@@ -15,7 +15,7 @@ from .avro_definition import definition_of
 from .json_values import Origin, check_json_unions, json_reader, json_writer, origin_of, parse_json
 from .models import is_model, shape_of_model
 from .reading import SchemaText, bytes_on
-from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, NoText, Record, Scalar, Unfit
+from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, InvalidText, InvalidValue, Record, Scalar
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
@@ -26,29 +26,30 @@ if TYPE_CHECKING:
 
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _write_lines = json.JSONEncoder(indent=1).encode
-"""As the official Python client writes it, by which readers know that bytes are text."""
+"""Writes JSON with line breaks, as the official Python client does; readers then treat bytes as text."""
 _BYTES: Final = {"text": TEXT_BYTES, "base64": PLAIN_BYTES}
 
 
 if TYPE_CHECKING:
-    _Official = object  # the official class has no types, and would go for any
+    _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.JsonSchema
 
 
 class JsonSchema(TypedSchema[T], _Official):
-    """JSON values; mirrors Java's `Schema.JSON`: the topic has an Avro definition of them.
+    """JSON values; mirrors Java's `Schema.JSON`: the schema of the topic is an Avro definition.
 
-    Bytes are written as text, as the official Python client does, on a topic whose schema is that client's; on a topic
-    without a schema too, or in base64 if they are no text; elsewhere in base64, as Java does. Each is read.
+    Bytes are written as text, as the official Python client does, if the topic's schema is from that client. On a topic
+    without a schema they are written as text if possible and otherwise as base64; on other topics as base64, as in
+    Java. All forms are read.
 
     Args:
-        record_cls: a dataclass or a pydantic model, or an official `Record` class.
-        bytes_as: "text" or "base64" for what is written, whatever the topic's schema; None to go by that.
+        record_cls: a dataclass, a pydantic model, or an official `Record` class.
+        bytes_as: "text" or "base64" to fix how bytes are written; None to decide by the topic's schema.
 
     Raises:
-        InvalidUse: a field has a type that Avro has not, or a union of what looks alike in JSON; an official `Record`
-            class loses fields; or bytes_as is another one, or is given with a `Record` class.
+        InvalidUse: a field has a type that Avro does not support, or a union whose branches look alike in JSON; an
+            official `Record` class loses fields; or `bytes_as` is invalid, or set for a `Record` class.
     """
 
     def __init__(self, record_cls: type[T], *, bytes_as: Literal["text", "base64"] | None = None) -> None:
@@ -57,9 +58,9 @@ class JsonSchema(TypedSchema[T], _Official):
             raise InvalidUse(
                 f"bytes_as must be 'text', 'base64' or None, and None for a Record class, got {bytes_as!r}."
             )
-        self._is_settled = bytes_as is not None
+        self._has_fixed_bytes = bytes_as is not None
         if not is_model(record_cls):
-            refuse_lost_fields(record_cls)
+            raise_if_fields_lost(record_cls)
             official: Any = pulsar.schema.JsonSchema
             official.__init__(self, record_cls)
             return
@@ -75,63 +76,64 @@ class JsonSchema(TypedSchema[T], _Official):
         self._readers: dict[Origin, Callable[[Any], T]] = {}
         begin_schema(self, record_cls, SchemaType.JSON, definition_of(shape))
 
-    def settle(self, theirs: Callable[[], tuple[str, str] | None], /) -> None:
-        """Write bytes as others read them on the topic that is opened, which is asked for if there are bytes."""
-        if self._shape is None or self._is_settled or '"bytes"' not in self.schema_info().schema():
+    def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
+        """Choose how to write bytes, by the topic's last schema; it is queried only if the model has bytes."""
+        if self._shape is None or self._has_fixed_bytes or '"bytes"' not in self.schema_info().schema():
             return
-        found = theirs()
+        found = topic_schema()
         self._define(self._record_cls, bytes_on(None if found is None else SchemaText(*found)))
 
     @property
     def is_compared(self) -> bool:
-        """Whether it is of a model."""
+        """True if the schema is of a model."""
         return self._shape is not None
 
     def encode(self, obj: T) -> bytes:
-        """Write a value.
+        """Return the JSON of a value.
 
         Raises:
-            InvalidUse: something in a model's value is of another type than its annotation, or bytes are no text where
-                the official Python client reads them.
+            InvalidUse: a part of a model's value does not match its annotation, or bytes are not text where the
+                official Python client reads them.
         """
         if self._shape is None:
             return super().encode(obj)
         try:
             try:
                 return self._to_text(self._write(obj)).encode()
-            except NoText:
+            except InvalidText:
                 if self._otherwise is None:
                     raise
                 return _write_json(self._otherwise(obj)).encode()
-        except Unfit as error:
+        except InvalidValue as error:
             raise InvalidUse(f"{self._record_cls.__name__}{error.path} {error.why}. Nothing was sent.") from None
 
     def decode(self, data: bytes) -> T:
-        """Read a value, with the defaults of fields that it has not; what the model does not know is left out.
+        """Return the value of JSON. Missing fields get their defaults, and unknown fields are ignored.
 
         Raises:
-            SchemaMismatch: it is not JSON, or something in it is of another type than its annotation, or may be one of
-                two things, as an enum's text that is the value of one member and the name of another.
+            SchemaMismatch: it is not JSON, or a part of it does not match its annotation or is ambiguous, such as text
+                that is the value of one enum member and the name of another.
         """
-        return self._decode(data, says_schema=True)
+        return self._decode(data, has_schema_version=True)
 
     def decode_message(self, msg: Encoded) -> T:
-        """Read a message, as `decode()`; where it says no schema, bytes that may be base64 or text raise as well."""
-        return self._decode(msg.data(), says_schema=msg.int_schema_version() >= 0)
+        """Return the value of a message; without a schema version, bytes that may be base64 or text raise too."""
+        return self._decode(msg.data(), has_schema_version=msg.int_schema_version() >= 0)
 
-    def _decode(self, data: bytes, *, says_schema: bool) -> T:
+    def _decode(self, data: bytes, *, has_schema_version: bool) -> T:
         if self._shape is None:
             return record_of_json(self._record_cls, data)  # type: ignore[no-any-return]  # of that class
         name, parsed = self._record_cls.__name__, parse_json(data)
-        origin = origin_of(data, says_schema=says_schema)
+        origin = origin_of(data, has_schema_version=has_schema_version)
         read = self._readers.get(origin)
         if read is None:
             read = self._readers[origin] = json_reader(self._shape, origin)
         try:
             return read(parsed)
-        except Unfit as error:
+        except InvalidValue as error:
             raise SchemaMismatch(
-                f"It cannot be read: {name}{error.path} {error.why}.", differences=(f"{name}{error.path}: {error.why}",)
+                f"The message cannot be read: {name}{error.path} {error.why}.",
+                differences=(f"{name}{error.path}: {error.why}",),
             ) from None
 
     def __str__(self) -> str:

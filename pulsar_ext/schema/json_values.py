@@ -1,11 +1,10 @@
-"""Python values of a shape to JSON that Java's client reads, and JSON to values (pure).
+"""Conversion between Python values of a shape and JSON (pure).
 
-This library writes times in ISO 8601, which Jackson reads, bytes as base64, and decimals as text. It reads that, and
-what Java's and the official client write: Jackson writes an `Instant` as seconds with a fraction, a `Date` as
-milliseconds, local times as arrays, decimals as numbers, and leaves nulls out. The official Python client writes bytes
-as text, and of an enum the value; pydantic does so as well. What is text there may be base64 too, and be the name of
-another member: `Origin` decides. A union does not say in JSON of which branch a value is; `is_wrapping` says how it is
-found.
+Times are written in ISO 8601, which Jackson reads, bytes as base64, and decimals as text. Readers accept this and the
+forms of Java's and the official Python client. Jackson writes an `Instant` as seconds with a fraction, a `Date` as
+milliseconds, local times as arrays and decimals as numbers, and omits nulls. The official Python client and pydantic
+write bytes as text, and the value of an enum. Such text may also be valid base64, or the name of another member;
+`Origin` decides. JSON does not contain the branch of a union value; see `is_wrapping`.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from .shapes import (
     Array,
     Enumeration,
     Fixed,
+    InvalidText,
+    InvalidValue,
     Mapped,
-    NoText,
     Record,
     Scalar,
     Shape,
-    Unfit,
     Union,
     checked_text,
     name_of,
     python_type,
     to_plain,
 )
-from .values import branch_of, each_item, each_of, enumeration_writer
+from .values import branch_of, convert_each, convert_items, enumeration_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,16 +56,16 @@ _FAMILIES: Final[dict[type[Any], str]] = {
     dict: "object",
     decimal.Decimal: "fraction",
 }
-"""What a Python type is in JSON; text otherwise."""
+"""JSON families of Python types; all other types are text."""
 
 
 def json_family(value: Any) -> str:
-    """Give what a value is that `json` has read, with fractions as `Decimal`."""
+    """Return the JSON family of a parsed value, with fractions as `Decimal`."""
     return _FAMILIES.get(type(value), "text")
 
 
 def family_of(shape: Shape) -> str:
-    """Give what the values of a shape are written as."""
+    """Return the JSON family in which values of a shape are written."""
     if isinstance(shape, Record | Mapped):
         return "object"
     if isinstance(shape, Array):
@@ -76,30 +75,34 @@ def family_of(shape: Shape) -> str:
 
 
 def is_wrapping(union: Union) -> bool:
-    """Whether an object of a union is written as Avro's JSON has it, `{"Name": {…}}`: there are several."""
-    return sum(isinstance(one, Record | Mapped) for one in union.branches) > 1
+    """Return whether objects of a union are written as `{"Name": {…}}`, as in Avro's JSON: it has several."""
+    return sum(isinstance(branch, Record | Mapped) for branch in union.branches) > 1
 
 
 def short_name(shape: Shape) -> str:
-    """Give the name that such an object has."""
+    """Return the name used in such an object."""
     return name_of(shape).rpartition(".")[2]
 
 
 def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
-    """Return the fields that are a `Literal`, with the texts that each may have: pydantic's discriminators are."""
-    return {one.name: one.shape.texts for one in record.fields if isinstance(one.shape, Scalar) and one.shape.texts}
+    """Return the `Literal` fields with their allowed texts, such as pydantic's discriminators."""
+    return {
+        field.name: field.shape.texts
+        for field in record.fields
+        if isinstance(field.shape, Scalar) and field.shape.texts
+    }
 
 
 def has_tags(value: dict[str, Any], tags: dict[str, tuple[str, ...]]) -> bool:
-    """Return whether an object has all of these fields, and there is one, each with one of its texts."""
+    """Return whether an object has all of these fields, at least one, with allowed texts."""
     return bool(tags) and all(value.get(name) in texts for name, texts in tags.items())
 
 
 def check_json_unions(shape: Shape) -> None:
-    """Refuse unions whose branches are the same in JSON, such as a time and text.
+    """Raise if the branches of a union look alike in JSON, such as a time and text.
 
     Raises:
-        InvalidUse: there is one.
+        InvalidUse: a union is ambiguous.
     """
     _check(shape, "", set())
 
@@ -108,9 +111,9 @@ def _check(shape: Shape, path: str, seen: set[int]) -> None:
     match shape:
         case Union():
             families = [family_of(one) for one in shape.branches]
-            twice = {one for one in families if families.count(one) > 1} - {"object"}
-            if twice:
-                both = [name_of(one) for one in shape.branches if family_of(one) in twice]
+            ambiguous = {one for one in families if families.count(one) > 1} - {"object"}
+            if ambiguous:
+                both = [name_of(one) for one in shape.branches if family_of(one) in ambiguous]
                 raise InvalidUse(f"{path} is {' or '.join(both)}, which look alike in JSON. Nothing was opened.")
             for one in shape.branches:
                 _check(one, path, seen)
@@ -125,7 +128,7 @@ def _check(shape: Shape, path: str, seen: set[int]) -> None:
 
 
 OFFICIAL_BEGINNING: Final = b"{\n"
-"""How the JSON of the official Python client begins, which writes it with lines."""
+"""Start of the official Python client's JSON, which has line breaks."""
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MILLIS: Final = 1_000
 _NANOS: Final = 1_000
@@ -135,40 +138,40 @@ _parse: Final = json.JSONDecoder(parse_float=decimal.Decimal).decode
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON, with fractions as `Decimal`.
+    """Return parsed JSON, with fractions as `Decimal`.
 
     Raises:
-        SchemaMismatch: it is none.
+        SchemaMismatch: it is not JSON.
     """
     try:
         return _parse(data.decode())
-    except (ValueError, RecursionError) as error:  # also what is nested too deeply, or has too many digits
+    except (ValueError, RecursionError) as error:  # also raised for deep nesting or too many digits
         raise SchemaMismatch(f"{len(data)} bytes are not JSON: {error}.", differences=()) from None
 
 
 class Origin(enum.Enum):
-    """Who wrote JSON."""
+    """The writer of JSON."""
 
-    PYTHON = "the official Python client: its JSON alone has lines"
-    SCHEMA = "this library or Java's client: it says its schema, and has no lines"
-    UNKNOWN = "it has no lines, and says no schema"
+    PYTHON = "the official Python client: only its JSON has line breaks"
+    SCHEMA = "this library or Java's client: the message has a schema version, and no line breaks"
+    UNKNOWN = "no line breaks and no schema version"
 
 
-def origin_of(data: bytes, *, says_schema: bool) -> Origin:
-    """Find out who wrote JSON.
+def origin_of(data: bytes, *, has_schema_version: bool) -> Origin:
+    """Return the writer of JSON.
 
     Args:
         data: the JSON.
-        says_schema: whether its message says the schema that it was written with.
+        has_schema_version: whether its message has a schema version.
     """
     if data.startswith(OFFICIAL_BEGINNING):
         return Origin.PYTHON
-    return Origin.SCHEMA if says_schema else Origin.UNKNOWN
+    return Origin.SCHEMA if has_schema_version else Origin.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
-    """What the readers of one walk share: whose JSON they read, and the records that have a reader."""
+class _ReaderContext:
+    """State shared by the readers of one shape: the origin of the JSON, and the records that have a reader."""
 
     origin: Origin
     known: dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -178,42 +181,42 @@ class _Making:
 
 
 def json_reader(shape: Shape, origin: Origin = Origin.SCHEMA) -> Callable[[Any], Any]:
-    """Make what turns what `json` has read, with fractions as `Decimal`, into a value of a shape; it raises `Unfit`.
+    """Return a function from parsed JSON, with fractions as `Decimal`, to a value of a shape; it raises `InvalidValue`.
 
-    What a field has no value for is its default, or None, because Java leaves nulls out.
+    A missing field gets its default or None, because Java omits nulls.
     """
-    return _Making(origin).reader(shape)
+    return _ReaderContext(origin).reader(shape)
 
 
-def _array_reader(array: Array, making: _Making) -> Callable[[Any], Any]:
-    convert, make = making.reader(array.items), array.make
-    return lambda values: make(each_of(_checked(values, (list,)), convert))
+def _array_reader(array: Array, context: _ReaderContext) -> Callable[[Any], Any]:
+    convert, make = context.reader(array.items), array.make
+    return lambda values: make(convert_each(_checked(values, (list,)), convert))
 
 
-def _map_reader(mapped: Mapped, making: _Making) -> Callable[[Any], Any]:
-    convert = making.reader(mapped.values)
-    return lambda values: each_item(_checked(values, (dict,)), convert, str)
+def _map_reader(mapped: Mapped, context: _ReaderContext) -> Callable[[Any], Any]:
+    convert = context.reader(mapped.values)
+    return lambda values: convert_items(_checked(values, (dict,)), convert, str)
 
 
-def _record_reader(record: Record, making: _Making) -> Callable[[Any], Any]:
-    known = making.known
+def _record_reader(record: Record, context: _ReaderContext) -> Callable[[Any], Any]:
+    known = context.known
     if id(record) in known:
-        return lambda value: known[id(record)](value)  # noqa: PLW0108  # made when it is called
+        return lambda value: known[id(record)](value)  # noqa: PLW0108  # the reader exists when this is called
     known[id(record)] = None
     kind = record.type
-    fields = [(one, (one.name, *one.aliases), making.reader(one.shape)) for one in record.fields]
+    fields = [(field, (field.name, *field.aliases), context.reader(field.shape)) for field in record.fields]
 
     def read(value: Any) -> Any:
         _checked(value, (dict,))
         arguments = {}
         for field, names, convert in fields:
-            name = next((one for one in names if one in value), None)
+            name = next((known_name for known_name in names if known_name in value), None)
             try:
                 if name is not None:
                     arguments[field.parameter] = convert(value[name])
                 else:
                     arguments[field.parameter] = _missing(field.shape, field.default)
-            except Unfit as error:
+            except InvalidValue as error:
                 raise error.within(f".{field.name}") from None
         return kind(**arguments)
 
@@ -226,11 +229,11 @@ def _missing(shape: Shape, default: Callable[[], Any] | None) -> Any:
         return default()
     if isinstance(shape, Union) and shape.is_nullable:
         return None
-    raise Unfit("is missing, and has no default")
+    raise InvalidValue("is missing, and has no default")
 
 
-def _enumeration_reader(shape: Enumeration, making: _Making) -> Callable[[Any], Any]:
-    symbols, is_by_name = shape.symbols, making.origin is Origin.SCHEMA
+def _enumeration_reader(shape: Enumeration, context: _ReaderContext) -> Callable[[Any], Any]:
+    symbols, is_by_name = shape.symbols, context.origin is Origin.SCHEMA
     other = None if shape.default is None else symbols[shape.default]
 
     def read(value: Any) -> Any:
@@ -242,52 +245,52 @@ def _enumeration_reader(shape: Enumeration, making: _Making) -> Callable[[Any], 
         if named is not None and named not in found:
             found.append(named)
         if len(found) > 1:
-            raise Unfit(f"is {value!r}, the value of {found[0]} and the name of {found[1]}: JSON does not say which")
+            raise InvalidValue(f"is {value!r}, the value of {found[0]} and the name of {found[1]}: ambiguous in JSON")
         if not found and (other is None or not isinstance(value, str)):
-            raise Unfit(f"is {value!r}, which {shape.name} has not")
+            raise InvalidValue(f"is {value!r}, not a value of {shape.name}")
         return found[0] if found else other
 
     return read
 
 
-def _union_reader(union: Union, making: _Making) -> Callable[[Any], Any]:
-    by_family = {family_of(branch): making.reader(branch) for branch in union.branches}
-    by_name = {short_name(one): making.reader(one) for one in union.branches if isinstance(one, Record | Mapped)}
+def _union_reader(union: Union, context: _ReaderContext) -> Callable[[Any], Any]:
+    by_family = {family_of(branch): context.reader(branch) for branch in union.branches}
+    by_name = {short_name(one): context.reader(one) for one in union.branches if isinstance(one, Record | Mapped)}
     tagged = [(tags_of(one), by_name[short_name(one)]) for one in union.branches if isinstance(one, Record)]
     wraps = is_wrapping(union)
 
     def read(value: Any) -> Any:
         if wraps and isinstance(value, dict):
             return _read_object(value, by_name, [read for tags, read in tagged if has_tags(value, tags)])
-        for family in (json_family(value), "fraction", "text"):  # Jackson writes some times as numbers and arrays
+        for family in (json_family(value), "fraction", "text"):  # Jackson writes some times as numbers or arrays
             if family in by_family:
                 return by_family[family](value)
-        raise Unfit(f"is {value!r}, which is none of {', '.join(map(name_of, union.branches))}")
+        raise InvalidValue(f"is {value!r}, not one of {', '.join(map(name_of, union.branches))}")
 
     return read
 
 
 def _read_object(value: dict[str, Any], by_name: dict[str, Any], tagged: list[Callable[[Any], Any]]) -> Any:
-    """Read an object of a union of several: by its name around it, or by the tags in it, as pydantic writes it."""
+    """Read an object of a union with several objects, by its wrapping name or by pydantic's tags."""
     is_named = len(value) == 1 and not by_name.keys().isdisjoint(value)
     if len(tagged) + is_named > 1:
-        raise Unfit(f"may be several of {', '.join(by_name)}")
+        raise InvalidValue(f"matches several of {', '.join(by_name)}")
     if tagged:
         return tagged[0](value)
     if len(value) != 1:
-        raise Unfit(f"has {len(value)} names, not one of {', '.join(by_name)}")
+        raise InvalidValue(f"must have exactly one name of {', '.join(by_name)}, got {len(value)}")
     ((name, inside),) = value.items()
     if name not in by_name:
-        raise Unfit(f"is of {name}, which is none of {', '.join(by_name)}")
+        raise InvalidValue(f"has the name {name}, not one of {', '.join(by_name)}")
     return by_name[name](inside)
 
 
-def _scalar_reader(scalar: Scalar, making: _Making) -> Callable[[Any], Any]:
+def _scalar_reader(scalar: Scalar, context: _ReaderContext) -> Callable[[Any], Any]:
     kind = python_type(scalar)
     if kind is bytes:
-        return _bytes_reader(scalar, making)
+        return _bytes_reader(scalar, context)
     if kind is str:
-        return lambda value: _checked(value, (str,))  # also half a surrogate pair, which cannot be written
+        return lambda value: _checked(value, (str,))  # accepts lone surrogates, which cannot be written
     if kind in (bool, int, type(None)):
         return to_plain(scalar)
     read = _READERS[kind]
@@ -297,8 +300,14 @@ def _scalar_reader(scalar: Scalar, making: _Making) -> Callable[[Any], Any]:
     def checked(value: Any) -> Any:
         try:
             return read(value)
-        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError):  # whatever stands there
-            raise Unfit(f"is {value!r}, which is no {kind.__name__}") from None
+        except (
+            ValueError,
+            TypeError,
+            ArithmeticError,
+            LookupError,
+            AttributeError,
+        ):  # invalid values may raise any of these
+            raise InvalidValue(f"is {value!r}, not a valid {kind.__name__}") from None
 
     return checked
 
@@ -309,8 +318,8 @@ def _float_of(value: Any) -> float:
     return float(value) if not isinstance(value, bool) else float("no number")
 
 
-def _bytes_reader(_: Any, making: _Making) -> Callable[[Any], bytes]:
-    origin = making.origin
+def _bytes_reader(_: Any, context: _ReaderContext) -> Callable[[Any], bytes]:
+    origin = context.origin
 
     def read(value: Any) -> bytes:
         text: str = _checked(value, (str,))
@@ -318,9 +327,9 @@ def _bytes_reader(_: Any, making: _Making) -> Callable[[Any], bytes]:
         if decoded is None and origin is not Origin.SCHEMA:
             return checked_text(text).encode()
         if decoded is None:
-            raise Unfit(f"is {value!r}, which is no bytes in base64")
+            raise InvalidValue(f"is {value!r}, not valid base64")
         if decoded and origin is Origin.UNKNOWN:
-            raise Unfit(f"is {text[:40]!r}: base64, or text, and its message says no schema that would tell")
+            raise InvalidValue(f"is {text[:40]!r}: base64, or text; without a schema version this is ambiguous")
         return decoded
 
     return read
@@ -378,11 +387,11 @@ _READERS: Final[dict[type[Any], Callable[[Any], Any]]] = {
 
 def _checked(values: Any, types: tuple[type[Any], ...]) -> Any:
     if not isinstance(values, types):
-        raise Unfit(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
+        raise InvalidValue(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
     return values
 
 
-_MAKERS: Final[dict[type[Any], Callable[[Any, _Making], Callable[[Any], Any]]]] = {
+_MAKERS: Final[dict[type[Any], Callable[[Any, _ReaderContext], Callable[[Any], Any]]]] = {
     Scalar: _scalar_reader,
     Fixed: _bytes_reader,
     Record: _record_reader,
@@ -394,30 +403,30 @@ _MAKERS: Final[dict[type[Any], Callable[[Any, _Making], Callable[[Any], Any]]]] 
 
 
 _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-"""As Jackson writes and reads them, which JSON has not."""
+"""Names of special floats in Jackson; JSON itself has none."""
 
 
 def json_writer(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
-    """Make what turns a value of a shape into what `json` writes; it raises `Unfit`."""
+    """Return a function from a value of a shape to what `json` writes; it raises `InvalidValue`."""
     return _WRITERS[type(shape)](shape, {} if known is None else known)
 
 
 def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert, types = json_writer(array.items, known), array.types
-    return lambda values: each_of(_checked(values, types), convert)
+    return lambda values: convert_each(_checked(values, types), convert)
 
 
 def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert = json_writer(mapped.values, known)
-    return lambda values: each_item(_checked(values, (dict,)), convert)
+    return lambda values: convert_items(_checked(values, (dict,)), convert)
 
 
 def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
     if id(record) in known:
-        return lambda value: known[id(record)](value)  # noqa: PLW0108  # made when it is called
+        return lambda value: known[id(record)](value)  # noqa: PLW0108  # the writer exists when this is called
     known[id(record)] = None
     kind = record.type
-    fields = [(one.name, one.attribute, json_writer(one.shape, known)) for one in record.fields]
+    fields = [(field.name, field.attribute, json_writer(field.shape, known)) for field in record.fields]
 
     def write(value: Any) -> Any:
         _checked(value, (kind,))
@@ -425,7 +434,7 @@ def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any
         for name, attribute, convert in fields:
             try:
                 written[name] = convert(getattr(value, attribute))
-            except Unfit as error:
+            except InvalidValue as error:
                 raise error.within(f".{name}") from None
         return written
 
@@ -444,7 +453,7 @@ def _union_writer(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
         branch = branch_of(union, value)
         written = made[id(branch)](value)
         if isinstance(value, float) and isinstance(written, str) and "text" in families:
-            raise Unfit(f"is {value!r}, which is text in JSON, and would be read as another branch of the union")
+            raise InvalidValue(f"is {value!r}, which is text in JSON, and would be read as another branch of the union")
         return {short_name(branch): written} if wraps and isinstance(branch, Record | Mapped) else written
 
     return write
@@ -479,8 +488,8 @@ def _text_of(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise NoText(
-            f"is {value[:20]!r}, which is no text, as the official Python client reads bytes in JSON"
+        raise InvalidText(
+            f"is {value[:20]!r}, not UTF-8 text, which the official Python client requires of bytes in JSON"
         ) from None
 
 

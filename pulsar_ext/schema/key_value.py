@@ -1,4 +1,4 @@
-"""Messages that are a key and a value, each with a schema of its own; mirrors Java's `KeyValueSchema`."""
+"""Key-value messages, with a schema each for key and value; mirrors Java's `KeyValueSchema`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
-    _Official = object  # the official class has no types, and would go for any
+    _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.Schema
 
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 _LENGTH_BYTES = 4
 _NO_LENGTH = -1
-"""The length of a key or a value of None."""
+"""The length that is written for None."""
 
 
 class KeyValue(NamedTuple, Generic[K, V]):
@@ -44,24 +44,24 @@ class KeyValue(NamedTuple, Generic[K, V]):
 
 
 class KeyValueEncoding(Enum):
-    """Where the key is; mirrors Java's `KeyValueEncodingType`."""
+    """The place of the key; mirrors Java's `KeyValueEncodingType`."""
 
     INLINE = "INLINE"
     """In the payload, before the value."""
     SEPARATED = "SEPARATED"
-    """The message's key, by which it is routed and compacted; the payload is the value alone, None for no value."""
+    """In the message key, which routes and compacts the message; the payload is the value only."""
 
 
 class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
     """Keys and values; mirrors Java's `Schema.KeyValue`.
 
-    A producer gives the topic the schema over the admin API, because the C++ client cannot say what it is made of. Its
-    messages do not say which version wrote them: no part may be Avro, but for consumers and readers.
+    A producer uploads the schema over the admin API, because the C++ client cannot register its parts. Its messages
+    have no schema version, so only consumers and readers may use Avro parts.
 
     Args:
-        key: the schema of keys, as `schema=` takes it.
+        key: the schema of keys, as accepted by `schema=`.
         value: the schema of values.
-        encoding: where the key is.
+        encoding: the place of the key.
     """
 
     reads_null_values = True
@@ -79,44 +79,47 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         self._versions: dict[tuple[str, int], tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
-        """Know no version yet."""
+        """Forget the known versions."""
         del reads
         self._admin_api, self._versions = admin_api, {}
 
     def schema_info(self) -> Any:
-        """Give what the C++ client is told: nothing, for it would want keys and values of its own making."""
+        """Return an empty schema for the C++ client, which would expect its own key-value format."""
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
     def register(self, topic: str) -> None:
-        """Give a topic this schema, with what it is made of.
+        """Upload this schema, with its parts, to a topic.
 
         Raises:
             InvalidUse: a part is Avro.
-            SchemaMismatch: the broker does not take it.
-            AdminRequired, AdminError: it could not be asked.
+            SchemaMismatch: the broker rejects it.
+            AdminRequired, AdminError: the admin API did not answer.
         """
-        if any(isinstance(one, pulsar.schema.AvroSchema) for one in (self.key, self.value)):
+        if any(isinstance(part, pulsar.schema.AvroSchema) for part in (self.key, self.value)):
             raise InvalidUse(
-                f"{self} has a part in Avro, which is read by the version that wrote it, and the C++ client cannot say "
-                "which one that is of keys and values: use JsonSchema(…) for both to send. Nothing was opened."
+                f"{self} has an Avro part, whose messages need a schema version, which the C++ client cannot set for "
+                "key-value messages: use JsonSchema(…) for both parts to send. Nothing was opened."
             )
-        assert self._admin_api is not None  # noqa: S101  # it is a client's
+        assert self._admin_api is not None  # noqa: S101  # set by `begin`
         data = {"key": _definition(self.key), "value": _definition(self.value)}
         stored = self._stored(topic)
-        if stored is not None and (found := self._made_otherwise(stored)):  # which the broker may take for the same
-            raise SchemaMismatch(f"{self} is not {topic}'s: {'; '.join(found)}. Nothing was opened.", differences=found)
+        if stored is not None and (found := self._type_differences(stored)):  # the broker may consider them equal
+            raise SchemaMismatch(
+                f"{self} does not match the schema of {topic}: {'; '.join(found)}. Nothing was opened.",
+                differences=found,
+            )
         try:
             self._admin_api().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
         except AdminConflict as error:
             found = self.cannot_read(topic)
             raise SchemaMismatch(
-                f"The broker does not take {self} for {topic}: {error}. The differences: {'; '.join(found)}. Nothing "
+                f"The broker rejected {self} for {topic}: {error}. The differences: {'; '.join(found)}. Nothing "
                 "was opened.",
                 differences=found,
             ) from None
 
     def properties(self) -> dict[str, str]:
-        """Give what the schema is made of, as Java's client writes it."""
+        """Return the properties that describe the parts, as Java's client writes them."""
         found = {"kv.encoding.type": self.encoding.value}
         for name, part in (("key", self.key), ("value", self.value)):
             info = part.schema_info()
@@ -125,29 +128,29 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return found
 
     def cannot_read(self, topic: str, _: Any = None, /) -> tuple[str, ...]:
-        """Give what keeps this from reading a topic's last schema."""
+        """Return the differences that prevent this schema from reading the topic's last schema."""
         found = self._stored(topic)
         if found is None:
             return ()
-        if otherwise := self._made_otherwise(found):
-            return otherwise
+        if type_differences := self._type_differences(found):
+            return type_differences
         differ: list[str] = []
         for name, part in (("key", self.key), ("value", self.value)):
             theirs = SchemaText(found.properties.get(f"{name}.schema.type", "BYTES"), _part_text(found.data, name))
             info = part.schema_info()
             ours = SchemaText(info.schema_type().name, info.schema())
-            differ += [f"{name}: {one}" for one in cannot_read(ours, theirs)]
+            differ += [f"{name}: {difference}" for difference in cannot_read(ours, theirs)]
         return tuple(differ)
 
     def _stored(self, topic: str) -> StoredSchema | None:
-        assert self._admin_api is not None  # noqa: S101  # it is a client's
+        assert self._admin_api is not None  # noqa: S101  # set by `begin`
         try:
             return self._admin_api().schema(topic)
         except AdminNotFound:
             return None
 
-    def _made_otherwise(self, stored: StoredSchema) -> tuple[str, ...]:
-        """Give how a topic's schema is made of something else: its type, where keys are, and the parts' types."""
+    def _type_differences(self, stored: StoredSchema) -> tuple[str, ...]:
+        """Return differences to a topic's schema in its type, its encoding or the types of its parts."""
         if stored.type != "KEY_VALUE":
             return (f"the topic has a schema of type {stored.type}, this one is KEY_VALUE",)
         encoding = stored.properties.get("kv.encoding.type", "INLINE")
@@ -162,7 +165,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return tuple(found)
 
     def encode(self, obj: KeyValue[K, V]) -> bytes:
-        """Write the payload; a key or a value of None has no bytes, as Java's client writes it."""
+        """Return the payload; a key or a value of None has no bytes, as in Java's client."""
         key, value = obj
         written: bytes | None = None if value is None else self.value.encode(value)
         if self.encoding is KeyValueEncoding.SEPARATED:
@@ -170,17 +173,17 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return with_length(None if key is None else self.key.encode(key)) + with_length(written)
 
     def decode(self, data: bytes) -> KeyValue[K, V]:
-        """Read a payload that has its key in it."""
+        """Return the pair in a payload that contains its key."""
         return _pair(data, self.key.decode, self.value.decode)
 
     def decode_message(self, msg: Any) -> KeyValue[K, V] | None:  # type: ignore[override]  # None for no value
-        """Read a message, each part with the version of the schema that it was written with.
+        """Return the pair of a message, each part read with the writer's schema version.
 
-        A part that was written without a value is None, and so is a message without a value whose key would be in it.
+        A part without a value is None, as is an INLINE message without a value.
 
         Raises:
             SchemaMismatch: a part cannot be read.
-            AdminRequired, AdminError: the version could not be asked for.
+            AdminRequired, AdminError: the schema version could not be looked up.
         """
         read_key, read_value = self._readers(msg)
         if self.encoding is KeyValueEncoding.INLINE:
@@ -188,8 +191,8 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return separated_pair(msg, read_key, read_value)
 
     def _evolves(self) -> bool:
-        """Whether it has to be known which version wrote a message."""
-        return any(isinstance(one, AvroSchema) and one.model is not None for one in (self.key, self.value))
+        """Return whether messages are read by their writer's schema version."""
+        return any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
 
     def _readers(self, msg: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
         version = version_of(msg)
@@ -210,7 +213,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
 def separated_pair(
     msg: Any, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]
 ) -> KeyValue[Any, Any]:
-    """Read a message whose key is separated; its value is None if it has none."""
+    """Return the pair of a message with a separated key; the value is None if the message has none."""
     value = None if msg.has_null_value() else read_value(msg.data())
     return KeyValue(read_key(key_bytes(msg.partition_key())), value)
 
@@ -218,7 +221,7 @@ def separated_pair(
 def inline_pair(
     msg: Any, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]
 ) -> KeyValue[Any, Any] | None:
-    """Read a message whose key is in its payload; None if it has no payload."""
+    """Return the pair of a message with the key in its payload; None if it has no payload."""
     return None if msg.has_null_value() else _pair(msg.data(), read_key, read_value)
 
 
@@ -228,7 +231,7 @@ def _pair(data: bytes, read_key: Callable[[bytes], Any], read_value: Callable[[b
 
 
 def key_bytes(text: str) -> bytes:
-    """Return the bytes of a separated key: base64, as Java's client and this one write it, or else text."""
+    """Return the bytes of a separated key: base64 as written by Java's client and this one, otherwise UTF-8 text."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
@@ -236,12 +239,12 @@ def key_bytes(text: str) -> bytes:
 
 
 def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a payload that is a length and a key, and a length and a value.
+    """Return the key and the value of a payload: a length and a key, a length and a value.
 
-    A length of -1 stands for None, as in Java's `KeyValue.decode`.
+    A length of -1 means None, as in Java's `KeyValue.decode`.
 
     Raises:
-        SchemaMismatch: it is not.
+        SchemaMismatch: the payload is invalid.
     """
     parts: list[bytes | None] = []
     begin = 0
@@ -250,30 +253,30 @@ def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
         size = int.from_bytes(data[begin:start], "big", signed=True)
         begin = start + max(size, 0)
         if size < _NO_LENGTH or begin > len(data):
-            raise SchemaMismatch(f"{len(data)} bytes are not a key and a value.", differences=())
+            raise SchemaMismatch(f"{len(data)} bytes are not a key-value payload.", differences=())
         parts.append(None if size == _NO_LENGTH else data[start:begin])
     if begin != len(data):
-        raise SchemaMismatch(f"{len(data)} bytes are not a key and a value.", differences=())
+        raise SchemaMismatch(f"{len(data)} bytes are not a key-value payload.", differences=())
     return parts[0], parts[1]
 
 
 def with_length(data: bytes | None) -> bytes:
-    """Return a part of an INLINE payload: its length and its bytes, as `split_inline()` takes them apart."""
+    """Return a part of an INLINE payload: its length and its bytes; see `split_inline()`."""
     if data is None:
         return _NO_LENGTH.to_bytes(_LENGTH_BYTES, "big", signed=True)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
-def _part(given: Any) -> Any:
-    if isinstance(given, type):
-        return schema_of_class(given)
-    if isinstance(given, pulsar.schema.Schema):
-        return given
-    raise InvalidUse(f"{given!r} is no schema, and no class of values. Nothing was opened.")
+def _part(schema: Any) -> Any:
+    if isinstance(schema, type):
+        return schema_of_class(schema)
+    if isinstance(schema, pulsar.schema.Schema):
+        return schema
+    raise InvalidUse(f"key and value must be schemas or classes of values, got {schema!r}. Nothing was opened.")
 
 
 def _definition(part: Any) -> Any:
-    """Give the definition of a part as the admin API takes it: none for text and bytes."""
+    """Return the definition of a part for the admin API; empty for text and bytes."""
     info = part.schema_info()
     return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
 

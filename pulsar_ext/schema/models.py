@@ -1,7 +1,7 @@
-"""The shape of a dataclass or of a pydantic model, from its annotations (pure).
+"""Shapes of dataclasses and pydantic models, from their annotations (pure).
 
-`pydantic` is never imported here: its models are recognised by what they have. An annotation may say more about a field
-than its Python type: `Annotated[int, AvroType("int")]`.
+`pydantic` is never imported here: its models are recognized by their attributes. An annotation may refine a Python
+type: `Annotated[int, AvroType("int")]`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin
 
 from pulsar_ext.errors import InvalidUse
 
-from .avro_definition import NoDefault, written_default
-from .shapes import PLAIN_BYTES, Array, Enumeration, Field, Mapped, Record, Scalar, Shape, Unfit, Union, name_of
+from .avro_definition import UnsupportedDefault, written_default
+from .shapes import PLAIN_BYTES, Array, Enumeration, Field, InvalidValue, Mapped, Record, Scalar, Shape, Union, name_of
 from .values import branch_of
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """The Avro type of a field, where it is not that which the Python type has by default.
+    """The Avro type of a field, if not the default of its Python type.
 
     Args:
         name: a primitive Avro type.
         logical: its logical type.
-        precision: how many digits a `decimal` has.
-        scale: how many of them are behind the point.
+        precision: the number of digits of a `decimal`.
+        scale: the number of digits after the decimal point.
     """
 
     name: str
@@ -47,11 +47,11 @@ class AvroType:
 
 
 class AvroName:
-    """The name of a field on the wire, where it is not its Python name, and the names that it had before.
+    """The name of a field in the schema, if not its Python name, and its former names.
 
     Args:
-        name: as Java's field, such as `unitPrice`.
-        *aliases: what older versions of the schema call it.
+        name: such as Java's `unitPrice`.
+        *aliases: its names in older versions of the schema.
     """
 
     __slots__ = ("aliases", "name")
@@ -61,34 +61,34 @@ class AvroName:
 
 
 def decimal_type(precision: int, scale: int = 0) -> AvroType:
-    """Give the type of a `Decimal` that is written as Avro's `decimal`.
+    """Return the type of a `Decimal` that is written as Avro's `decimal`.
 
     price: Annotated[Decimal, decimal_type(10, 2)]
 
     Args:
-        precision: how many digits it has.
-        scale: how many of them are behind the point. A value that needs more raises as it is sent.
+        precision: the number of digits.
+        scale: the number of digits after the decimal point. Sending a value with more digits raises.
     """
     return AvroType("bytes", "decimal", precision, scale)
 
 
 Int32 = Annotated[int, AvroType("int")]
-"""Java's `int`; Python's `int` is Java's `long` otherwise."""
+"""Java's `int`; a plain Python `int` is Java's `long`."""
 
 Float32 = Annotated[float, AvroType("float")]
-"""Java's `float`; Python's `float` is Java's `double` otherwise."""
+"""Java's `float`; a plain Python `float` is Java's `double`."""
 
 TimestampMillis = Annotated[dt.datetime, AvroType("long", "timestamp-millis")]
-"""A point in time, cut to milliseconds; to microseconds otherwise, as Java's `Instant`."""
+"""A point in time with milliseconds; a plain `datetime` has microseconds, as Java's `Instant`."""
 
 LocalTimestamp = Annotated[dt.datetime, AvroType("long", "local-timestamp-micros")]
 """A date and a time without a time zone."""
 
 TimeMillis = Annotated[dt.time, AvroType("int", "time-millis")]
-"""A time of day, cut to milliseconds, as Java's `LocalTime`; to microseconds otherwise."""
+"""A time of day with milliseconds, as Java's `LocalTime`; a plain `time` has microseconds."""
 
 JAVA_DECIMAL: Final = AvroType("string", "java.math.BigDecimal")
-"""How Java's Avro writes a `BigDecimal` by default: exactly, as text."""
+"""Java's default for `BigDecimal` in Avro: exact text."""
 
 
 _SCALARS: Final[dict[Any, Scalar]] = {
@@ -121,20 +121,20 @@ _FULL_NAME = re.compile(rf"{_NAME.pattern}(\.{_NAME.pattern})*", re.ASCII)
 
 
 def is_model(kind: object) -> bool:
-    """Whether something is a dataclass or a pydantic model."""
+    """Return whether an object is a dataclass or a pydantic model class."""
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _is_pydantic(kind))
 
 
 def shape_of_model(model: type[Any], bytes_as: Scalar = PLAIN_BYTES) -> Record:
-    """Give the shape of a dataclass or a pydantic model.
+    """Return the shape of a dataclass or a pydantic model.
 
     Raises:
-        InvalidUse: a field has a type that Avro has not, or one that cannot be told from another of its union; or a
-            default is of another type than the field.
+        InvalidUse: a field has a type that Avro does not support, two branches of a union are one Avro type, or a
+            default does not match its field.
     """
     reading = _Reading(model, bytes_as)
     shape = reading.record(model)
-    reading.settle_defaults()
+    reading.drop_unsupported_defaults()
     return shape
 
 
@@ -143,8 +143,8 @@ def _is_pydantic(kind: type[Any]) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Given:
-    """A field as the model declares it; `default` is None if it has to be given."""
+class _ModelField:
+    """A field as declared in the model; `default` is None if it is required."""
 
     name: str
     annotation: Any
@@ -155,7 +155,7 @@ class _Given:
 
 
 class _Reading:
-    """Reads one model, and those that it contains, each once."""
+    """Reads a model and its nested models, each once."""
 
     def __init__(self, model: type[Any], bytes_as: Scalar) -> None:
         self._model, self._bytes = model, bytes_as
@@ -167,7 +167,7 @@ class _Reading:
     def record(self, model: type[Any]) -> Record:
         known = self._known.get(model)
         if known is not None:
-            assert isinstance(known, Record)  # noqa: S101  # by what it is known for
+            assert isinstance(known, Record)  # noqa: S101  # models are stored as records
             return known
         record = Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))
         self._known[model] = record
@@ -175,27 +175,27 @@ class _Reading:
             self._path.append(given.name)
             record.fields.append(self._field(given))
             self._path.pop()
-        names = [one.name for one in record.fields]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise self._refuse(f"several fields have the name {', '.join(sorted(twice))} on the wire")
+        names = [field.name for field in record.fields]
+        if duplicates := {name for name in names if names.count(name) > 1}:
+            raise self._error(f"several fields have the name {', '.join(sorted(duplicates))} in the schema")
         return record
 
-    def _field(self, given: _Given) -> Field:
+    def _field(self, given: _ModelField) -> Field:
         shape = self._shape(given.annotation, given.metadata)
         marks = [*given.metadata, *_marks(given.annotation)]
-        named = next((one for one in marks if isinstance(one, AvroName)), None)
+        named = next((mark for mark in marks if isinstance(mark, AvroName)), None)
         name = named.name if named else given.wire or given.name
         if not _NAME.fullmatch(name):
-            raise self._refuse(f"{name!r} is no Avro name: give it one with AvroName(…)")
-        if given.default is not None and isinstance(shape, Union):  # whose first branch a default is of
-            with contextlib.suppress(Unfit):
+            raise self._error(f"{name!r} is not a valid Avro name: set one with AvroName(…)")
+        if given.default is not None and isinstance(shape, Union):  # a default must be of the first branch
+            with contextlib.suppress(InvalidValue):
                 first = branch_of(shape, given.default())
-                shape = Union((first, *(one for one in shape.branches if one is not first)))
+                shape = Union((first, *(branch for branch in shape.branches if branch is not first)))
         aliases = named.aliases if named else ()
         return Field(name, given.name, shape, given.default, aliases, given.parameter or given.name)
 
-    def settle_defaults(self) -> None:
-        """Keep only defaults that the topic's schema can have: a reader is to find the same without this model."""
+    def drop_unsupported_defaults(self) -> None:
+        """Remove defaults that the topic's schema cannot have, so that readers without this model see equal values."""
         for record in self._known.values():
             if not isinstance(record, Record):
                 continue
@@ -204,9 +204,9 @@ class _Reading:
                     continue
                 try:
                     written_default(field.shape, field.default())
-                except NoDefault:
+                except UnsupportedDefault:
                     record.fields[index] = dataclasses.replace(field, default=None)
-                except Unfit as error:
+                except InvalidValue as error:
                     place = f"{record.type.__name__}.{field.attribute}{error.path}"
                     raise InvalidUse(f"The default of {place} {error.why}. Nothing was opened.") from None
 
@@ -216,13 +216,15 @@ class _Reading:
         if get_origin(kind) is Annotated:
             kind, *more = get_args(kind)
             return self._shape(kind, (*more, *marks))
-        given = next((one for one in marks if isinstance(one, AvroType)), None)
+        given = next((mark for mark in marks if isinstance(mark, AvroType)), None)
         origin = get_origin(kind)
         if origin in (typing.Union, types.UnionType):
-            return self._union([self._shape(one, marks if one is not type(None) else ()) for one in get_args(kind)])
+            return self._union(
+                [self._shape(branch, marks if branch is not type(None) else ()) for branch in get_args(kind)]
+            )
         if given is not None:
             return Scalar(given.name, given.logical, given.precision, given.scale)
-        if origin is typing.Literal and all(isinstance(one, str) for one in get_args(kind)):
+        if origin is typing.Literal and all(isinstance(text, str) for text in get_args(kind)):
             return Scalar("string", texts=get_args(kind))
         if kind in _SCALARS:
             return self._bytes if kind is bytes else _SCALARS[kind]
@@ -233,23 +235,23 @@ class _Reading:
         if is_model(kind):
             return self.record(kind)
         shown = getattr(kind, "__name__", kind)
-        raise self._refuse(f"{shown} has no Avro type: use another one, or Annotated[…, AvroType(…)]")
+        raise self._error(f"{shown} has no Avro type: use another one, or Annotated[…, AvroType(…)]")
 
     def _generic(self, kind: Any, origin: Any, arguments: tuple[Any, ...]) -> Shape:
         if origin is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):  # noqa: PLR2004  # tuple[int, ...]
-            raise self._refuse(f"{kind} has no Avro type, which has no tuples: use a dataclass, or tuple[…, ...]")
+            raise self._error(f"{kind} has no Avro type, as Avro has no tuples: use a dataclass, or tuple[…, ...]")
         if origin in _ARRAYS:
             return Array(self._shape(arguments[0]), _ARRAYS[origin], _WRITTEN_AS_ARRAY)
         if origin in _MAPS and arguments[0] is str:
             return Mapped(self._shape(arguments[1]))
-        raise self._refuse(f"{kind} has no Avro type" + (", whose keys are str" if origin in _MAPS else ""))
+        raise self._error(f"{kind} has no Avro type" + (": keys must be str" if origin in _MAPS else ""))
 
     def _union(self, branches: list[Shape]) -> Shape:
         order = {"null": 0, "boolean": 1, "int": 2, "long": 3, "float": 4, "double": 5}
-        branches = sorted(branches, key=lambda one: order.get(name_of(one), 9))  # what promotes comes first
-        names = [name_of(one) for one in branches]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise self._refuse(f"a union has two types that Avro cannot tell apart, both {twice[0]}")
+        branches = sorted(branches, key=lambda branch: order.get(name_of(branch), 9))  # promotable types first
+        names = [name_of(branch) for branch in branches]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise self._error(f"a union has two branches of one Avro type, both {duplicates[0]}")
         return Union(tuple(branches))
 
     def _enumeration(self, kind: type[enum.Enum]) -> Enumeration:
@@ -257,11 +259,11 @@ class _Reading:
         if known is None:
             symbols = {name: member for name, member in kind.__members__.items() if member.name == name}
             if bad := [name for name in symbols if not _NAME.fullmatch(name)]:
-                raise self._refuse(f"{bad[0]!r} cannot be a symbol of an Avro enum")
+                raise self._error(f"{bad[0]!r} cannot be a symbol of an Avro enum")
             default = getattr(kind, "__avro_default__", None)
             known = Enumeration(self._name(kind), symbols, default.name if isinstance(default, kind) else default, kind)
             self._known[kind] = known
-        assert isinstance(known, Enumeration)  # noqa: S101  # by what it is known for
+        assert isinstance(known, Enumeration)  # noqa: S101  # enums are stored as enumerations
         return known
 
     def _name(self, kind: type[Any]) -> str:
@@ -269,16 +271,18 @@ class _Reading:
         if not self._names:
             self._space = name.rpartition(".")[0]
         elif "." in name and not self._space:
-            raise self._refuse(f"{name} is in a namespace: give {self._model.__name__} an __avro_name__ in one as well")
+            raise self._error(
+                f"{name} has a namespace: set an __avro_name__ with a namespace in {self._model.__name__} too"
+            )
         elif "." not in name and self._space:
             name = f"{self._space}.{name}"
         if not _FULL_NAME.fullmatch(name):
-            raise self._refuse(f"{name!r} is no Avro name: give {kind.__name__} an __avro_name__")
+            raise self._error(f"{name!r} is not a valid Avro name: set __avro_name__ in {kind.__name__}")
         if self._names.setdefault(name, kind) is not kind:
-            raise self._refuse(f"two classes have the name {name}: give one of them an __avro_name__")
+            raise self._error(f"two classes have the name {name}: set __avro_name__ in one of them")
         return name
 
-    def _refuse(self, why: str) -> InvalidUse:
+    def _error(self, why: str) -> InvalidUse:
         return InvalidUse(f"{'.'.join(self._path)}: {why}. Nothing was opened.")
 
 
@@ -286,39 +290,40 @@ def _marks(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
-def _dataclass_fields(model: type[Any]) -> Iterator[_Given]:
+def _dataclass_fields(model: type[Any]) -> Iterator[_ModelField]:
     hints = _hints(model)
-    for one in dataclasses.fields(model):
-        if not one.init:
-            continue  # made of the others
-        is_made = one.default is dataclasses.MISSING
-        default = _empty(one.default_factory) if is_made else _giving(one.default)
-        yield _Given(one.name, hints[one.name], default=default)
+    for field in dataclasses.fields(model):
+        if not field.init:
+            continue  # computed from other fields
+        has_factory = field.default is dataclasses.MISSING
+        default = _empty(field.default_factory) if has_factory else _constant(field.default)
+        yield _ModelField(field.name, hints[field.name], default=default)
 
 
-def _pydantic_fields(model: type[Any]) -> Iterator[_Given]:
-    for name, one in model.__pydantic_fields__.items():
-        wire = one.serialization_alias or one.alias or ""
-        taken = one.validation_alias or one.alias or name
+def _pydantic_fields(model: type[Any]) -> Iterator[_ModelField]:
+    for name, field in model.__pydantic_fields__.items():
+        wire = field.serialization_alias or field.alias or ""
+        taken = field.validation_alias or field.alias or name
         if not isinstance(taken, str):
             raise InvalidUse(
-                f"{model.__name__}.{name} is validated by {taken!r}, which is no name. Nothing was opened."
+                f"{model.__name__}.{name} must have a str as validation alias, got {taken!r}. Nothing was opened."
             )
-        default = _empty(one.default_factory)
-        if one.default_factory is None and not one.is_required():
-            default = one.get_default  # a copy each time, of what can be changed
-        yield _Given(name, one.annotation, tuple(one.metadata), default, wire, taken)
+        default = _empty(field.default_factory)
+        if field.default_factory is None and not field.is_required():
+            default = field.get_default  # returns a copy of a mutable default
+        yield _ModelField(name, field.annotation, tuple(field.metadata), default, wire, taken)
 
 
 def _empty(factory: Any) -> Callable[[], Any] | None:
-    """Give what makes the default that goes into the schema, if it makes something empty.
+    """Return the factory of a default for the schema, if it makes an empty collection.
 
-    What another factory makes, such as the time, is different each time: a schema of it would be a new one each time.
+    Other factories, such as for the current time, may return a new value each time, which would be a new schema each
+    time.
     """
     return factory if factory in _EMPTY else None
 
 
-def _giving(value: Any) -> Callable[[], Any]:
+def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
@@ -327,6 +332,6 @@ def _hints(model: type[Any]) -> dict[str, Any]:
         return typing.get_type_hints(model, include_extras=True)
     except NameError as error:
         raise InvalidUse(
-            f"An annotation of {model.__name__} cannot be read: {error}. Define what it names in a module, not in a "
-            "function. Nothing was opened."
+            f"An annotation of {model.__name__} cannot be read: {error}. Define the types that it names in a module, "
+            "not in a function. Nothing was opened."
         ) from None

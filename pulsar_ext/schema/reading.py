@@ -1,7 +1,7 @@
-"""What one version of a schema wrote, read as another one: Avro's resolution, and what prevents it, in words (pure).
+"""Reading of values of one schema version as another: Avro's schema resolution, and its obstacles as text (pure).
 
-One walk gives both: what makes values, and the differences for which there are none. Mirrors Avro's
-`SchemaCompatibility` and `ResolvingDecoder`.
+One walk over two shapes yields both the conversion and the differences. Mirrors Avro's `SchemaCompatibility` and
+`ResolvingDecoder`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .shapes import (
     Enumeration,
     Field,
     Fixed,
+    InvalidValue,
     Mapped,
     Record,
     Scalar,
     Shape,
-    Unfit,
     Union,
     from_plain,
     is_readable,
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that was written and cannot be read.
+    """A part of the written schema that cannot be read.
 
     Args:
-        path: where, from the record on, as `Order.items[].price`.
-        why: what is written there, and what was to be read.
+        path: its path from the record, as `Order.items[].price`.
+        why: the written and the read type.
     """
 
     path: str
@@ -58,11 +58,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How to read what was written.
+    """The conversion of written values.
 
     Args:
-        convert: makes the value of what plain Avro has read; raises `Unfit` where there is a difference.
-        differences: what cannot be read; none if everything can.
+        convert: converts a plain Avro value; raises `InvalidValue` at a difference.
+        differences: the parts that cannot be read; empty if everything can.
     """
 
     convert: Callable[[Any], Any]
@@ -70,11 +70,11 @@ class Reading:
 
 
 def reading_of(written: Shape, read: Shape) -> Reading:
-    """Find out how to read what has one shape as another one.
+    """Return how to read values of one shape as another.
 
     Args:
-        written: the shape of the definition that it was written with.
-        read: the shape that it is read as.
+        written: the shape of the writer's definition.
+        read: the shape to read.
     """
     walk = _Walk()
     convert = walk.convert(written, read, name_of(read).rpartition(".")[2])
@@ -82,12 +82,12 @@ def reading_of(written: Shape, read: Shape) -> Reading:
 
 
 def differences(written: Shape, read: Shape) -> tuple[Difference, ...]:
-    """Give what cannot be read of one shape as another one."""
+    """Return the parts of one shape that cannot be read as another."""
     return reading_of(written, read).differences
 
 
 class _Walk:
-    """One walk over two shapes; what it makes is None where the value is what plain Avro has read."""
+    """A walk over two shapes; a converter of None means that the plain Avro value is used as it is."""
 
     def __init__(self) -> None:
         self.differences: list[Difference] = []
@@ -115,13 +115,13 @@ class _Walk:
         if found not in self.differences:
             self.differences.append(found)
 
-        def refuse(_: Any) -> Any:
-            raise Unfit(why, path)
+        def fail(_: Any) -> Any:
+            raise InvalidValue(why, path)
 
-        return refuse
+        return fail
 
     def _of_union(self, written: Union, read: Shape, path: str) -> Callable[[Any], Any] | None:
-        """Read each branch as what it is read as; fastavro says by a name which record, enum or fixed it was."""
+        """Convert each branch to the read shape; fastavro names the branch of records, enums and fixed values."""
         named: dict[str, Callable[[Any], Any] | None] = {}
         by_type: dict[type[Any], Callable[[Any], Any] | None] = {}
         for branch, marked in zip(written.branches, marked_branches(written), strict=True):
@@ -149,27 +149,27 @@ class _Walk:
         return choose
 
     def _as_branch(self, written: Shape, read: Union, path: str) -> Callable[[Any], Any] | None:
-        """Read it as the branch that is most like it, or else the first that it can be read as."""
-        matching = [one for one in read.branches if _matches(written, one)]
+        """Read as the most similar branch, or else as the first readable one."""
+        matching = [branch for branch in read.branches if _matches(written, branch)]
         if not matching:
             return self._differ(path, f"{_shown(written)} is written, only {_shown(read)} is read")
-        return self.convert(written, min(matching, key=partial(_differing, written)), path)
+        return self.convert(written, min(matching, key=partial(_mismatch, written)), path)
 
     def _array(self, written: Array, read: Array, path: str) -> Callable[[Any], Any] | None:
         convert, make = self.convert(written.items, read.items, f"{path}[]"), read.make
         if convert is None:
             return None if make is list else make
-        return lambda values: make([convert(one) for one in values])
+        return lambda values: make([convert(item) for item in values])
 
     def _map(self, written: Mapped, read: Mapped, path: str) -> Callable[[Any], Any] | None:
         convert = self.convert(written.values, read.values, f"{path}{{}}")
         if convert is None:
             return None
-        return lambda values: {key: convert(one) for key, one in values.items()}
+        return lambda values: {key: convert(item) for key, item in values.items()}
 
     def _enumeration(self, written: Enumeration, read: Enumeration, path: str) -> Callable[[Any], Any]:
         symbols = dict(read.symbols)
-        unknown = [one for one in written.symbols if one not in symbols]
+        unknown = [symbol for symbol in written.symbols if symbol not in symbols]
         if unknown and read.default is None:
             self._differ(path, f"the symbols {', '.join(unknown)} are written, and unknown to {_shown(read)}")
         elif unknown:
@@ -179,7 +179,7 @@ class _Walk:
             try:
                 return symbols[symbol]
             except KeyError:
-                raise Unfit(f"the symbol {symbol} is unknown to {_shown(read)}", path) from None
+                raise InvalidValue(f"the symbol {symbol} is unknown to {_shown(read)}", path) from None
 
         return member
 
@@ -188,10 +188,10 @@ class _Walk:
         if made is None:
             made = self._made[id(written), id(read)] = []
             made.append(self._record_reader(written, read, path))
-        return lambda value: made[0](value)  # noqa: PLW0108  # made when it is called: a record may contain itself
+        return lambda value: made[0](value)  # noqa: PLW0108  # late, because a record may contain itself
 
     def _record_reader(self, written: Record, read: Record, path: str) -> Callable[[Any], Any]:
-        by_name = {one.name: one for one in written.fields}
+        by_name = {field.name: field for field in written.fields}
         converted: list[tuple[str, str, Callable[[Any], Any]]] = []
         taken: list[tuple[str, str]] = []
         made: list[tuple[str, Callable[[], Any]]] = []
@@ -207,8 +207,8 @@ class _Walk:
             elif field.default is not None:
                 made.append((field.parameter, field.default))
             else:
-                refuse = self._differ(place, f"is not written, and has no default: {_shown(field.shape)} is read")
-                made.append((field.parameter, lambda refuse=refuse: refuse(None)))  # type: ignore[misc]
+                fail = self._differ(place, f"is not written, and has no default: {_shown(field.shape)} is read")
+                made.append((field.parameter, lambda fail=fail: fail(None)))  # type: ignore[misc]
         kind = read.type
 
         def make(value: Any) -> Any:
@@ -230,16 +230,16 @@ def _source(field: Field, by_name: dict[str, Field]) -> Field | None:
 
 
 def _matches(written: Shape, read: Shape) -> bool:
-    """Whether a shape, no union, may be read as another one, whatever is inside."""
+    """Return whether a shape that is not a union may be read as another, ignoring nested shapes."""
     if isinstance(read, Union):
-        return any(_matches(written, one) for one in read.branches)
+        return any(_matches(written, branch) for branch in read.branches)
     match written, read:
         case Scalar(), Scalar():
             return is_readable(read, written)
         case (Record(), Record()) | (Enumeration(), Enumeration()):
-            return _is_called(written, read)
+            return _names_match(written, read)
         case Fixed(), Fixed():
-            return written.size == read.size and written.meaning == read.meaning and _is_called(written, read)
+            return written.size == read.size and written.meaning == read.meaning and _names_match(written, read)
         case Fixed(meaning=Scalar() as meaning), Scalar():
             return is_readable(read, meaning)
     return type(written) is type(read)
@@ -249,15 +249,15 @@ def _meaning(written: Any) -> Any:
     return written.meaning if isinstance(written, Fixed) else written
 
 
-def _is_called(written: Any, read: Any) -> bool:
-    """Whether the names agree but for their namespaces, as Java's Avro has it, or the older name does."""
+def _names_match(written: Any, read: Any) -> bool:
+    """Return whether names match without namespaces, as in Java's Avro, or by an alias."""
     short = written.name.rpartition(".")[2]
     aliases = getattr(read, "aliases", ())
     return short == read.name.rpartition(".")[2] or written.name in aliases or short in aliases
 
 
-def _differing(written: Shape, read: Shape) -> tuple[bool, bool]:
-    """Give in what two shapes differ of which one may be read as the other: in what they mean, and in what they are."""
+def _mismatch(written: Shape, read: Shape) -> tuple[bool, bool]:
+    """Return the differences of two readable shapes, in Python type or name and in Avro type, for ranking."""
     if isinstance(written, Scalar) and isinstance(read, Scalar):
         return python_type(written) is not python_type(read), written.type != read.type
     return False, getattr(written, "name", None) != getattr(read, "name", None)
@@ -269,7 +269,7 @@ def _unmarking(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     return lambda value: convert(value[MARKED])
 
 
-def _shown(shape: Shape) -> str:  # noqa: PLR0911  # a word for each
+def _shown(shape: Shape) -> str:  # noqa: PLR0911  # one for each shape
     match shape:
         case Scalar():
             return shape.type if shape.logical is None else f"{shape.type} ({shape.logical})"
@@ -287,19 +287,19 @@ def _shown(shape: Shape) -> str:  # noqa: PLR0911  # a word for each
 
 
 _AVRO: Final = ("AVRO", "JSON")
-"""Types whose definitions are Avro's."""
+"""Schema types with Avro definitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:
-    """A schema as the broker has it: the name of its type, and its definition as text."""
+    """A schema as the broker stores it: the name of its type, and its definition as text."""
 
     type: str
     definition: str
 
 
 def cannot_read(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
-    """Give what keeps our schema from reading what the topic's wrote; nothing if it can, or that is not known."""
+    """Return the differences that prevent our schema from reading the topic's; empty if none or unknown."""
     if ours.type != topics.type:
         return (f"the topic has a schema of type {topics.type}, this one is {ours.type}",)
     if ours.type not in _AVRO:
@@ -308,47 +308,50 @@ def cannot_read(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
 
 
 def explain(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
-    """Give what may have kept a broker from taking our schema for a topic, by whatever strategy."""
+    """Return differences that may have caused a broker to reject our schema, under any compatibility strategy."""
     found = cannot_read(ours, topics)
     if ours.type != topics.type or ours.type not in _AVRO:
         return found
     others = _unreadable(ours, topics)
-    return (*(f"reading the topic's: {one}" for one in found), *(f"for the topic's readers: {one}" for one in others))
+    return (
+        *(f"reading the topic's: {difference}" for difference in found),
+        *(f"for the topic's readers: {difference}" for difference in others),
+    )
 
 
 def bytes_on(topics: SchemaText | None) -> Scalar:
-    """Return what bytes are in the JSON of a topic.
+    """Return how bytes are written in the JSON of a topic.
 
-    The official Python client writes text, and its definitions have no default for what may be null, or write it before
-    the type. Java's and this library's have one behind it.
+    The official Python client writes text. Its definitions have no default for nullable fields, or have it before the
+    type; Java's and this library's have it after the type.
 
     Args:
-        topics: its last schema; None if it has none.
+        topics: the topic's last schema; None if it has none.
     """
     if topics is None:
         return TEXT_OR_BASE64
     found = json.loads(topics.definition) if topics.type == "JSON" else None
-    return next((one for one in (TEXT_BYTES, TEXT_OR_BASE64) if _says(one, found)), PLAIN_BYTES)
+    return next((form for form in (TEXT_BYTES, TEXT_OR_BASE64) if _indicates(form, found)), PLAIN_BYTES)
 
 
-def _says(bytes_as: Scalar, found: Any) -> bool:
+def _indicates(bytes_as: Scalar, found: Any) -> bool:
     if isinstance(found, list):
-        return any(_says(bytes_as, one) for one in found)
+        return any(_indicates(bytes_as, part) for part in found)
     if not isinstance(found, dict):
         return False
     fields = found.get("fields", ())
-    nullable = [[*one] for one in fields if isinstance(one["type"], list) and "null" in one["type"]]
-    has_defaults = any("default" in one and one.index("default") > one.index("type") for one in nullable)
+    nullable = [[*field] for field in fields if isinstance(field["type"], list) and "null" in field["type"]]
+    has_defaults = any("default" in keys and keys.index("default") > keys.index("type") for keys in nullable)
     if found.get("logicalType") == bytes_as.logical or (bytes_as is TEXT_BYTES and nullable and not has_defaults):
         return True
-    inside = [found.get("items"), found.get("values"), found.get("type"), *(one["type"] for one in fields)]
-    return any(_says(bytes_as, one) for one in inside)
+    inside = [found.get("items"), found.get("values"), found.get("type"), *(field["type"] for field in fields)]
+    return any(_indicates(bytes_as, part) for part in inside)
 
 
 def _unreadable(written: SchemaText, read: SchemaText) -> tuple[str, ...]:
     try:
         return tuple(map(str, differences(_shape(written), _shape(read))))
-    except (InvalidUse, ValueError):  # a JSON schema may be of another kind
+    except (InvalidUse, ValueError):  # JSON schemas need not be Avro definitions
         return ()
 
 

@@ -1,10 +1,10 @@
-"""Shapes: what a type is on the wire, and what is made of it in Python; of scalars the values, both ways (pure).
+"""Shapes: the wire type of values and their Python type, with conversion of scalars both ways (pure).
 
-A shape comes from a model (`models.py`) or an Avro definition (`avro_definition.py`). Everything else walks shapes:
-the definition that the topic gets, values to bytes, and what another version of the schema wrote to values.
+A shape is made from a model (`models.py`) or an Avro definition (`avro_definition.py`). Everything else works on
+shapes: the definition for the topic, encoding of values, and decoding of values of other schema versions.
 
-Logical types are converted here and not by fastavro: it takes a time without a zone for the machine's own, and leaves
-defaults as they are written.
+Logical types are converted here and not by fastavro, which interprets a time without a zone in the machine's zone, and
+does not convert defaults.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Scalar:
 
     Args:
         type: its name.
-        logical: its logical type, or the Java class that text is of.
+        logical: its logical type, or the Java class of text.
         precision: of a `decimal`.
         scale: of a `decimal`.
-        texts: the only ones that it may be; empty for any.
+        texts: the only allowed values; empty for any.
     """
 
     type: str
@@ -41,7 +41,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """So many bytes; `meaning` is the scalar that they are, of a `decimal`."""
+    """A fixed number of bytes; `meaning` is the scalar of a `decimal`."""
 
     name: str
     size: int
@@ -50,7 +50,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """An enumeration: the Python value of each symbol, and the symbol that unknown ones are read as."""
+    """An enumeration: the Python value of each symbol, and the default for unknown symbols."""
 
     name: str
     symbols: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Enumeration:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A sequence; `make` makes the Python one of an iterable, `types` are the Python types that are written as one."""
+    """A sequence; `make` makes the Python sequence of an iterable, `types` are the types accepted for writing."""
 
     items: Shape
     make: Callable[[Any], Any]
@@ -76,13 +76,13 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One of several shapes."""
+    """A union of shapes."""
 
     branches: tuple[Shape, ...]
 
     @property
     def is_nullable(self) -> bool:
-        """Whether null is one of them."""
+        """True if null is a branch."""
         return Scalar("null") in self.branches
 
 
@@ -91,12 +91,12 @@ class Field:
     """A field of a record.
 
     Args:
-        name: on the wire.
+        name: in the schema.
         attribute: of the Python object.
         shape: of its values.
-        default: gives the value of a field that is missing; None if it must not be missing.
-        aliases: older names.
-        parameter: what the Python class takes it as.
+        default: returns the value of a missing field; None if the field is required.
+        aliases: former names.
+        parameter: of the Python class.
     """
 
     name: str
@@ -109,13 +109,13 @@ class Field:
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """A record; it may contain itself, so its fields are added when there is one.
+    """A record; it may contain itself, so its fields are added after its creation.
 
     Args:
-        name: its full name on the wire.
+        name: its full name in the schema.
         type: the Python class.
-        fields: in their order.
-        aliases: older names.
+        fields: in order.
+        aliases: former names.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Record:
     aliases: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Record({self.name!r}, {[one.name for one in self.fields]})"
+        return f"Record({self.name!r}, {[item.name for item in self.fields]})"
 
 
 Named: TypeAlias = Record | Enumeration | Fixed
@@ -132,7 +132,7 @@ Shape: TypeAlias = Scalar | Fixed | Enumeration | Array | Mapped | Union | Recor
 
 
 def name_of(shape: Shape) -> str:
-    """Give what Avro calls a shape as a branch of a union."""
+    """Return the name of a shape as a branch of an Avro union."""
     match shape:
         case Scalar(type):
             return type
@@ -146,11 +146,11 @@ def name_of(shape: Shape) -> str:
 
 
 PLAIN_BYTES: Final = Scalar("bytes")
-"""Bytes, which JSON has in base64."""
+"""Bytes, in JSON as base64."""
 TEXT_BYTES: Final = Scalar("bytes", "text")
 TEXT_OR_BASE64: Final = Scalar("bytes", "text-or-base64")
-"""Bytes that JSON has as text, and the second ones in base64 if they are no text. Definitions say so by a logical type,
-which others do not know and leave alone."""
+"""Bytes that are text in JSON; the second kind is base64 if it is not text. The logical type marks them in definitions,
+and other readers ignore it."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LOCAL_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without a zone by design
@@ -159,7 +159,7 @@ _DAY_MICROS: Final = 86_400_000_000
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _NANOS: Final = 1_000
 _UNITS: Final = {"millis": 1_000, "micros": 1}
-"""How many microseconds a unit is."""
+"""Microseconds of each unit."""
 
 PYTHON_TYPES: Final[dict[str, type[Any]]] = {
     "null": type(None),
@@ -182,7 +182,7 @@ _LOGICAL_TYPES: Final[dict[str, type[Any]]] = {
 }
 _BOUNDS: Final = {"int": 1 << 31, "long": 1 << 63}
 _FLOAT_BOUNDS: Final = {"float": float.fromhex("0x1.ffffffp127"), "double": math.inf}
-"""From where on a finite number would be written as infinity."""
+"""Bounds above which a finite number would be written as infinity."""
 
 _PROMOTIONS: Final = {
     "int": ("long", "float", "double"),
@@ -191,27 +191,27 @@ _PROMOTIONS: Final = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-"""What Avro reads a type as, besides itself."""
+"""The other types as which Avro may read a type."""
 
 
-class Unfit(Exception):  # noqa: N818  # never leaves the package
-    """A value does not fit its shape; `path` says where it is."""
+class InvalidValue(Exception):  # noqa: N818  # never leaves the package
+    """A value does not match its shape; `path` is its position in the value."""
 
     def __init__(self, why: str, path: str = "") -> None:
         super().__init__(f"{path} {why}".strip())
         self.why, self.path = why, path
 
-    def within(self, place: str) -> Unfit:
-        """Give the same, seen from further outside."""
+    def within(self, place: str) -> InvalidValue:
+        """Return this error with an outer path in front."""
         return type(self)(self.why, place + self.path)
 
 
-class NoText(Unfit):
-    """Bytes are no text where JSON has them as text."""
+class InvalidText(InvalidValue):
+    """Bytes are not UTF-8 text where JSON has them as text."""
 
 
 def _family(scalar: Scalar) -> str | None:
-    """Give what kind of logical type it is, whatever its unit; None if it is none that is known here."""
+    """Return the family of a logical type, without its unit; None if it is unknown."""
     name = scalar.logical or ""
     stem, _, unit = name.rpartition("-")
     family = stem if unit in ("millis", "micros", "nanos") else name
@@ -223,20 +223,20 @@ def _micros_per_unit(scalar: Scalar) -> int:
 
 
 def python_type(scalar: Scalar) -> type[Any]:
-    """Give the Python type of a scalar."""
+    """Return the Python type of a scalar."""
     family = _family(scalar)
     return PYTHON_TYPES[scalar.type] if family is None else _LOGICAL_TYPES[family]
 
 
 def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
-    """Make what checks a Python value and turns it into what plain Avro has for it; it raises `Unfit`."""
+    """Return a function that checks a Python value and converts it to plain Avro; it raises `InvalidValue`."""
     family, kind = _family(scalar), python_type(scalar)
     if family is not None:
         convert = _logical_to_plain(family, scalar)
 
         def logical(value: Any) -> Any:
             if not isinstance(value, kind) or (family == "date" and isinstance(value, dt.datetime)):
-                raise Unfit(f"is {_shown(value)}, not {kind.__name__}")
+                raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
             return convert(value)
 
         return logical
@@ -250,16 +250,16 @@ def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
     def plain(value: Any) -> Any:
         if type(value) is kind or isinstance(value, kind):
             return value
-        raise Unfit(f"is {_shown(value)}, not {kind.__name__}")
+        raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
 
     return plain
 
 
 def is_readable(scalar: Scalar, written: Scalar) -> bool:
-    """Whether what was written as one scalar can be read as another one, and means the same.
+    """Return whether a written scalar can be read as another one with an equal meaning.
 
-    Avro itself does not look at logical types: it would read milliseconds as microseconds, any number or text as a time
-    or an id, and the digits of a decimal as text.
+    Avro ignores logical types: it would read milliseconds as microseconds, any number or text as a time or an id, and
+    the digits of a decimal as text.
     """
     if scalar.type != written.type and scalar.type not in _PROMOTIONS.get(written.type, ()):
         return False
@@ -270,22 +270,22 @@ def is_readable(scalar: Scalar, written: Scalar) -> bool:
 
 
 def from_plain(scalar: Scalar, written: Scalar, path: str) -> Callable[[Any], Any] | None:
-    """Make what turns what plain Avro has read into a Python value; None if it is one already.
+    """Return a function from a plain Avro value to a Python value; None if no conversion is needed.
 
     Args:
-        scalar: what is read.
-        written: what it was written as, readable as that.
-        path: where it is, for `Unfit`.
+        scalar: the scalar to read.
+        written: the written scalar, readable as `scalar`.
+        path: the position, for `InvalidValue`.
     """
     family = _family(scalar)
     if family is not None:
-        return _careful(_logical_from_plain(family, written), _LOGICAL_TYPES[family], path)
+        return _checked_conversion(_logical_from_plain(family, written), _LOGICAL_TYPES[family], path)
     if scalar.type in ("float", "double") and written.type in ("int", "long"):
         return float
     if scalar.type == written.type:
         return None
     if scalar.type == "string":
-        return _careful(bytes.decode, str, path)
+        return _checked_conversion(bytes.decode, str, path)
     return str.encode if scalar.type == "bytes" else None
 
 
@@ -334,14 +334,14 @@ def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
-def _careful(convert: Callable[[Any], Any], kind: type[Any], path: str) -> Callable[[Any], Any]:
-    def careful(value: Any) -> Any:
+def _checked_conversion(convert: Callable[[Any], Any], kind: type[Any], path: str) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
         try:
             return convert(value)
         except (ValueError, OverflowError, ArithmeticError):
-            raise Unfit(f"is {_shown(value)}, which is no {kind.__name__} here", path) from None
+            raise InvalidValue(f"is {_shown(value)}, not a valid {kind.__name__}", path) from None
 
-    return careful
+    return checked
 
 
 def _shown(value: Any) -> str:
@@ -354,9 +354,9 @@ def _bounded(name: str) -> Callable[[Any], int]:
 
     def bounded(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Unfit(f"is {_shown(value)}, not an int")
+            raise InvalidValue(f"is {_shown(value)}, not an int")
         if not -bound <= value < bound:
-            raise Unfit(f"is {value}, beyond Avro's {name}")
+            raise InvalidValue(f"is {value}, beyond Avro's {name}")
         return value
 
     return bounded
@@ -367,33 +367,33 @@ def _float_of(name: str) -> Callable[[Any], float]:
 
     def as_float(value: Any) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise Unfit(f"is {_shown(value)}, not a float")
+            raise InvalidValue(f"is {_shown(value)}, not a float")
         try:
             found = value if isinstance(value, float) else float(value)
         except OverflowError:
-            raise Unfit(f"is an int beyond Avro's {name}") from None
+            raise InvalidValue(f"is an int beyond Avro's {name}") from None
         if -bound < found < bound or not math.isfinite(found):
             return found
-        raise Unfit(f"is {value}, beyond Avro's {name}")
+        raise InvalidValue(f"is {value}, beyond Avro's {name}")
 
     return as_float
 
 
 def checked_text(value: Any) -> str:
-    """Give back a text that can be written as UTF-8, or raise `Unfit`."""
+    """Return a text that can be encoded as UTF-8, or raise `InvalidValue`."""
     if not isinstance(value, str):
-        raise Unfit(f"is {_shown(value)}, not a str")
+        raise InvalidValue(f"is {_shown(value)}, not a str")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise Unfit(f"is {_shown(value)}, which is no UTF-8: {error.reason}") from None
+            raise InvalidValue(f"is {_shown(value)}, not valid UTF-8: {error.reason}") from None
     return value
 
 
 def _finite(value: decimal.Decimal) -> decimal.Decimal:
     if not value.is_finite():
-        raise Unfit(f"is {value}, which is no decimal number")
+        raise InvalidValue(f"is {value}, not a finite decimal")
     return value
 
 
@@ -403,19 +403,21 @@ def _decimal_text(value: decimal.Decimal) -> str:
 
 def _zoned(value: dt.datetime) -> dt.datetime:
     if value.tzinfo is None:
-        raise Unfit(f"is {value.isoformat()}, without a time zone: give it one, or annotate the field LocalTimestamp")
+        raise InvalidValue(
+            f"is {value.isoformat()}, without a time zone: set one, or annotate the field with LocalTimestamp"
+        )
     return value
 
 
 def _unzoned(value: dt.datetime) -> dt.datetime:
     if value.tzinfo is not None:
-        raise Unfit(f"is {value.isoformat()}, with a time zone, which a local timestamp has not")
+        raise InvalidValue(f"is {value.isoformat()}, with a time zone, which a local timestamp cannot have")
     return value
 
 
 def _time_micros(value: dt.time) -> int:
     if value.tzinfo is not None:
-        raise Unfit(f"is {value.isoformat()}, with a time zone, which Avro's time of day has not")
+        raise InvalidValue(f"is {value.isoformat()}, with a time zone, which Avro's time of day cannot have")
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
 
 
@@ -428,8 +430,8 @@ def _time_of(micros: int) -> dt.time:
 
 def _unscaled_bytes(value: decimal.Decimal, scalar: Scalar) -> bytes:
     unscaled = _finite(value).scaleb(scalar.scale, _EXACT)
-    is_small = not value or unscaled.adjusted() < scalar.precision  # as an int, others may have a billion digits
+    is_small = not value or unscaled.adjusted() < scalar.precision  # other values may have a billion digits as an int
     number = int(unscaled) if is_small else 0
     if number != unscaled:
-        raise Unfit(f"is {value}, which does not fit into decimal({scalar.precision}, {scalar.scale})")
+        raise InvalidValue(f"is {value}, which does not fit into decimal({scalar.precision}, {scalar.scale})")
     return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)

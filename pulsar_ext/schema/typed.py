@@ -1,4 +1,4 @@
-"""What every schema of this library is besides an official one: typed by its values, and one client's."""
+"""Base of this library's schemas: typed by its values, with a copy for each client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
-    """The type of values; who names none, as in `Consumer` without brackets, means any."""
+    """The type of values; Any if it is omitted, as in `Consumer` without brackets."""
 else:
     from typing import TypeVar
 
@@ -26,81 +26,81 @@ else:
 
 
 class TypedSchema(Generic[T]):
-    """A schema whose values are of one type; stands before the official class."""
+    """A schema whose values have one type; must precede the official class among the bases."""
 
     reads_null_values = False
     """Whether it decodes messages without a value itself; otherwise they are None."""
 
-    if TYPE_CHECKING:  # what the official classes have
+    if TYPE_CHECKING:  # members of the official classes
         _record_cls: Any
 
         def encode(self, obj: T) -> bytes:
-            """Write a value."""
+            """Return the bytes of a value."""
             ...
 
         def decode(self, data: bytes) -> T:
-            """Read a value that this very schema wrote."""
+            """Return the value of bytes that this schema has written."""
             ...
 
         def decode_message(self, msg: Encoded) -> T:
-            """Read a message."""
+            """Return the value of a message."""
             ...
 
         def schema_info(self) -> Any:
-            """Give what the broker is told."""
+            """Return the schema for the broker."""
             ...
 
         def attach_client(self, client: Any) -> None:
-            """Take the C++ client that is asked for versions."""
+            """Set the C++ client, for lookups of versions."""
             ...
 
     def of_client(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Self:
-        """Give a copy for one client: what it learns of topics is that client's.
+        """Return a copy for one client, with its own knowledge of topics.
 
         Args:
-            admin_api: gives the admin API, for what only that knows.
-            reads: whether it is a consumer's or a reader's.
+            admin_api: returns the client's admin API.
+            reads: whether it is for a consumer or a reader.
         """
         mine: Any = copy.copy(self)
         mine.begin(admin_api, reads=reads)
         return mine  # type: ignore[no-any-return]
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
-        """Know nothing of any topic yet."""
+        """Forget what is known of topics."""
 
     @property
     def is_compared(self) -> bool:
-        """Whether topics are compared with it; not with what the official client reads by rules of its own."""
+        """True if topics are compared with this schema; False if the official client reads by its own rules."""
         return True
 
-    def settle(self, theirs: Callable[[], tuple[str, str] | None], /) -> None:
-        """Write as others read on the topic that is opened.
+    def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
+        """Adapt writing to the topic that is opened.
 
         Args:
-            theirs: asks the broker for the type and the definition of the topic's last schema; None if it has none.
+            topic_schema: queries the broker for type and definition of the topic's last schema; None if it has none.
         """
 
     def register(self, topic: str) -> None:
-        """Give a topic the schema, where the C++ client cannot."""
+        """Upload the schema to a topic, if the C++ client cannot."""
 
-    def cannot_read(self, topic: str, theirs: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
-        """Give what keeps this from reading what a topic's last schema writes.
+    def cannot_read(self, topic: str, topic_schema: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
+        """Return the differences that prevent this schema from reading a topic's last schema.
 
         Args:
             topic: its name.
-            theirs: asks the broker for the type and the definition of that schema.
+            topic_schema: queries the broker for type and definition of that schema.
         """
         del topic
         if not self.is_compared:
             return ()
-        found, info = theirs(), self.schema_info()
+        found, info = topic_schema(), self.schema_info()
         return (
             () if found is None else cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
         )
 
 
 def of_another_cluster(schema: Any, number: int) -> Any:
-    """Return a copy of a client's schema for messages of the cluster of this number: there the versions are others."""
+    """Return a copy of a client's schema for messages of another cluster, which has other schema versions."""
     if isinstance(schema, TypedSchema):
         other: Any = schema.of_client(getattr(schema, "_admin_api", None), reads=True)  # type: ignore[arg-type]  # its own
     else:

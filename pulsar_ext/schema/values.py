@@ -1,4 +1,4 @@
-"""Python values of a shape to what plain Avro has (pure): dicts, lists, scalars, and pairs of a name and a value."""
+"""Conversion of Python values to plain Avro (pure): dicts, lists, scalars, and pairs of a name and a value."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .shapes import (
     Array,
     Enumeration,
     Fixed,
+    InvalidValue,
     Mapped,
     Record,
     Scalar,
     Shape,
-    Unfit,
     Union,
     checked_text,
     name_of,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def types_of(shape: Shape) -> tuple[type[Any], ...]:
-    """Give the Python types of a shape's values."""
+    """Return the Python types of a shape's values."""
     match shape:
         case Scalar():
             return (python_type(shape), int) if shape.type in ("float", "double") else (python_type(shape),)
@@ -40,10 +40,10 @@ def types_of(shape: Shape) -> tuple[type[Any], ...]:
 
 
 def branch_of(union: Union, value: Any) -> Shape:
-    """Give the branch of a union that a value is of: by its own class, or else by the nearest that it is one of.
+    """Return the branch of a union for a value, by its class or its nearest base class.
 
     Raises:
-        Unfit: it is of none.
+        InvalidValue: no branch matches.
     """
     for branch in union.branches:
         if type(value) in types_of(branch)[:1]:
@@ -52,31 +52,31 @@ def branch_of(union: Union, value: Any) -> Shape:
         for branch in union.branches:
             if kind in types_of(branch):
                 return branch
-    raise Unfit(f"is {type(value).__name__} {value!r}, which is none of {', '.join(map(name_of, union.branches))}")
+    raise InvalidValue(f"is {type(value).__name__} {value!r}, not one of {', '.join(map(name_of, union.branches))}")
 
 
 def writer_of(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
-    """Make what turns a value of a shape into what plain Avro has for it; it raises `Unfit`."""
+    """Return a function from a value of a shape to plain Avro; it raises `InvalidValue`."""
     return _WRITERS[type(shape)](shape, {} if known is None else known)
 
 
 def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
     if id(record) in known:
-        return lambda value: known[id(record)](value)  # noqa: PLW0108  # made when it is called
+        return lambda value: known[id(record)](value)  # noqa: PLW0108  # the writer exists when this is called
     known[id(record)] = None
     kind = record.type
-    fields = [(one.name, attrgetter(one.attribute), writer_of(one.shape, known)) for one in record.fields]
+    fields = [(field.name, attrgetter(field.attribute), writer_of(field.shape, known)) for field in record.fields]
 
     def write(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise Unfit(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+            raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
         try:
             return {name: convert(get(value)) for name, get, convert in fields}
-        except Unfit:
-            for name, get, convert in fields:  # once more, to find out where it is
+        except InvalidValue:
+            for name, get, convert in fields:  # again, to find the position of the error
                 try:
                     convert(get(value))
-                except Unfit as error:
+                except InvalidValue as error:
                     raise error.within(f".{name}") from None
             raise
 
@@ -105,34 +105,34 @@ def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
 
     def write(value: Any) -> Any:
         if not isinstance(value, types):
-            raise Unfit(f"is {type(value).__name__} {value!r}, not a list")
-        return each_of(value, convert)
+            raise InvalidValue(f"is {type(value).__name__} {value!r}, not a list")
+        return convert_each(value, convert)
 
     return write
 
 
-def each_of(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Convert each of several values; `Unfit` says which one it is."""
+def convert_each(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    """Return the converted values; `InvalidValue` states the index."""
     done: list[Any] = []
     for value in values:
         try:
             done.append(convert(value))
-        except Unfit as error:
+        except InvalidValue as error:
             raise error.within(f"[{len(done)}]") from None
     return done
 
 
-def each_item(
+def convert_items(
     values: dict[str, Any], convert: Callable[[Any], Any], key_of: Callable[[Any], str] = checked_text
 ) -> dict[str, Any]:
-    """Convert each value of a mapping, and each key; `Unfit` says which one it is."""
+    """Return a mapping with converted keys and values; `InvalidValue` states the key."""
     done = {}
     for key, value in values.items():
         if not isinstance(key, str):
-            raise Unfit(f"has the key {key!r}, which is no str")
+            raise InvalidValue(f"has the key {key!r}, not a str")
         try:
             done[key_of(key)] = convert(value)
-        except Unfit as error:
+        except InvalidValue as error:
             raise error.within(f"[{key!r}]") from None
     return done
 
@@ -142,19 +142,19 @@ def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
 
     def write(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise Unfit(f"is {type(value).__name__} {value!r}, not a dict")
-        return each_item(value, convert)
+            raise InvalidValue(f"is {type(value).__name__} {value!r}, not a dict")
+        return convert_items(value, convert)
 
     return write
 
 
 def enumeration_writer(shape: Enumeration, _: Any = None) -> Callable[[Any], Any]:
-    """Make what turns a member into its symbol."""
+    """Return a function from a member to its symbol."""
     kind, symbols = shape.type, shape.symbols
 
     def write(value: Any) -> Any:
         if not isinstance(value, kind) or value.name not in symbols:
-            raise Unfit(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+            raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
         return value.name
 
     return write

@@ -1,1 +1,1 @@
-"""Counting and skipping messages of a subscription, and the message id N messages later."""
+"""Counting and skipping messages of a subscription, and the id of the message N messages later."""

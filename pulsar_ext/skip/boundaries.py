@@ -1,11 +1,11 @@
-"""Where a cursor can stand: at the boundary of two messages, never inside one (pure).
+"""Possible positions of a cursor: between two messages, never inside one (pure).
 
-A cursor stands between two entries. Messages are something else: a batch is many of them in one entry, a chunked one is
-many entries, and the chunks of several producers interleave. A *clean boundary* is one that no deliverable message lies
-across. `BoundaryFinder` is fed what a topic holds, in order, and finds the clean boundary that so many messages lie
-before, or the two nearest. What is acknowledged counts nothing, nor does a message that can never be delivered whole.
+A cursor is between two entries, but entries are not messages: a batch is many messages in one entry, a chunked message
+is many entries, and the chunks of several producers interleave. A *clean boundary* is inside no deliverable message.
+`BoundaryFinder` gets the items of a topic in order, and finds the clean boundary after a number of messages, or the two
+nearest ones. Acknowledged messages do not count, nor do messages that are never delivered because chunks are missing.
 
-`Backlog` is a subscription's backlog as ledger arithmetic, with what the broker's counters prove about it.
+`Backlog` is a subscription's backlog, computed from the ledgers' sizes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a cursor has before it.
+    """Entries after a cursor.
 
     Args:
         ledgers: the topic's entries.
-        mark_delete: everything up to here is acknowledged.
-        deleted: what is acknowledged behind that, in order.
+        mark_delete: the mark-delete position.
+        deleted: acknowledged ranges after it, in order.
     """
 
     ledgers: Ledgers = field(compare=False)
@@ -48,7 +48,7 @@ class Backlog:
         )
 
     def acked_until(self, position: Position) -> Position | None:
-        """Give the last entry of its ledger that is acknowledged with this one; None if this one is not."""
+        """Return the last entry of the acknowledged range of `position` in its ledger; None if unacknowledged."""
         ledgers = self.ledgers
         for one in (PositionRange(Position(-1, -1), self.mark_delete), *self.deleted):
             if position in one:
@@ -57,7 +57,7 @@ class Backlog:
         return None
 
     def entries(self, last: Position) -> int:
-        """Count the entries up to `last` that are not acknowledged."""
+        """Return the number of unacknowledged entries up to `last`."""
         holes = sum(
             self.ledgers.between(max(one.after, self.mark_delete), min(one.last, last))
             for one in self.deleted
@@ -66,7 +66,7 @@ class Backlog:
         return self.ledgers.between(self.mark_delete, last) - holes
 
     def entry(self, nth: int) -> Position | None:
-        """Give the n-th entry, 1-based, that is not acknowledged; None past the end."""
+        """Return the n-th unacknowledged entry, 1-based; None past the end."""
         number = self.ledgers.up_to(self.mark_delete) + nth
         for one in self.deleted:
             first = max(self.ledgers.up_to(one.after), self.ledgers.up_to(self.mark_delete)) + 1
@@ -77,28 +77,28 @@ class Backlog:
 
     @property
     def state(self) -> tuple[Position | None, tuple[tuple[int, int], ...]]:
-        """Where the cursor stands, the same for every way to write it: a trim or a new ledger changes how it reads."""
+        """The cursor's state, independent of how it is written: a trim or a new ledger changes the positions in it."""
         base = self.ledgers.up_to(self.mark_delete)
         holes = ((self.ledgers.up_to(one.after) - base, self.ledgers.up_to(one.last) - base) for one in self.deleted)
         first = self.entry(1)
-        gone = 0 if first is None else self.ledgers.up_to(first) - base
-        return first, tuple((after - gone, last - gone) for after, last in holes if last > gone)
+        offset = 0 if first is None else self.ledgers.up_to(first) - base
+        return first, tuple((after - offset, last - offset) for after, last in holes if last > offset)
 
 
 def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
-    """Whether the whole backlog was written since the broker loaded the topic, so that its counters cover it."""
+    """Return whether the whole backlog was written after the broker loaded the topic, so that its counters cover it."""
     last = backlog.ledgers.last
-    behind = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
+    unread = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
     added: int = internal.raw["entriesAddedCounter"]
-    return behind <= added
+    return unread <= added
 
 
 def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
-    """Whether the broker's counters show that no entry of the backlog is a batch: as many messages as entries came.
+    """Return whether the broker counted as many messages as entries, so that the backlog has no batches.
 
-    The statistics have to be younger than the internal ones: a message that comes in between then disproves it.
+    Read `stats` after `internal`: a message that arrives in between then disproves it.
     """
-    # Transactions and replicated subscriptions write markers, entries that no message was counted for.
+    # Transactions and replicated subscriptions write markers: entries that the message counter does not count.
     marked = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted")) or any(
         one.raw.get("isReplicated") for one in stats.subscriptions.values()
     )
@@ -108,12 +108,12 @@ def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -
 
 Unit = Literal["message", "entry"]
 MessageKey = tuple[str | None, str, int]
-"""What the chunks of one message share: uuid, producer, sequence id."""
+"""Key that the chunks of one message share: uuid, producer name, sequence id."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRun:
-    """Consecutive entries of one ledger, each of so many messages, none of them a chunk; markers have 0 messages."""
+    """Consecutive entries of one ledger with `messages` messages each; markers have 0. Chunks are excluded."""
 
     ledger_id: int
     first: int
@@ -128,7 +128,7 @@ class EntryRun:
 
 @dataclass(frozen=True, slots=True)
 class PartialBatch:
-    """A batch of which some messages are acknowledged: the indexes of those that are not."""
+    """A batch with some messages acknowledged; `indexes` are the unacknowledged ones."""
 
     position: Position
     indexes: tuple[int, ...]
@@ -141,7 +141,7 @@ class PartialBatch:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk of a message."""
+    """Chunk of a message."""
 
     position: Position
     message: MessageKey
@@ -156,28 +156,28 @@ class Chunk:
 
 
 ScanItem = EntryRun | PartialBatch | Chunk
-"""What a scan of a topic gives, one after the other."""
+"""One item of a scan."""
 
 
 def entry_after(item: ScanItem, ledgers: Ledgers) -> Position:
-    """Give where a scan goes on behind an item, at the end of the topic one entry further."""
+    """Return the entry after an item; at the end of the topic, the last position plus one."""
     end = item.end
     return ledgers.next(end) or Position(end.ledger_id, end.entry_id + 1)
 
 
 def item_of(headers: EntryMetadata) -> ScanItem:
-    """Make an item of an entry's headers."""
+    """Return the item for an entry's headers."""
     at = headers.position
     if headers.is_chunk:
         key = (headers.uuid, headers.producer_name, headers.sequence_id)
         return Chunk(at, key, headers.chunk_id or 0, headers.num_chunks or 0, headers.publish_time)
-    unseen = headers.marker_type is not None or headers.txn_aborted
-    return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0 if unseen else headers.message_count)
+    undelivered = headers.marker_type is not None or headers.txn_aborted
+    return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0 if undelivered else headers.message_count)
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a cursor can stand: behind the entry `position`, with so much before it that is not acknowledged.
+    """A position for a cursor: after the entry `position`, with the number of unacknowledged messages before it.
 
     With a `batch_index`, the boundary is inside the next entry: before that message of its batch.
     """
@@ -188,13 +188,13 @@ class Boundary:
     batch_index: int | None = None
 
     def count(self, unit: Unit) -> int:
-        """Give what lies before it, in messages or entries."""
+        """Return the number of messages or entries before it."""
         return self.messages if unit == "message" else self.entries
 
 
 @dataclass(slots=True)
-class _Open:
-    """A chunked message whose last chunk has not come yet."""
+class _OpenMessage:
+    """A chunked message whose last chunk has not been read yet."""
 
     first: Position
     newest: int
@@ -202,19 +202,19 @@ class _Open:
 
 
 class BoundaryFinder:
-    """Finds the clean boundary that `wanted` messages or entries lie before.
+    """Search for the clean boundary after `wanted` messages or entries.
 
-    Feed it the items of a scan, in the order of the topic, until `done`. Then `exact` says whether there is such a
-    boundary: it is `boundary`, else `boundary` is the last clean one before it, and `following` the first one behind
-    it, None where the topic ends first. `broken` are messages that turned out to be undeliverable after boundaries
-    inside them had been passed over: looking again with these as `abandoned` may find a better one.
+    Feed it the items of a scan, in the order of the topic, until `done`. If `exact`, `boundary` is the wanted one.
+    Otherwise `boundary` is the last clean one before it, and `following` the first one after it, None if the topic ends
+    first. `broken` are messages that proved undeliverable after boundaries inside them had been excluded. A second
+    search with these as `abandoned` may find a better boundary.
 
     Args:
-        backlog: where the cursor stands.
-        wanted: how many, 0 or more.
-        unit: of what.
-        inside_batches: whether a boundary may be inside a batch.
-        abandoned: chunked messages whose rest never comes.
+        backlog: the entries after the cursor.
+        wanted: the number of messages or entries, 0 or more.
+        unit: `message` or `entry`.
+        inside_batches: allow a boundary inside a batch.
+        abandoned: chunked messages whose remaining chunks are never written.
     """
 
     def __init__(
@@ -233,26 +233,26 @@ class BoundaryFinder:
         self._wanted, self._inside_batches, self._abandoned = wanted, inside_batches, abandoned
         self._unit: Unit = unit
         self._messages = self._entries = 0
-        self._open: dict[MessageKey, _Open] = {}
+        self._open: dict[MessageKey, _OpenMessage] = {}
         self._acknowledged = _Acknowledged(backlog)
 
     @property
     def exact(self) -> bool:
-        """Whether `boundary` is the one that was asked for."""
+        """True if `boundary` is the wanted one."""
         return self.boundary.count(self._unit) == self._wanted
 
     @property
     def done(self) -> bool:
-        """Whether more items would change nothing."""
+        """True if more items would change nothing."""
         return self.exact or self.following is not None
 
     @property
     def unfinished(self) -> dict[MessageKey, tuple[Position, int]]:
-        """The chunked messages that lie across the end: where each begins, and when its newest chunk was published."""
+        """Chunked messages that are incomplete at the end: the first chunk, and the newest chunk's publish time."""
         return {key: (one.first, one.newest) for key, one in self._open.items()}
 
     def feed(self, item: ScanItem) -> None:
-        """Take the next item of the scan."""
+        """Add the next item of the scan."""
         if isinstance(item, Chunk):
             self._take_chunk(item)
         elif isinstance(item, PartialBatch):
@@ -260,13 +260,13 @@ class BoundaryFinder:
             self._take_entries(item.position.ledger_id, item.position.entry_id, 1, item.indexes)
         else:
             self.saw_batches |= item.messages > 1
-            for first, count in self._acknowledged.rest_of(item):
+            for first, count in self._acknowledged.unacknowledged_parts(item):
                 self._take_entries(item.ledger_id, first, count, range(item.messages))
                 if self.done:
                     break
 
     def _take_entries(self, ledger_id: int, first: int, count: int, indexes: Sequence[int]) -> None:
-        """Take consecutive entries, none acknowledged, each with messages of these indexes."""
+        """Add consecutive unacknowledged entries, each with messages of these indexes."""
         each = len(indexes)
         step = each if self._unit == "message" else 1
         whole, inside = count, 0
@@ -291,7 +291,7 @@ class BoundaryFinder:
         if acked or key in self._abandoned:
             self._drop(key)
         elif chunk.index == 0:
-            self._open[key] = _Open(chunk.position, chunk.publish_time, 1)
+            self._open[key] = _OpenMessage(chunk.position, chunk.publish_time, 1)
         elif one is not None and chunk.index == one.seen:
             one.seen, one.newest = one.seen + 1, chunk.publish_time
         elif one is not None and chunk.index > one.seen:
@@ -318,23 +318,23 @@ class BoundaryFinder:
 
 
 class _Acknowledged:
-    """Takes what is acknowledged out of what the topic holds; asked in the order of the topic."""
+    """Filter for acknowledged entries; call its methods in the order of the topic."""
 
     def __init__(self, backlog: Backlog) -> None:
         self._mark = backlog.mark_delete
         self._ranges = list(reversed(backlog.deleted))
 
     def holds(self, position: Position) -> bool:
-        """Whether the entry is acknowledged."""
-        self._forget(position)
+        """Return whether the entry is acknowledged."""
+        self._drop_passed(position)
         return position <= self._mark or bool(self._ranges and position in self._ranges[-1])
 
-    def rest_of(self, run: EntryRun) -> Iterator[tuple[int, int]]:
-        """Give `(first, count)` of the stretches of a run that are not acknowledged."""
+    def unacknowledged_parts(self, run: EntryRun) -> Iterator[tuple[int, int]]:
+        """Yield `(first, count)` of the unacknowledged parts of a run."""
         ledger, at = run.ledger_id, run.first
         while at <= run.last:
             here = Position(ledger, at)
-            self._forget(here)
+            self._drop_passed(here)
             if here <= self._mark:
                 at = run.last + 1 if ledger < self._mark.ledger_id else self._mark.entry_id + 1
             elif self._ranges and here in self._ranges[-1]:
@@ -345,31 +345,32 @@ class _Acknowledged:
                 yield at, end - at + 1
                 at = end + 1
 
-    def _forget(self, position: Position) -> None:
+    def _drop_passed(self, position: Position) -> None:
         while self._ranges and self._ranges[-1].last < position:
             self._ranges.pop()
 
 
 def before_open_transactions(ledgers: Ledgers) -> Search[Ledgers]:
-    """Return the entries that consumers may get now: by the last one's headers and, if need be, those of a few more.
+    """Return the entries that consumers can get before an open transaction ends.
 
-    The broker delivers nothing from the first message of an open transaction on, other messages included, until that
-    transaction ends: an abort would take its messages back. So how many messages follow there is not known yet.
+    The broker delivers nothing after the first message of an open transaction until the transaction ends: an abort
+    would revoke its messages. So the number of messages after it is unknown. The search reads the last entry's headers
+    and, if that entry is undeliverable, bisects.
     """
     readable, last = 0, ledgers.last
     end = 0 if last is None else ledgers.up_to(last)
-    if not (yield from _is_held_back(ledgers, end)):
+    if not (yield from _is_undeliverable(ledgers, end)):
         return ledgers
-    while end - readable > 1:  # the entry `end` is held back, the entry `readable` is not
+    while end - readable > 1:  # consumers can get the entry `readable`, and not the entry `end`
         middle = (readable + end) // 2
-        if (yield from _is_held_back(ledgers, middle)):
+        if (yield from _is_undeliverable(ledgers, middle)):
             end = middle
         else:
             readable = middle
     return ledgers.first(readable)
 
 
-def _is_held_back(ledgers: Ledgers, nth: int) -> Search[bool]:
+def _is_undeliverable(ledgers: Ledgers, nth: int) -> Search[bool]:
     at = ledgers.number(nth)
     headers: EntryMetadata | None = None if at is None else (yield AskEntry(at))
     return headers is not None and headers.txn_uncommitted

@@ -1,19 +1,19 @@
-"""Planning a skip: to which clean boundary, found in which way, and when it must be refused (pure).
+"""Planning a skip: to which clean boundary, by which strategy, and when it is impossible (pure).
 
-`plan_skip` is a search that yields what it needs to know and is sent the answers. It asks for as little as the topic
-lets it: a few headers if these prove the count (`HeaderCounter`), else a scan of every entry up to the boundary.
+`plan_skip` is a search: it yields queries and gets the answers. It reads as little as possible: a few headers if these
+prove the count (`HeaderCounter`), otherwise every entry up to the boundary.
 
-**What a handful of entry headers proves.** The broker numbers messages, where it has the index interceptor, but gives
-every chunk a number as well. A producer numbers its messages too, by sequence ids, and a chunked message gets one. So
-where two entries of one producer are as far apart by sequence id as they are by index, no chunk lies between them, and
-nothing of another producer. Without an index, entries take its place, where the broker's counters show that no entry is
-a batch. What a proof does not cover is halved until it does, or until the search has asked for too much: then the topic
-has to be read. Without an index on a topic of batches, sequence ids show where to look, and the broker counts the
-messages up to there: as many by both, and there is neither a chunk nor another producer among them.
+**What a few entry headers prove.** With the index interceptor, the broker increments the index for each message and for
+each chunk. A producer increments its sequence id once for each message, chunked or not. So if two entries of one
+producer differ by the same number in sequence id and in index, there are no chunks and no messages of other producers
+between them. Without an index, the count of entries replaces it, if the broker's counters show that no entry is a
+batch. A range that this does not prove is halved until it does, or until `_MAX_HEADERS` headers were read; then the
+topic is read. Without an index on a topic with batches, sequence ids locate the entry, and the broker counts the
+messages before it. If both numbers are equal, there are no chunks and no other producers in that range.
 
-Two things it takes for granted: no application gives explicit sequence ids whose leaps make up for chunks, and a
-message of which only one chunk was ever stored, between other messages of its producer, counts as a message: one too
-few is skipped then. Where the broker reports chunks on the topic, no proof is tried.
+There are two assumptions. Applications do not set explicit sequence ids whose gaps compensate for chunks. And a message
+of which only one chunk was stored, between other messages of its producer, counts as a message; then the skip is one
+message short. If the broker reports chunks on the topic, no proof is tried.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 
 
 _SAMPLES = 8
-"""How many entries are looked at before the broker is asked to count all of them."""
+"""Number of entries whose headers are read before the broker is asked to count all of them."""
 
 _GUESSES = 4
-"""How often an entry is guessed from the sizes of those that were seen; most batches of a topic are about as big."""
+"""Number of guesses of an entry from the batch sizes seen; most batches of a topic have similar sizes."""
 
 _COUNTABLE_BATCH = 8
-"""The broker reads an entry to count it in the time in which a reader gets about ten messages of a batch."""
+"""Minimal batch size for a count by the broker: a reader receives about 10 messages while it counts one entry."""
 
 _DETOUR = 4
-"""Counting goes on to the end of the topic, so at most so many entries are read for each one that is skipped."""
+"""Limit of entries that the broker reads for each skipped one, as it counts to the end of the topic."""
 
 _MAX_HEADERS = 96
-"""How many headers a proof may ask for, about 0.1 s of requests: reading the topic soon costs less."""
+"""Limit of headers for a proof, about 0.1 s of requests; beyond it, reading the topic costs less."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedEntry:
-    """Where the wanted message is, proved.
+    """Entry of the wanted message, proved.
 
     Args:
         position: its entry.
-        messages: how many messages lie before the end of that entry.
-        size: how many of them are that entry's own.
+        messages: number of messages up to the end of that entry.
+        size: number of messages in that entry.
     """
 
     position: Position
@@ -74,23 +74,23 @@ class _UnprovedError(Exception):
 
 
 class HeaderCounter:
-    """Finds the entry of the n-th message behind a cursor, by requests whose number does not depend on n.
+    """Search for the entry of the n-th message after a cursor; the number of requests does not depend on n.
 
     Args:
-        backlog: where to count from, and what not to count.
-        unbatched: whether it is known that every entry of the backlog is one message or one chunk.
+        backlog: the entries to count.
+        unbatched: it is known that every entry of the backlog is one message or one chunk.
     """
 
     def __init__(self, backlog: Backlog, *, unbatched: bool) -> None:
         self._backlog, self._unbatched = backlog, unbatched
-        self._left = _MAX_HEADERS
+        self._headers_left = _MAX_HEADERS
         self._known: dict[Position, EntryMetadata] = {}
-        self._looked: dict[Position, EntryMetadata | None] = {}
+        self._fetched: dict[Position, EntryMetadata | None] = {}
         self._base = 0
         self.indexed = False
 
     def find(self, nth: int, unit: Unit) -> Search[CountedEntry | None]:
-        """Find the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
+        """Return the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
 
         Returns:
             None if the headers prove nothing.
@@ -127,7 +127,7 @@ class HeaderCounter:
         return at
 
     def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
-        """Find it by the index, to which the messages of acknowledged entries add nothing."""
+        """Find the entry by the index, subtracting the messages of acknowledged entries."""
         before = self._first(begin)
         fixed = self._entry(nth) if unit == "entry" else None
         goal = before + nth - 1
@@ -154,16 +154,16 @@ class HeaderCounter:
         return CountedEntry(at, self._last(found) + 1 - before - acked, found.message_count)
 
     def _ask_index(self, begin: EntryMetadata, goal: int) -> Search[Position | None]:
-        """Have the broker search, which reads a dozen entries for it; None past the end."""
+        """Ask the broker to search for the index, which costs it about 12 reads; None past the end."""
         at, last = (yield AskIndex(goal)), self._backlog.ledgers.last
-        if not isinstance(at, Position) or (last is not None and at > last):  # which an open transaction holds back
+        if not isinstance(at, Position) or (last is not None and at > last):  # an open transaction holds it back
             return None
-        if at.ledger_id < 0:  # its answer for an index inside the topic's first batch
+        if at.ledger_id < 0:  # the broker's answer for an index inside the topic's first batch
             return self._backlog.ledgers.number(1) or begin.position
         return at
 
     def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
-        """Find it by sequence ids, and have the broker count what is before it."""
+        """Find the entry by sequence ids, and have the broker count the messages before it."""
         backlog, ledgers = self._backlog, self._backlog.ledgers
         ahead = backlog.entries(ledgers.last or begin.position)
         if unit == "message" and nth < ahead * _COUNTABLE_BATCH:
@@ -171,24 +171,24 @@ class HeaderCounter:
         if unit == "entry":
             found = yield from self._headers(self._entry(nth))
         else:
-            sought = yield from self._seek(begin, nth - 1)
-            found = sought or (yield from self._headers(self._entry(nth)))
-            if sought is None and self._last(found) >= nth - 1:
-                raise _UnprovedError  # it is somewhere, and not the last one
-        # Its producer's number and the broker's count agree on what is before an entry only if nothing else is there.
+            guessed = yield from self._seek(begin, nth - 1)
+            found = guessed or (yield from self._headers(self._entry(nth)))
+            if guessed is None and self._last(found) >= nth - 1:
+                raise _UnprovedError  # the topic holds the message, but the guesses missed it
+        # The producer's sequence ids and the broker's count agree only if the range holds nothing else.
         before, passed = self._first(found), backlog.entries(found.position)
         holes = ledgers.between(begin.position, found.position) + 1 - passed
         read = 2 * (ahead - passed) + passed
-        alike = begin.producer_name == found.producer_name and "?" not in begin.producer_name
-        worth = before >= read * _COUNTABLE_BATCH and read <= passed * _DETOUR
-        if holes or not alike or not worth or begin.is_chunk or found.is_chunk:
+        same_producer = begin.producer_name == found.producer_name and "?" not in begin.producer_name
+        worthwhile = before >= read * _COUNTABLE_BATCH and read <= passed * _DETOUR
+        if holes or not same_producer or not worthwhile or begin.is_chunk or found.is_chunk:
             raise _UnprovedError
         if (yield AskCount(begin.position, found.position)) != before:
             raise _UnprovedError
         return CountedEntry(found.position, before + found.message_count, found.message_count)
 
     def _seek(self, begin: EntryMetadata, goal: int) -> Search[EntryMetadata | None]:
-        """Guess the entry that holds a message, by how many those seen so far hold; None if that does not find it."""
+        """Guess the entry that holds a message from the batch sizes seen so far; None if the guesses miss it."""
         ledgers = self._backlog.ledgers
         low, high = ledgers.up_to(begin.position), ledgers.up_to(ledgers.last or begin.position)
         near, each = begin, float(begin.message_count)
@@ -196,8 +196,8 @@ class HeaderCounter:
             away = int((goal - self._first(near)) // each)
             away = max(away, 1) if goal > self._last(near) else away
             number = min(max(ledgers.up_to(near.position) + away, low), high)
-            pair = ledgers.number(number), ledgers.number(number + 1)  # what follows the entry found is needed as well
-            yield from self._look_at(*pair)
+            pair = ledgers.number(number), ledgers.number(number + 1)  # find() needs the entry after it as well
+            yield from self._fetch(*pair)
             for at in pair:
                 near = near if at is None else (yield from self._headers(at))
                 if self._first(near) <= goal <= self._last(near):
@@ -209,7 +209,7 @@ class HeaderCounter:
         return None
 
     def _first(self, headers: EntryMetadata) -> int:
-        """Give the number of an entry's first message: the broker's, else its producer's from the first entry on."""
+        """Return the number of an entry's first message: the index, or the sequence id relative to the first entry."""
         if self.indexed and headers.index is not None:
             return headers.index - headers.message_count + 1
         # A batch carries the sequence id of its first message.
@@ -219,7 +219,7 @@ class HeaderCounter:
         return self._first(headers) + headers.message_count - 1
 
     def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> Search[None]:
-        """Raise unless no chunk lies from one entry to the other, both included."""
+        """Raise unless the range between two entries, both included, is free of chunks."""
         if begin.is_chunk or end.is_chunk:
             raise _UnprovedError
         entries = self._backlog.ledgers.between(begin.position, end.position)
@@ -227,13 +227,13 @@ class HeaderCounter:
             return
         ledgers = self._backlog.ledgers
         middle = ledgers.number(ledgers.up_to(begin.position) + entries // 2)
-        assert middle is not None  # noqa: S101  # it lies between two entries
+        assert middle is not None  # noqa: S101  # it is between two entries
         half = yield from self._headers(middle)
         yield from self._prove(begin, half)
         yield from self._prove(half, end)
 
     def _is_straight(self, begin: EntryMetadata, end: EntryMetadata, entries: int) -> bool:
-        # A header cannot carry every character of a name, so two producers could look like one.
+        # A header cannot represent every character of a name, so two names could appear equal.
         if begin.producer_name != end.producer_name or "?" in begin.producer_name:
             return False
         step = end.sequence_id - begin.sequence_id
@@ -241,19 +241,19 @@ class HeaderCounter:
             return step == entries
         return step == self._first(end) - self._first(begin)
 
-    def _look_at(self, *positions: Position | None) -> Search[None]:
-        """Ask for the headers of several entries at once, all of which will be needed."""
+    def _fetch(self, *positions: Position | None) -> Search[None]:
+        """Fetch the headers of several entries at once."""
         wanted = tuple(at for at in positions if at is not None and at not in self._known)
         answers = (yield AskEntries(wanted)) if wanted else ()
-        self._looked.update(zip(wanted, answers, strict=True))
+        self._fetched.update(zip(wanted, answers, strict=True))
 
     def _headers(self, position: Position) -> Search[EntryMetadata]:
         if position in self._known:
             return self._known[position]
-        self._left -= 1
-        if self._left < 0:
+        self._headers_left -= 1
+        if self._headers_left < 0:
             raise _UnprovedError
-        answer = self._looked.pop(position, None) or (yield AskEntry(position))
+        answer = self._fetched.pop(position, None) or (yield AskEntry(position))
         if answer is None:
             raise _UnprovedError
         headers: EntryMetadata = answer
@@ -264,9 +264,9 @@ class HeaderCounter:
 
 
 def prove_unbatched(backlog: Backlog, count: int) -> Search[bool]:
-    """Find out whether each of the next `count` entries of a backlog is one message or one chunk.
+    """Return whether each of the next `count` entries of a backlog is one message or one chunk.
 
-    The broker counts faster than a client reads, and several stretches at a time, but it counts chunks as messages.
+    The broker counts faster than a client reads, and several ranges at a time, but it counts chunks as messages.
     """
     first, last = backlog.entry(1), backlog.entry(count) or backlog.ledgers.last
     if first is None or last is None:
@@ -283,30 +283,30 @@ def prove_unbatched(backlog: Backlog, count: int) -> Search[bool]:
 _MAX_LONG = 2**63 - 1
 
 _FEW_ENTRIES = 256
-"""Up to so many entries, asking for each one's headers costs less than opening a reader."""
+"""Up to this number of entries, reading each one's headers costs less than opening a reader."""
 
 _BIG_ENTRY_BYTES = 512 * 1024
-"""From this average size on, an entry's headers cost less than its content."""
+"""From this average size on, reading an entry's headers costs less than reading its content."""
 
 _ABANDONED_MS = 60_000
-"""A message whose next chunk is so late is dropped by consumers too: `expireTimeOfIncompleteChunkedMessage`."""
+"""Age after which an incomplete message counts as lost; consumers use `expireTimeOfIncompleteChunkedMessage`."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of the topic and the subscription before anything is counted.
+    """State of the topic and the subscription before the count.
 
     Args:
         backlog: the ledgers and the cursor.
-        unbatched: whether the broker's counters show that no entry is a batch.
-        may_hide_acks: whether messages inside a batch may be acknowledged, which the broker does not show.
-        idle: whether the subscription has no consumer.
-        batch_index_acks: whether the broker can keep a cursor inside a batch; None where that is asked when it matters.
-        chunked: whether the broker has noticed chunks on the topic, which it does late and forgets.
+        unbatched: the broker's counters show that no entry is a batch.
+        may_hide_acks: messages inside a batch may be acknowledged, which the broker does not show.
+        idle: the subscription has no consumer.
+        batch_index_acks: the broker persists acknowledgements inside batches; None to query it when needed.
+        chunked: the broker has detected chunks on the topic, which it does late and forgets.
         entry_bytes: the average size of an entry.
         now_ms: milliseconds since the epoch.
-        last_ack_ms: when the subscription's last acknowledgement came, 0 for never.
-        may_hide_new_acks: whether acknowledgements inside batches, which it does not show, may come from now on.
+        last_ack_ms: time of the subscription's last acknowledgement in ms since the epoch, 0 for never.
+        may_hide_new_acks: acknowledgements inside batches, which the broker does not show, may arrive later.
     """
 
     backlog: Backlog
@@ -323,14 +323,14 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class SkipPlan:
-    """A skip that can be carried out.
+    """A skip that can be executed.
 
     Args:
-        situation: what it was made for.
-        boundary: where the cursor goes.
-        strategy: how that was found.
-        exact: whether just as much lies before the boundary as was asked for. False past the end, and where messages
-            in batches may be acknowledged, which the broker does not show: then fewer are skipped, never more.
+        situation: the state that the plan is based on.
+        boundary: the cursor's target.
+        strategy: the method of counting.
+        exact: the number of messages before the boundary equals the request. False past the end, and if messages in
+            batches may be acknowledged, which the broker does not show: then fewer are skipped, never more.
     """
 
     situation: Situation
@@ -340,15 +340,15 @@ class SkipPlan:
 
     @property
     def moves(self) -> bool:
-        """Whether the cursor moves at all."""
+        """True if the skip moves the cursor."""
         return self.boundary.entries > 0 or self.boundary.batch_index is not None
 
 
 def plan_skip(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan]:
-    """Find where the cursor has to go.
+    """Return the plan to skip `count` messages or entries.
 
     Raises:
-        SkipInsideMessage: that would be inside a message; it says which counts are possible.
+        SkipInsideMessage: the boundary would be inside a message; the error has the possible counts.
     """
     finder = BoundaryFinder(situation.backlog, count, unit)
     first = situation.backlog.entry(1)
@@ -373,13 +373,13 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan]:
         ignored |= undeliverable
         finder = yield from _scan(situation, count, unit, strategy, frozenset(ignored))
     if not finder.exact and (finder.following or finder.unfinished):
-        raise _refused_inside(finder.boundary, finder.following, count, unit, finder.unfinished)
+        raise _inside_message_error(finder.boundary, finder.following, count, unit, finder.unfinished)
     hidden = situation.may_hide_acks and strategy is not Strategy.SUBSCRIPTION and finder.saw_batches
     return SkipPlan(situation, finder.boundary, strategy, exact=finder.exact and not hidden)
 
 
 def _count(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan | None]:
-    """Count without going through the topic; None if that proves nothing."""
+    """Count without reading the topic; None if nothing is proved."""
     backlog, unbatched = situation.backlog, situation.unbatched
     counter, found = HeaderCounter(backlog, unbatched=unbatched), None
     if unbatched or not (situation.may_hide_acks and situation.idle):
@@ -396,24 +396,24 @@ def _count(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan | No
 
 
 def _is_unbatched(backlog: Backlog, count: int) -> Search[bool]:
-    """Whether no entry that the skip can reach is a batch, asked only where reading them would cost more."""
+    """Return whether no entry in reach of the skip is a batch; queried only if reading the entries costs more."""
     last = backlog.ledgers.last
     count = min(count, 0 if last is None else backlog.entries(last))
     return count > _FEW_ENTRIES and (yield from prove_unbatched(backlog, count))
 
 
 def check_count(count: int) -> None:
-    """Refuse a count that the broker cannot be given.
+    """Raise if a count is invalid for the broker.
 
     Raises:
-        InvalidUse: it is not an int, negative, or does not fit into 64 bits.
+        InvalidUse: it is not an int, is negative, or exceeds 64 bits.
     """
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MAX_LONG:
-        raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, not {count!r}. Nothing was moved.")
+        raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, got {count!r}. Nothing was moved.")
 
 
 def cheapest_scan(backlog: Backlog, count: int, entry_bytes: float) -> Strategy:
-    """Choose how to go through so many messages of a topic entry by entry, all of whose headers say enough."""
+    """Choose the scan for `count` messages, if headers show everything that is needed."""
     last = backlog.ledgers.last
     entries = 0 if last is None else backlog.entries(last)
     few = min(count, entries) <= _FEW_ENTRIES or entry_bytes >= _BIG_ENTRY_BYTES
@@ -427,7 +427,7 @@ def _scan(
         situation.backlog, count, unit, inside_batches=bool(situation.batch_index_acks), abandoned=abandoned
     )
     first = situation.backlog.entry(1)
-    assert first is not None  # noqa: S101  # or there would be nothing to scan
+    assert first is not None  # noqa: S101  # plan_skip() has checked it
     items = scan_items(situation.backlog, strategy, first)
     ask = next(items)
     while not finder.done:
@@ -440,7 +440,7 @@ def _scan(
 
 
 def scan_items(backlog: Backlog, strategy: Strategy, first: Position) -> Generator[AskScan, ScanItem, None]:
-    """Ask for one item of a scan after another, each time from where the one before ended; for ever."""
+    """Yield queries for one item of a scan after another, each beginning after the previous item; without end."""
     at = first
     while True:
         item = yield AskScan(strategy, at)
@@ -462,12 +462,12 @@ def _from_count(
     if inside and batch_index_acks is None:
         batch_index_acks = bool((yield AskBatchIndexAcks()))
     if inside and not batch_index_acks:
-        raise _refused_inside(start, end, count, unit, {})
+        raise _inside_message_error(start, end, count, unit, {})
     boundary = replace(start, messages=count, batch_index=inside) if inside else start
     return SkipPlan(situation, boundary, strategy, exact=not hidden)
 
 
-def _refused_inside(
+def _inside_message_error(
     boundary: Boundary,
     following: Boundary | None,
     count: int,
@@ -475,17 +475,17 @@ def _refused_inside(
     unfinished: dict[MessageKey, tuple[Position, int]],
 ) -> SkipInsideMessage:
     below, above = boundary.count(unit), None if following is None else following.count(unit)
-    where = f"Skipping {counted(count, unit)} would end inside a message behind {boundary.position}"
+    begin = f"Skipping {counted(count, unit)} would end inside a message after {boundary.position}"
     if above is not None:
         what = (
-            f"{where}: possible are {below} and {above}. Nothing was moved. Inside a batch, a cursor can stand only "
-            "where the broker has acknowledgmentAtBatchIndexLevelEnabled; inside a chunked message, nowhere."
+            f"{begin}; possible counts are {below} and {above}. Nothing was moved. A skip can end inside a batch only "
+            "if the broker has acknowledgmentAtBatchIndexLevelEnabled, and never inside a chunked message."
         )
     else:
         first = min(position for position, _ in unfinished.values())
         what = (
-            f"{where}: possible are {below}, and no more while the chunked message that begins at {first} is not "
-            f"complete. Nothing was moved. If its producer has given up, it counts as lost after "
-            f"{_ABANDONED_MS // 1000} s, as it does for consumers."
+            f"{begin}; the highest possible count is {below} while the chunked message that begins at {first} is "
+            f"incomplete. Nothing was moved. Retry later: without a new chunk for {_ABANDONED_MS // 1000} s, that "
+            "message counts as lost, as it does for consumers."
         )
     return SkipInsideMessage(what, requested=count, unit=unit, below=below, above=above, position=boundary.position)

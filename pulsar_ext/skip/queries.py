@@ -1,4 +1,4 @@
-"""What the searches for a skip ask about a topic, besides what those for chunks ask (`chunks/search.py`)."""
+"""Queries that the searches for a skip send, besides those of `chunks/search.py`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskIndex:
-    """The search needs to know which entry holds the message of an index; send its `Position`, None past the end."""
+    """Ask for the entry that holds the message with an index; the answer is its `Position`, None past the end."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskEntries:
-    """The search needs the headers of several entries; send a list, with None where there is no entry."""
+    """Ask for the headers of several entries; the answer is a list, with None for a missing entry."""
 
     positions: tuple[Position, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AskCount:
-    """The search needs to know how many messages there are from `first` up to `end`, that entry not included.
+    """Ask for the number of messages from `first` up to the entry `end`, which is excluded.
 
-    Send an int, or None if the broker cannot count them. What is acknowledged behind the end does not matter.
+    The answer is an int, or None if the broker cannot count them. Acknowledgements after `end` make no difference.
     """
 
     first: Position
@@ -37,7 +37,7 @@ class AskCount:
 
 @dataclass(frozen=True, slots=True)
 class AskUnbatched:
-    """The search needs to know whether every entry from `first` to `last` is one message or one chunk; send a bool."""
+    """Ask if every entry from `first` to `last` is one message or one chunk; the answer is a bool."""
 
     first: Position
     last: Position
@@ -45,29 +45,29 @@ class AskUnbatched:
 
 @dataclass(frozen=True, slots=True)
 class AskBatchIndexAcks:
-    """The search needs to know whether the broker can keep a cursor inside a batch; send a bool."""
+    """Ask if the broker persists acknowledgements inside a batch; the answer is a bool."""
 
 
 class Strategy(Enum):
-    """How messages were counted."""
+    """Method by which messages were counted."""
 
     INDEX = "index"
-    """By the broker's index of messages: a handful of requests, whatever the count."""
+    """The broker's message index: a few requests for any count."""
     ARITHMETIC = "arithmetic"
-    """By the entries in each ledger, every entry being one message: a handful of requests, whatever the count."""
+    """Entries per ledger, each being one message: a few requests for any count."""
     ANALYSIS = "analysis"
-    """By the broker, which reads the entries and says how many messages they hold."""
+    """The broker reads the entries and returns the number of messages in them."""
     HEADERS = "headers"
-    """By the headers of every entry up to the boundary."""
+    """The headers of every entry up to the boundary."""
     READER = "reader"
-    """By reading the topic up to the boundary."""
+    """A reader reads the topic up to the boundary."""
     SUBSCRIPTION = "subscription"
-    """By receiving what the subscription would deliver, which alone shows acknowledgements inside batches."""
+    """A consumer receives from the subscription, which is the only way to see acknowledgements inside batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskScan:
-    """The search needs what comes next in a scan that begins at `first`; send a `ScanItem`, None at the topic's end."""
+    """Ask for the next item of a scan that begins at `first`; the answer is a `ScanItem`, None at the topic's end."""
 
     strategy: Strategy
     first: Position

@@ -1,12 +1,12 @@
-"""Runs the searches of `plan.py` and `skipper.py`: answers their queries, over the admin API or by reading.
+"""Run the searches of `plan.py` and `skipper.py`: answer their queries by the admin API or by reading.
 
-`BrokerCount` has the broker count the messages of a part of a topic, and find batches in it. The broker reads without
-sending anything, and several parts at a time. It stops after `subscriptionBacklogScanMaxEntries` entries, 10,000 by
-default; the first answer shows how many that are.
+`BrokerCount` has the broker count messages, and detect batches, in a part of a topic. The broker transfers no messages
+for this and serves several requests at a time. One request stops after `subscriptionBacklogScanMaxEntries` entries
+(default 10,000); the first answer shows the limit.
 
-`Scan` reads a topic entry by entry: by headers, by a Reader, or by what a subscription would deliver. Each source
-yields the items of `boundaries.py` in order. A reader is fast and sees no headers: what it does not deliver lies in a
-gap (chunks, markers, what is acknowledged), and gaps are filled in from headers.
+`Scan` reads a topic entry by entry: by headers, by a reader, or by a consumer of the subscription. Each source yields
+the items of `boundaries.py` in order. A reader is fast but shows no headers. Entries that it does not deliver (chunks,
+markers, acknowledged entries) are gaps, which are read by headers.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
     from .boundaries import Backlog, MessageKey, ScanItem
 
 
-_AT_ONCE = 8
+_CONCURRENCY = 8
 
-_TRIES = 3
-"""How often two counts up to the end of the topic are begun again because a message came in between."""
+_ATTEMPTS = 3
+"""Number of attempts to count to the end of the topic twice without a new message in between."""
 
 
 class _NotCountedError(Exception):
-    """The broker did not count, or counted what is not a message."""
+    """The broker did not count, or its count includes entries that are not messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerCount:
-    """Counts that the broker makes for a subscription, which is not moved.
+    """Counts that the broker makes for a subscription, without moving its cursor.
 
     Args:
-        admin: has the broker count.
+        admin: the client of the admin API.
         topic: the full name of a topic without partitions.
-        subscription: what it has acknowledged is not counted.
-        ledgers: the entries of the topic.
+        subscription: its acknowledged messages are not counted.
+        ledgers: the topic's entries.
     """
 
     admin: PulsarAdmin
@@ -68,17 +68,18 @@ class BrokerCount:
     ledgers: Ledgers
 
     def messages_between(self, first: Position, end: Position) -> int | None:
-        """Count the messages from the entry `first` up to, not including, the entry `end`, neither acknowledged.
+        """Return the number of messages from the entry `first` up to the entry `end`, which is excluded.
 
-        The broker counts up to the end of the topic, so it does that from both: the difference lies between them.
+        Both entries must be unacknowledged. The broker counts only to the end of the topic, so it counts from both
+        entries, and the difference is returned.
 
         Returns:
-            None where the broker does not count, or counts what is not a message, or while messages come all the time.
+            None if the broker does not count, if it counts markers, or if new messages arrive during each attempt.
         """
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             with ThreadPoolExecutor(2) as pool:
                 try:
-                    whole, rest = pool.map(self._to_the_end, (first, end))
+                    whole, rest = pool.map(self._count_to_end, (first, end))
                 except _NotCountedError:
                     return None
             if whole[1] == rest[1]:
@@ -86,24 +87,24 @@ class BrokerCount:
         return None
 
     def all_unbatched(self, first: Position, last: Position, report: Callable[[Position], None]) -> bool:
-        """Whether every entry from `first` to `last` that is not acknowledged is one message, or one chunk.
+        """Return whether every unacknowledged entry from `first` to `last` is one message or one chunk.
 
         Args:
-            first: the first entry of the stretch; the subscription stands before it.
-            last: its last entry.
-            report: gets the entry up to which all is counted, now and then.
+            first: the first entry of the range, directly after the cursor.
+            last: the last entry of the range.
+            report: is called with the last counted entry from time to time.
 
         Returns:
-            False as well where the broker did not count the whole stretch.
+            Also False if the broker did not count the whole range.
         """
         ledgers = self.ledgers
-        pool = ThreadPoolExecutor(_AT_ONCE)
+        pool = ThreadPoolExecutor(_CONCURRENCY)
         try:
-            reached = self._unbatched_to(first, first)
+            reached = self._count_unbatched(first, first)
             stride = ledgers.between(first, reached) + 1
             starts = range(ledgers.up_to(reached) + 1, ledgers.up_to(last) + 1, stride)
             spans = [(ledgers.number(at), ledgers.number(at + stride - 1) or last) for at in starts]
-            for counted in pool.map(lambda span: self._unbatched_to(span[0], min(span[1], last)), spans):
+            for counted in pool.map(lambda span: self._count_unbatched(span[0], min(span[1], last)), spans):
                 report(counted)
         except _NotCountedError:
             return False
@@ -111,8 +112,8 @@ class BrokerCount:
             pool.shutdown(cancel_futures=True)
         return True
 
-    def _to_the_end(self, first: Position) -> tuple[int, Position]:
-        """Give how many messages there are from `first` on, and the last entry that was counted."""
+    def _count_to_end(self, first: Position) -> tuple[int, Position]:
+        """Return the number of messages from `first` on, and the last entry that was counted."""
         messages, reached = 0, None
         for found, last in self._counts(first):
             if reached is None and found.first != first:
@@ -124,8 +125,8 @@ class BrokerCount:
             raise _NotCountedError
         return messages, reached
 
-    def _unbatched_to(self, first: Position | None, end: Position) -> Position:
-        """Count from `first` at least to `end`, while there is no batch; give the last entry that was counted."""
+    def _count_unbatched(self, first: Position | None, end: Position) -> Position:
+        """Count from `first` at least to `end`, raise at a batch, and return the last entry that was counted."""
         for found, last in self._counts(first):
             if found.messages != found.entries:
                 break
@@ -134,7 +135,7 @@ class BrokerCount:
         raise _NotCountedError
 
     def _counts(self, first: Position | None) -> Iterator[tuple[BacklogAnalysis, Position]]:
-        """Have the broker count on and on from `first` to the end of the topic; give each count and its last entry."""
+        """Ask the broker to count repeatedly from `first` to the end; yield each count and its last entry."""
         at = first
         while at is not None:
             try:
@@ -149,10 +150,10 @@ class BrokerCount:
 
 @contextlib.contextmanager
 def progress_bar(backlog: Backlog, *, wanted: bool) -> Iterator[Callable[[Position], None]]:
-    """Show on standard error how far through a backlog a search is, from its first report on.
+    """Show on standard error the progress of a search through a backlog, starting with its first report.
 
     Yields:
-        What a search reports to: a function of the position before which everything has been gone through.
+        A function to call with the position up to which the search has read.
     """
     bar = _bar() if wanted else None
     last = backlog.ledgers.last
@@ -163,7 +164,7 @@ def progress_bar(backlog: Backlog, *, wanted: bool) -> Iterator[Callable[[Positi
     task = bar.add_task("counting entries", total=backlog.ledgers.between(begin, last))
 
     def report(position: Position) -> None:
-        bar.start()  # again does nothing
+        bar.start()  # has no effect if already started
         bar.update(task, completed=backlog.ledgers.between(begin, position))
 
     try:
@@ -174,43 +175,43 @@ def progress_bar(backlog: Backlog, *, wanted: bool) -> Iterator[Callable[[Positi
 
 
 def _bar() -> Any:
-    """Give a bar that is not shown yet; None without `rich`."""
+    """Return a bar that is not shown yet; None without `rich`."""
     try:
-        from rich.console import Console  # noqa: PLC0415  # an extra, which the library does not need
-        from rich.progress import Progress  # noqa: PLC0415  # likewise
+        from rich.console import Console  # noqa: PLC0415  # an optional dependency
+        from rich.progress import Progress  # noqa: PLC0415  # an optional dependency
     except ImportError:
         return None
     return Progress(console=Console(stderr=True), transient=True)
 
 
-_READER_PATIENCE = 20
-"""After so many empty waits of 100 ms, the next entries are taken from their headers: they may never be delivered."""
+_READER_MAX_EMPTY_WAITS = 20
+"""Number of empty waits of 100 ms after which the next entries are read by headers: they may never be delivered."""
 
-_SUBSCRIPTION_PATIENCE = 50
-"""The same for a subscription, whose deliveries show what headers do not."""
+_SUBSCRIPTION_MAX_EMPTY_WAITS = 50
+"""Number of empty waits of 100 ms for a subscription, whose deliveries show what headers do not."""
 
-_HEADERS_AT_ONCE = 100
-_LONGEST_RUN = 5_000
-_LEAST_QUEUE, _MOST_QUEUE = 5_000, 100_000
+_HEADERS_PER_STEP = 100
+_MAX_RUN = 5_000
+_MIN_QUEUE, _MAX_QUEUE = 5_000, 100_000
 _QUEUE_BYTES = 256 * 1024 * 1024
-"""A long queue keeps a reader busy; so much of the topic may wait in it."""
+"""Limit of the bytes in a reader's queue; a long queue keeps the reader busy."""
 
 _MAX_PENDING_CHUNKED = 1_000
 
 
 class Scan:
-    """One pass over a topic, from an entry to the last one there was when the backlog was read.
+    """Pass over a topic, from an entry to the last entry at the time the backlog was read.
 
     Args:
-        context: of the client that reads.
+        context: context of the client that reads.
         topic: the full name of a topic without partitions.
-        subscription: the one whose deliveries count, for `Strategy.SUBSCRIPTION`.
-        backlog: what there is, and what of it is acknowledged.
-        strategy: where the items come from.
+        subscription: the subscription to receive from, for `Strategy.SUBSCRIPTION`.
+        backlog: the topic's entries, and which of them are acknowledged.
+        strategy: the source of the items.
         first: the entry to begin at.
 
     Raises:
-        pulsar.ConsumerBusy: while it runs: the subscription got a consumer.
+        pulsar.ConsumerBusy: by `next()`, if another consumer has connected to the subscription.
     """
 
     def __init__(
@@ -235,14 +236,14 @@ class Scan:
         self.at = first
 
     def next(self) -> ScanItem | None:
-        """Give the next item; None at the end."""
+        """Return the next item; None at the end."""
         item = next(self._items, None)
         if item is not None:
             self.at = entry_after(item, self._backlog.ledgers)
         return item
 
     def close(self) -> None:
-        """Close what it has opened."""
+        """Close the reader or the consumer."""
         self._items.close()
 
     def _by_headers(self, first: Position, last: Position) -> Generator[ScanItem, None, None]:
@@ -250,7 +251,7 @@ class Scan:
         at: Position | None = first
         while at is not None and at <= last:
             end = self._backlog.acked_until(at)
-            # The headers of what is acknowledged matter only where a chunk among it breaks a message.
+            # Headers of acknowledged entries matter only if one of them may be a chunk that breaks a message.
             if end is not None and not self._unfinished:
                 yield EntryRun(at.ledger_id, at.entry_id, end.entry_id, 1)
                 at = ledgers.next(end)
@@ -262,14 +263,14 @@ class Scan:
         try:
             item = item_of(self._admin.entry(self._topic, at.ledger_id, at.entry_id))
         except AdminNotFound:
-            return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed since
+            return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed in the meantime
         if isinstance(item, Chunk):
             (self._unfinished.discard if item.index + 1 == item.of else self._unfinished.add)(item.message)
         return item
 
     def _by_reader(self) -> Generator[ScanItem, None, None]:
         start = MessageId(-1, self._first.ledger_id, self._first.entry_id)
-        start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
+        start.origin = Origin.BYTES  # an entry, with any content
         reader = self._opener.create_reader(
             self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
         )
@@ -280,19 +281,19 @@ class Scan:
                 reader.close()
 
     def _queue(self) -> int:
-        """Give the longest queue whose messages stay within bounds, however many of them an entry holds."""
+        """Return the longest receiver queue size whose messages stay within the byte limit."""
         internal = self._admin.internal_stats(self._topic)
         if internal.total_size <= _QUEUE_BYTES:
-            return _MOST_QUEUE
-        return int(min(max(_QUEUE_BYTES / max(internal.entry_bytes(), 1), _LEAST_QUEUE), _MOST_QUEUE))
+            return _MAX_QUEUE
+        return int(min(max(_QUEUE_BYTES / max(internal.entry_bytes(), 1), _MIN_QUEUE), _MAX_QUEUE))
 
     def _by_subscription(self) -> Generator[ScanItem, None, None]:
-        # Exclusive, so that nobody else gets what this one is to see. It acknowledges nothing.
+        # Exclusive, so that no other consumer receives a part of the messages. This one acknowledges nothing.
         consumer = self._opener.subscribe(
             self._topic,
             self._subscription,
             consumer_type=pulsar.ConsumerType.Exclusive,
-            receiver_queue_size=_LEAST_QUEUE,
+            receiver_queue_size=_MIN_QUEUE,
             max_pending_chunked_message=_MAX_PENDING_CHUNKED,
         )
         try:
@@ -302,22 +303,22 @@ class Scan:
                 consumer.close()
 
     def _delivered(self, messages: Iterator[Any], *, every_index: bool) -> Generator[ScanItem, None, None]:
-        """Make items of deliveries; `every_index` says that all messages of a batch come, not only some."""
-        patience = _READER_PATIENCE if every_index else _SUBSCRIPTION_PATIENCE
+        """Make items of deliveries; with `every_index`, all messages of a batch are delivered, otherwise some."""
+        max_empty_waits = _READER_MAX_EMPTY_WAITS if every_index else _SUBSCRIPTION_MAX_EMPTY_WAITS
         run = _GrowingRun(Position(self._first.ledger_id, self._first.entry_id - 1))
         end = (self._last.ledger_id, self._last.entry_id)
         held: Any = None
-        silence = 0
+        empty_waits = 0
         while run.at < end:
             try:
                 inner = next(messages).message_id() if held is None else held
             except Timeout:
-                silence += 1
-                if silence >= patience:
+                empty_waits += 1
+                if empty_waits >= max_empty_waits:
                     yield from run.take()
                     yield from self._undelivered(run)
                 continue
-            held, silence = None, 0
+            held, empty_waits = None, 0
             ledger_id, entry_id, index, size = inner.ledger_id(), inner.entry_id(), inner.batch_index(), 1
             part = None
             if index >= 0:
@@ -329,23 +330,23 @@ class Scan:
                     part = PartialBatch(Position(ledger_id, entry_id), indexes) if len(indexes) < size else None
             if self._unfinished or part is not None or not run.grows(ledger_id, entry_id, size):
                 yield from run.take()
-                if (ledger_id, entry_id) > run.at:  # else it is delivered again, after a reconnect
+                if (ledger_id, entry_id) > run.at:  # otherwise it is a redelivery after a reconnect
                     yield from self._after_gap(run, Position(ledger_id, entry_id), inner, part, size)
         yield from run.take()
 
     def _undelivered(self, run: _GrowingRun) -> Generator[ScanItem, None, None]:
-        """Take the next entries from their headers."""
+        """Read the next entries by headers."""
         ledgers = self._backlog.ledgers
         at = ledgers.next(Position(*run.at))
         assert at is not None  # noqa: S101  # the end is not reached yet
-        until = min(ledgers.number(ledgers.up_to(at) + _HEADERS_AT_ONCE - 1) or self._last, self._last)
+        until = min(ledgers.number(ledgers.up_to(at) + _HEADERS_PER_STEP - 1) or self._last, self._last)
         yield from self._by_headers(at, until)
         run.at = (until.ledger_id, until.entry_id)
 
     def _after_gap(
         self, run: _GrowingRun, here: Position, inner: Any, part: PartialBatch | None, size: int
     ) -> Generator[ScanItem, None, None]:
-        """Take what was not delivered up to an entry, then the entry itself."""
+        """Read by headers the entries that were not delivered before an entry, then add the entry itself."""
         ledgers = self._backlog.ledgers
         at, before = ledgers.next(Position(*run.at)), ledgers.number(ledgers.up_to(here) - 1)
         if at is not None and before is not None and at <= before:
@@ -362,7 +363,7 @@ class Scan:
 
 
 class _GrowingRun:
-    """A run that grows while deliveries continue it; `at` is the last entry that is accounted for."""
+    """A run that grows while deliveries continue it; `at` is the last entry that was read."""
 
     __slots__ = ("_first", "_messages", "at")
 
@@ -382,14 +383,14 @@ class _GrowingRun:
             first is None
             or messages != self._messages
             or self.at != (ledger_id, entry_id - 1)
-            or entry_id - first >= _LONGEST_RUN
+            or entry_id - first >= _MAX_RUN
         ):
             return False
         self.at = (ledger_id, entry_id)
         return True
 
     def take(self) -> tuple[EntryRun, ...]:
-        """Give the run, if there is one, and end it."""
+        """End the run and return it, if there is one."""
         if self._first is None:
             return ()
         run = EntryRun(self.at[0], self._first, self.at[1], self._messages)
@@ -398,15 +399,15 @@ class _GrowingRun:
 
 
 def _discard(messages: Iterator[Any], count: int) -> None:
-    """Receive messages that tell nothing new, without a step of Python for each."""
+    """Receive messages and drop them, without a step of Python for each."""
     with contextlib.suppress(Timeout):
         deque(islice(messages, count), maxlen=0)
 
 
 def _indexes(messages: Iterator[Any], first: Any, size: int) -> tuple[tuple[int, ...], Any]:
-    """Receive the messages of one entry; give their indexes, and the first id of the next entry if it was received.
+    """Receive the messages of one entry; return their indexes, and the next entry's first id if it was received.
 
-    An entry arrives as a whole, so a pause means that there are no more of it.
+    An entry arrives as a whole, so after a pause no more of its messages follow.
     """
     entry, found = (first.ledger_id(), first.entry_id()), {first.batch_index()}
     with contextlib.suppress(Timeout):
@@ -424,13 +425,13 @@ _BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
 
 
 class QueryRunner:
-    """Runs searches over one topic.
+    """Runner of searches over one topic.
 
     Args:
-        context: of the client that asks.
+        context: context of the client that runs the searches.
         topic: the full name of a topic without partitions.
-        subscription: the one whose deliveries count.
-        progress: whether to show a progress bar while the topic is read.
+        subscription: the subscription to count for.
+        progress: show a progress bar while the topic is read.
     """
 
     def __init__(self, context: ClientContext, topic: str, subscription: str = "", *, progress: bool = False) -> None:
@@ -440,11 +441,11 @@ class QueryRunner:
         self._prefetched: tuple[Position, EntryMetadata | None] | None = None
 
     def run(self, search: Search[T], backlog: Backlog) -> T:
-        """Run a search and return what it finds.
+        """Run a search and return its result.
 
         Raises:
-            pulsar.ConsumerBusy: the search is for what the subscription would deliver, and it has a consumer.
-            AdminError: the admin API refused or did not answer.
+            pulsar.ConsumerBusy: the search receives from the subscription, which has another consumer.
+            AdminError: the admin API rejected a request or did not answer.
         """
         scan: Scan | None = None
 
@@ -468,21 +469,21 @@ class QueryRunner:
                     scan.close()
 
     def deliverable(self, backlog: Backlog, stats: TopicStats) -> Backlog:
-        """Return a backlog without what consumers get only after an open transaction has ended."""
+        """Return the part of a backlog that consumers can get before an open transaction ends."""
         if not stats.raw.get("ongoingTxnCount"):
             return backlog
         search = before_open_transactions(backlog.ledgers)
         return replace(backlog, ledgers=run_search(search, lambda query: self._entry(query.position)))
 
     def keeps_batch_indexes(self) -> bool | None:
-        """Whether the broker keeps acknowledgements inside batches; None if it may not be asked."""
+        """Return whether the broker persists acknowledgements inside batches; None without permission to ask."""
         try:
             return self._admin.broker_configuration().get(_BATCH_INDEX_SETTING) == "true"
         except AdminUnauthorized:
             return None
 
     def prefetch_entry(self, at: Position) -> None:
-        """Ask for an entry's headers before the search that will need them begins."""
+        """Fetch an entry's headers before the search that needs them begins."""
         self._prefetched = None
         self._prefetched = (at, self._entry(at))
 
@@ -505,7 +506,7 @@ class QueryRunner:
         self, query: AskCount | AskUnbatched, backlog: Backlog, report: Callable[[Position], None]
     ) -> int | None:
         if not self._subscription:
-            return None  # the broker counts what a subscription has before it
+            return None  # the broker counts only for a subscription
         count = BrokerCount(self._admin, self._topic, self._subscription, backlog.ledgers)
         if isinstance(query, AskCount):
             return count.messages_between(query.first, query.end)

@@ -1,11 +1,11 @@
-"""Skip N messages: exactly, in messages, and never to the inside of one; and the id of the message N messages later.
+"""Skip N messages exactly and never into the middle of one, and compute the id of the message N messages later.
 
-The broker's own skip (`ManagedCursor.asyncSkipEntries`) counts entries, relative to where the cursor is at that moment.
-Here a pure search (`plan.py`) finds the entry to skip to, and the broker is given that *position*: whatever happens in
-between, nothing after it is skipped. `docs/skip.md` says what is guaranteed beside live consumers.
+The broker's own skip (`ManagedCursor.asyncSkipEntries`) counts entries, relative to the cursor's current position. Here
+a pure search (`plan.py`) finds the entry to skip to, and the broker gets that *position*: no message after it is
+skipped, whatever else moves the cursor. `docs/skip.md` describes the guarantees beside live consumers.
 
-For `message_id_after`, messages count in the order in which a reader gets them: a batch one by one, a chunked message
-at its last chunk.
+For `message_id_after`, messages count in the order in which a reader receives them: each message of a batch, and a
+chunked message at its last chunk.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """Where a message is: its entry, its place in the entry's batch, and its first chunk if it is chunked."""
+    """Location of a message: its entry, its index in a batch, and its first chunk if it is chunked."""
 
     position: Position
     batch_index: int = -1
@@ -71,23 +71,23 @@ def find_after(
     chunked: bool,
     entry_bytes: float,
 ) -> Search[FoundMessage | None]:
-    """Find the message that is `count` messages behind the one at `start`.
+    """Return the message that is `count` messages after the one at `start`.
 
     Args:
         ledgers: the topic's entries.
-        start: the message's entry, of a chunked one the last; -1:-1 stands before the first message of the topic.
-        batch_index: the message in its batch, -1 if it is in none.
+        start: the message's entry, the last one of a chunked message; -1:-1 is before the topic's first message.
+        batch_index: the message's index in its batch, -1 if it is not in a batch.
         count: 1 or more.
-        unbatched: whether it is known that no entry behind `start` is a batch.
-        chunked: whether the broker has noticed chunks on the topic.
+        unbatched: it is known that no entry after `start` is a batch.
+        chunked: the broker has detected chunks on the topic.
         entry_bytes: the average size of an entry.
 
     Returns:
         None past the end.
 
     Raises:
-        MessageIdNotFound: there is no message at `start`.
-        InvalidMessageId: the entry is a batch, and `batch_index` does not say which message of it is meant.
+        MessageIdNotFound: the topic has no message at `start`.
+        InvalidMessageId: the entry is a batch, and `batch_index` does not name one of its messages.
     """
     if start.ledger_id >= 0:
         headers: EntryMetadata | None = yield AskEntry(start)
@@ -109,22 +109,22 @@ def find_after(
 
 
 def _check_start(start: Position, batch_index: int, headers: EntryMetadata | None) -> int:
-    """Give how many messages the entry of `start` holds."""
+    """Return the number of messages in the entry of `start`."""
     if headers is None or batch_index >= headers.message_count:
-        where = start if batch_index < 0 else f"{start}:{batch_index}"
+        shown = start if batch_index < 0 else f"{start}:{batch_index}"
         raise MessageIdNotFound(
-            f"There is no message at {where}: it was trimmed, deleted, or never written.",
+            f"Message {shown} not found: it was trimmed, deleted, or never written.",
             position=start,
         )
     if batch_index < 0 and headers.message_count > 1:
         raise InvalidMessageId(
-            f"{start} is a batch of {headers.message_count} messages: give the id of one of them, with its batch_index."
+            f"{start} is a batch of {headers.message_count} messages; pass the id of one of them, with its batch_index."
         )
     return headers.message_count
 
 
 def _in_entry(position: Position, index: int, size: int) -> Search[FoundMessage | None]:
-    """Give a message of an entry; a batch may have one message only, which an id still calls its first."""
+    """Return a message of an entry; a batch may have one message only, whose id still has batch index 0."""
     if size == 1:
         headers = yield AskEntry(position)
         if headers is None or headers.num_messages_in_batch is None:
@@ -157,7 +157,7 @@ def _scan(backlog: Backlog, first: Position, count: int, strategy: Strategy) -> 
 
 
 def _completed(chunk: Chunk) -> Search[Position | None]:
-    """Give the first chunk of the message that a chunk completes; None if it completes none."""
+    """Return the first chunk of the message that a chunk completes; None if it completes none."""
     if chunk.index + 1 < chunk.of:
         return None
     try:
@@ -168,10 +168,10 @@ def _completed(chunk: Chunk) -> Search[Position | None]:
 
 
 def message_id_after(context: ClientContext, topic: str, start: MessageId, count: int) -> MessageId | None:
-    """Run `find_after`; see `Client.message_id_after`."""
+    """Return the id of the message `count` messages after `start`; see `Client.message_id_after`."""
     check_count(count)
     if start == MessageId.latest:
-        raise InvalidUse("MessageId.latest stands behind every message, those to come included.")
+        raise InvalidUse("start must be a message of the topic, got MessageId.latest, which is after every message.")
     name = entry_topic(topic, start)
     admin = context.admin_api()
     internal = admin.internal_stats(name)
@@ -208,7 +208,7 @@ def _as_id(found: FoundMessage, topic: TopicName) -> MessageId:
     return MessageId.deserialize(encode(data), str(topic))
 
 
-_Own = TypeVar("_Own")
+_Value = TypeVar("_Value")
 
 _CONFIRM_SECONDS = 30.0
 _WAIT_SECONDS = 1.0
@@ -219,23 +219,24 @@ _RECEIVE_MILLIS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class SkipResult:
-    """What a skip did, or with `dry_run` would do.
+    """Result of a skip, or of its `dry_run`.
 
     Args:
-        requested: the count that was asked for.
-        unit: of what: `message` or `entry`.
-        skipped_messages: how many messages that were not acknowledged are now before the cursor. A batch counts each
-            of its messages, a chunked message one, what was acknowledged or can never be delivered whole none.
-        skipped_entries: the same in entries; a batch that is skipped in part counts none.
-        position_before: the mark-delete position before; everything up to it was acknowledged.
-        position_after: the same after it.
-        exact: whether just as much as requested was skipped. False where the backlog ended before, and where messages
-            inside batches may have been acknowledged that the broker does not show: then fewer, never more.
-        strategy: how it was counted, the value of a `Strategy`.
-        batch_index: the message of the batch behind `position_after` that is delivered next; None for a whole entry.
-        redelivered_entries: entries behind the cursor that were acknowledged and are delivered again, which happens
-            only where a skip into a batch has to reset the cursor beneath connected consumers.
-        dry_run: whether nothing was moved.
+        requested: the requested count.
+        unit: `message` or `entry`.
+        skipped_messages: number of unacknowledged messages that are now before the cursor. Each message of a batch
+            counts, a chunked message counts as one. Acknowledged messages and messages with lost chunks do not count.
+        skipped_entries: number of unacknowledged entries that are now before the cursor. A batch that is skipped in
+            part does not count.
+        position_before: the mark-delete position before the skip.
+        position_after: the mark-delete position after the skip.
+        exact: the requested number was skipped. False if the backlog ended earlier, and if messages inside batches may
+            have been acknowledged, which the broker does not show: then fewer were skipped, never more.
+        strategy: the method of counting, the value of a `Strategy`.
+        batch_index: the next message to be delivered of the batch after `position_after`; None for a whole entry.
+        redelivered_entries: number of acknowledged entries after the cursor that are redelivered. This happens only if
+            a skip into a batch has to reset the cursor beneath connected consumers.
+        dry_run: nothing was moved.
     """
 
     requested: int
@@ -252,36 +253,36 @@ class SkipResult:
 
 
 class Skipper:
-    """Plans and carries out skips of one subscription: the blocking shell around `plan_skip`.
+    """Planner and executor of skips of one subscription: the blocking shell around `plan_skip`.
 
     Args:
-        context: of the client that skips.
+        context: context of the client that skips.
         topic: a topic without partitions, or one partition.
         subscription: must exist.
-        progress: whether to show a progress bar on standard error while the topic is read, if `rich` is installed.
+        progress: show a progress bar on standard error while the topic is read, if `rich` is installed.
 
     Raises:
-        InvalidUse: a name is not valid.
+        InvalidUse: the name of the topic or the subscription is invalid.
     """
 
     def __init__(self, context: ClientContext, topic: str, subscription: str, *, progress: bool = False) -> None:
         if not isinstance(subscription, str) or not subscription:
-            raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
+            raise InvalidUse(f"A subscription's name must be a non-empty str, got {subscription!r}")
         self._context, self._admin = context, context.admin_api()
         self._topic, self._subscription = str(TopicName.parse(topic)), subscription
         self._runner = QueryRunner(context, self._topic, subscription, progress=progress)
 
     def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
-        """Plan, and unless `dry_run` carry out.
+        """Plan a skip, and execute it unless `dry_run`.
 
         Raises:
-            InvalidUse: the count or the unit is not valid.
-            SkipInsideMessage: the skip would end inside a message; it says which counts are possible.
-            CursorMoved: somebody moved the cursor in between.
+            InvalidUse: the count or the unit is invalid.
+            SkipInsideMessage: the skip would end inside a message; the error has the possible counts.
+            CursorMoved: another client moved the cursor during the planning.
             SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
-            AdminNotFound: no such topic or subscription.
+            AdminNotFound: the topic or the subscription does not exist.
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-            AdminError: the admin API refused or did not answer.
+            AdminError: the admin API rejected a request or did not answer.
         """
         plan = self.plan(count, unit)
         if not dry_run:
@@ -291,45 +292,45 @@ class Skipper:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, count: int, unit: Unit = "message") -> SkipPlan:
-        """Find where the cursor has to go; moves nothing. Raises as `skip`."""
+        """Return the plan of a skip; move nothing. Raises what `skip` raises."""
         check_count(count)
         if unit not in ("message", "entry"):
-            raise InvalidUse(f"unit must be 'message' or 'entry', not {unit!r}")
-        situation = self._look()
+            raise InvalidUse(f"unit must be 'message' or 'entry', got {unit!r}")
+        situation = self._read_situation()
         try:
             plan: SkipPlan = self._runner.run(plan_skip(situation, count, unit), situation.backlog)
         except pulsar.ConsumerBusy:
-            # A consumer came meanwhile, so what the subscription would deliver cannot be seen any more.
-            situation = self._look(idle=False)
+            # A consumer has connected, so this client can no longer receive from the subscription.
+            situation = self._read_situation(idle=False)
             plan = self._runner.run(plan_skip(situation, count, unit), situation.backlog)
         return plan
 
-    def _look(self, *, idle: bool = True) -> Situation:
+    def _read_situation(self, *, idle: bool = True) -> Situation:
         internal = self._admin.internal_stats(self._topic)
-        self._own(internal.cursors)
+        self._of_subscription(internal.cursors)
         backlog = Backlog.of(internal, self._subscription)
         # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
         untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
-        # What will be needed is asked for at once: each round to the broker takes as long as one request.
+        # Requests run concurrently, because each takes a round trip.
         with ThreadPoolExecutor(2) as pool:
             # After the internal statistics: a message in between disproves `unbatched`, never proves it.
-            asking = pool.submit(self._admin.stats, self._topic)
-            keeping = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
+            stats_request = pool.submit(self._admin.stats, self._topic)
+            setting_request = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
             first = backlog.entry(1)
             if first is not None:
                 self._runner.prefetch_entry(first)
-            stats = asking.result()
+            stats = stats_request.result()
         backlog = self._runner.deliverable(backlog, stats)
-        own = self._own(stats.subscriptions)
+        own = self._of_subscription(stats.subscriptions)
         unbatched = is_unbatched(internal, stats, backlog)
-        clear = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
-        keeps_indexes = None  # is not known
-        if not clear:
-            keeps_indexes = self._runner.keeps_batch_indexes() if keeping is None else keeping.result()
+        no_hidden_acks = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
+        keeps_indexes = None  # unknown
+        if not no_hidden_acks:
+            keeps_indexes = self._runner.keeps_batch_indexes() if setting_request is None else setting_request.result()
         return Situation(
             backlog=backlog,
             unbatched=unbatched,
-            may_hide_acks=not clear and keeps_indexes is not False,
+            may_hide_acks=not no_hidden_acks and keeps_indexes is not False,
             idle=idle and not own.consumers,
             batch_index_acks=keeps_indexes,
             chunked=bool(stats.raw.get("msgChunkPublished")),
@@ -342,16 +343,16 @@ class Skipper:
     # -- apply -------------------------------------------------------------------------------------------------------
 
     def apply(self, plan: SkipPlan) -> None:
-        """Move the cursor to where the plan says. Raises as `skip`."""
+        """Move the cursor to the plan's boundary. Raises what `skip` raises."""
         if not plan.moves:
             return
-        self._refuse_if_moved(plan)
+        self._raise_if_moved(plan)
         backlog, boundary = plan.situation.backlog, plan.boundary
         if boundary.batch_index is None:
             self._expire(plan, boundary.position)
         else:
             batch = backlog.ledgers.next(boundary.position)
-            assert batch is not None  # noqa: S101  # the boundary is inside it
+            assert batch is not None  # noqa: S101  # the boundary is inside this batch
             if not plan.situation.idle:
                 self._reset(batch, boundary.batch_index)
                 return
@@ -359,32 +360,32 @@ class Skipper:
                 self._expire(plan, boundary.position)
             self._acknowledge_inside(plan, batch, boundary.batch_index)
 
-    def _refuse_if_moved(self, plan: SkipPlan) -> None:
+    def _raise_if_moved(self, plan: SkipPlan) -> None:
         expected = plan.situation.backlog
         with ThreadPoolExecutor(1) as pool:
-            # The broker does not show acknowledgements inside batches, but when the last one came.
-            acking = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
+            # The broker does not show acknowledgements inside batches, only the time of the last one.
+            ack_request = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
             internal = self._admin.internal_stats(self._topic)
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
-            acked = 0 if found is None or acking is None else acking.result()
+            acked = 0 if found is None or ack_request is None else ack_request.result()
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
-                f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
-                f"{_describe(expected)} and {'is gone' if found is None else f'is at {_describe(found)}'}. "
-                "Nothing was skipped. Repeat the skip, or pause what acknowledges.",
+                f"The cursor of {self._subscription!r} on {self._topic} moved during the planning: it was at "
+                f"{_describe(expected)} and {'was deleted' if found is None else f'is now at {_describe(found)}'}. "
+                "Nothing was skipped. Repeat the skip, or pause the consumers that acknowledge.",
                 expected=expected.mark_delete,
                 found=None if found is None else found.mark_delete,
             )
 
     def _last_ack_ms(self) -> int:
-        last: int = self._own(self._admin.stats(self._topic).subscriptions).raw["lastAckedTimestamp"]
+        last: int = self._of_subscription(self._admin.stats(self._topic).subscriptions).raw["lastAckedTimestamp"]
         return last
 
-    def _own(self, found: Mapping[str, _Own]) -> _Own:
-        """Give what was found of the subscription, which may have been deleted meanwhile."""
+    def _of_subscription(self, found: Mapping[str, _Value]) -> _Value:
+        """Return the value of the subscription, which may have been deleted in the meantime."""
         if self._subscription not in found:
             raise AdminNotFound(
-                f"There is no subscription {self._subscription!r} on {self._topic}; it has "
+                f"Subscription {self._subscription!r} not found on {self._topic}; existing subscriptions: "
                 f"{', '.join(map(repr, sorted(found))) or 'none'}. Nothing was moved.",
                 status=None,
                 reason="Subscription not found",
@@ -394,43 +395,43 @@ class Skipper:
         return found[self._subscription]
 
     def _expire(self, plan: SkipPlan, target: Position) -> None:
-        """Have everything up to an entry acknowledged, whatever the cursor has done since: unlike a skip by a count."""
+        """Acknowledge every entry up to `target`; unlike a skip by a count, this is safe if the cursor moves."""
         ledgers = plan.situation.backlog.ledgers
         last = ledgers.number(ledgers.up_to(target))
-        assert last is not None  # noqa: S101  # there is something to skip
+        assert last is not None  # noqa: S101  # the plan skips at least one entry
         backlog, deadline, counting = plan.situation.backlog, time.monotonic() + _CONFIRM_SECONDS, False
         while True:
             try:
                 self._move(last, backlog, counting=counting)
             except AdminConflict:
-                # Another expiry, such as that of a time to live, is running; this one was not begun.
+                # Another expiry is running, such as that of a time to live, so the broker rejected this one.
                 if time.monotonic() > deadline:
                     raise
             except AdminUnavailable as error:
                 raise self._unconfirmed(last, None, f"the broker did not answer: {error}") from error
-            before, backlog = backlog, self._watch(last, backlog)
+            before, backlog = backlog, self._wait_until_moved(last, backlog)
             upcoming = backlog.entry(1)
             if upcoming is None or upcoming > last:
                 return
             moved = upcoming != before.entry(1)
-            # Never twice in a row: a skip by a count that has no effect yet must not be repeated.
+            # Never twice in a row: a skip by a count must not be repeated before it has taken effect.
             counting = moved and not counting
             if moved:
-                # Where the topic ends with acknowledged entries, the broker's search for the position gives up early
+                # If the topic ends with acknowledged entries, the broker's search for the position gives up early
                 # (ManagedCursorImpl.hasMoreEntries), perhaps after a single entry. A skip by a count does not, and is
-                # as safe while nobody can acknowledge.
+                # as safe while no consumer can acknowledge.
                 deadline = time.monotonic() + _CONFIRM_SECONDS
             elif time.monotonic() > deadline:
-                raise self._unconfirmed(last, backlog.mark_delete, f"for {_CONFIRM_SECONDS:.0f} s it has not moved")
+                raise self._unconfirmed(last, backlog.mark_delete, f"it did not move for {_CONFIRM_SECONDS:.0f} s")
 
     def _move(self, last: Position, backlog: Backlog, *, counting: bool) -> None:
-        if counting and not self._own(self._admin.stats(self._topic).subscriptions).consumers:
+        if counting and not self._of_subscription(self._admin.stats(self._topic).subscriptions).consumers:
             self._admin.skip_entries(self._topic, self._subscription, backlog.entries(last))
         else:
             self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
 
-    def _watch(self, last: Position, before: Backlog) -> Backlog:
-        """Wait a while until the cursor moves; the broker works in the background, and does not say if that fails."""
+    def _wait_until_moved(self, last: Position, before: Backlog) -> Backlog:
+        """Poll until the cursor moves, for a short time; the broker works in the background and reports no failure."""
         deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
         while True:
             threads.sleep(pause)
@@ -438,7 +439,7 @@ class Skipper:
             try:
                 backlog = Backlog.of(self._admin.internal_stats(self._topic), self._subscription)
             except (AdminUnavailable, KeyError) as error:
-                raise self._unconfirmed(last, None, f"the cursor cannot be seen: {error}") from error
+                raise self._unconfirmed(last, None, f"its position is unknown: {error}") from error
             if backlog.entry(1) != before.entry(1) or time.monotonic() > deadline:
                 return backlog
 
@@ -449,7 +450,7 @@ class Skipper:
             raise self._unconfirmed(batch, None, f"the broker did not answer: {error}") from error
 
     def _acknowledge_inside(self, plan: SkipPlan, batch: Position, index: int) -> None:
-        """Acknowledge the first messages of a batch as a consumer does: a reset would forget what is behind it."""
+        """Acknowledge the first messages of a batch as a consumer: a reset would discard acknowledgements after it."""
         try:
             consumer = self._context.opener.subscribe(
                 self._topic,
@@ -472,12 +473,12 @@ class Skipper:
         finally:
             consumer.close()
         if at is None or (at.ledger_id(), at.entry_id()) != (batch.ledger_id, batch.entry_id):
-            raise self._unconfirmed(batch, plan.boundary.position, "its batch is not delivered")
+            raise self._unconfirmed(batch, plan.boundary.position, "the broker does not deliver that batch")
 
     def _unconfirmed(self, expected: Position, found: Position | None, why: str) -> SkipUnconfirmed:
         return SkipUnconfirmed(
-            f"The cursor of {self._subscription!r} on {self._topic} was to go behind {expected}, and {why}. It is "
-            "where it was, or there, never behind that: look at internal_stats() before skipping again.",
+            f"The cursor of {self._subscription!r} on {self._topic} should move to {expected}, but {why}. It has moved "
+            "to there, or in part, or not at all, and never further: check internal_stats() before you skip again.",
             expected=expected,
             found=found,
         )

@@ -5,8 +5,8 @@
     spark.dataSource.register(PulsarDataSource)
     spark.read.format("pulsar").option("service.url", "pulsar://localhost:6650").option("topic", "orders").load()
 
-It needs `pip install 'pulsar-ext[spark]'` on every machine that runs tasks. The pure parts (options, offsets, splits)
-need neither Spark nor Arrow.
+Install `pulsar-ext[spark]` on every machine that runs tasks. The pure modules (options, offsets, splits) need neither
+Spark nor Arrow.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Clients and admin APIs, one for each process and set of options.
+"""Clients and admin APIs, one per process and set of options.
 
-Spark's Python workers are forked and reused. A client is created when it is first needed, never before a fork, and is
-kept for the next task of the same worker.
+Spark's Python workers are forked and reused. A client is created on first use, never before a fork, and is kept for
+the next task of the same worker.
 
-The keys of end-to-end encryption are in files that each executor has, and only tasks read them.
+The keys of end-to-end encryption are files on the executors. Only tasks read them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _ADMIN_SECONDS = 60.0
-"""How long a request is retried while the broker is down."""
+"""Duration in seconds for which a request is retried while the broker is down."""
 
 _TLS = frozenset(
     {
@@ -51,11 +51,11 @@ def _key(settings: Settings) -> tuple[int, str]:
 
 
 def admin_of(settings: Settings) -> PulsarAdmin:
-    """Give this process's admin API.
+    """Return this process's admin API.
 
     Raises:
-        InvalidUse: option `admin.url` is missing, and the URL cannot be derived from the service URL, or would be a
-            guess to which the token would go without TLS.
+        InvalidUse: option `admin.url` is missing, and the URL cannot be derived from the service URL, or a token would
+            be sent without TLS to the derived URL.
     """
     key = _key(settings)
     passed = settings.passed.get("pulsar.client.", {})
@@ -74,7 +74,7 @@ def admin_of(settings: Settings) -> PulsarAdmin:
 
 
 def client_of(settings: Settings) -> Client:
-    """Give this process's client."""
+    """Return this process's client."""
     admin = admin_of(settings)
     key = _key(settings)
     with _lock:
@@ -85,7 +85,7 @@ def client_of(settings: Settings) -> Client:
             if settings["token"] is not None:
                 options["authentication"] = AuthenticationToken(settings["token"])
             elif certificate is not None and private_key is not None:
-                # By themselves the two encrypt, and authenticate nobody.
+                # A certificate and its key encrypt the connection, but the broker authenticates only by a plugin.
                 options["authentication"] = AuthenticationTLS(certificate, private_key)
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
@@ -93,10 +93,10 @@ def client_of(settings: Settings) -> Client:
 
 
 def reader_keys(settings: Settings) -> dict[str, Any]:
-    """Give the arguments by which a reader decrypts; none without option `cryptoPrivateKeyFile`.
+    """Return the arguments for a reader that decrypts; empty without option `cryptoPrivateKeyFile`.
 
     Raises:
-        InvalidUse: the file is not here, or has no private key that can be used.
+        InvalidUse: the file cannot be read on this host, or has no usable private key.
     """
     file = settings["cryptoPrivateKeyFile"]
     if file is None:
@@ -106,10 +106,10 @@ def reader_keys(settings: Settings) -> dict[str, Any]:
 
 
 def producer_keys(settings: Settings) -> dict[str, Any]:
-    """Give the arguments by which a producer encrypts; none without option `cryptoPublicKeyFile`.
+    """Return the arguments for a producer that encrypts; empty without option `cryptoPublicKeyFile`.
 
     Raises:
-        InvalidUse: the file is not here, or has no public key.
+        InvalidUse: the file cannot be read on this host, or has no public key.
     """
     file = settings["cryptoPublicKeyFile"]
     if file is None:
@@ -119,14 +119,14 @@ def producer_keys(settings: Settings) -> dict[str, Any]:
 
 
 def _check(option: str, file: str, kind: str) -> None:
-    """Check a file that the C++ client would only log about, and then deliver nothing, or ask for a password."""
+    """Check a key file. With an invalid one, the C++ client only logs and delivers nothing, or asks for a password."""
     try:
         heads = [line for line in Path(file).read_text("latin-1").splitlines() if line.startswith("-----BEGIN ")]
     except OSError as error:
         raise InvalidUse(
             f"Option {option}: {file} cannot be read on {socket.gethostname()} ({error.strerror}). Send it to the "
-            "executors with --files, and give its bare name."
+            "executors with --files, and set the option to its file name."
         ) from None
     if not any(kind in head and "ENCRYPTED" not in head for head in heads):
         found = ", ".join(head.strip("- ") for head in heads) or "no PEM"
-        raise InvalidUse(f"Option {option}: {file} has to have a {kind} in PEM without a password, and has {found}.")
+        raise InvalidUse(f"Option {option}: {file} must contain a {kind} in PEM without a password; it has {found}.")

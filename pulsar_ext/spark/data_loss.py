@@ -1,7 +1,8 @@
-"""What happens where messages that were to be read are gone.
+"""Report of messages that were to be read but no longer exist.
 
-That raises, each time, until a person has accepted the loss: by its name, in option `acceptDataLoss`, or as any loss,
-with `failOnDataLoss=false`. Then it is a warning. So whatever finds one reports it before it changes anything.
+A loss raises at each start until the user accepts it: by its name, with option `acceptDataLoss`, or any loss, with
+`failOnDataLoss=false`. An accepted loss is logged as a warning. Code that detects a loss reports it before it changes
+any state.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages that are gone.
+    """Messages that no longer exist.
 
     Args:
         topic: the topic partition.
-        position: of the first entry that is gone, or of the one before it.
-        until: the first ledger behind what is gone; None if that is one entry or one ledger.
-        what: what is gone, as a sentence without its full stop.
+        position: of the first lost entry, or of the entry before it.
+        until: the first ledger after the lost ones; None if one entry or one ledger is lost.
+        what: description of the loss, a sentence without its full stop.
     """
 
     topic: str
@@ -41,24 +42,24 @@ class Loss:
 
     @property
     def name(self) -> str:
-        """The name by which a person accepts it: the same as long as the same is gone."""
+        """Name by which the user accepts the loss; it depends only on topic, position and `until`."""
         return f"loss-{hashlib.sha256(f'{self.topic} {self.position} {self.until}'.encode()).hexdigest()[:12]}"
 
 
 def report_data_loss(settings: Settings, losses: Sequence[Loss]) -> None:
-    """Raise, or warn of those that a person has accepted.
+    """Raise unless every loss was accepted; log a warning for each accepted one.
 
     Raises:
-        DataLoss: one was not accepted, and `failOnDataLoss` is true.
+        DataLoss: a loss was not accepted, and `failOnDataLoss` is true.
     """
     accepted = settings["acceptDataLoss"] or ()
     fatal = [loss for loss in losses if settings["failOnDataLoss"] and loss.name not in accepted]
     if fatal:
         names = ",".join(dict.fromkeys((*accepted, *(loss.name for loss in fatal))))
         raise DataLoss(
-            f"{'. '.join(loss.what for loss in fatal)}. This raises again at each start, until you accept it: option "
-            f"acceptDataLoss={names} continues without what is gone, failOnDataLoss=false without this and whatever "
-            "else is lost; a new checkpoint starts anew.",
+            f"{'. '.join(loss.what for loss in fatal)}. This error repeats at each start until you accept it: option "
+            f"acceptDataLoss={names} continues without these messages, failOnDataLoss=false without any lost message; "
+            "or start with a new checkpoint.",
             topic=fatal[0].topic,
             position=fatal[0].position,
         )

@@ -1,7 +1,7 @@
-"""Which messages of a segment a task has received, and so which entries are missing (pure, on numpy).
+"""Record of the messages of a segment that a task has received, and of the missing entries (pure, on numpy).
 
-Messages come in the order of their (last) entries. An entry that no message came from is a chunk of a message, a
-marker, was trimmed, or was lost by the client on a reconnect: `missing` lists them, and their headers tell which it is.
+Messages arrive in the order of their last entries. An entry without a message is a chunk or a marker, was trimmed, or
+was lost by the client on a reconnect. `missing` lists these entries; their headers distinguish the cases.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _Key = tuple[int, int, int]
 
 
 class DeliveryAccount:
-    """Keeps account of one segment.
+    """Account of one segment.
 
-    `last` is the position of the last message that came, of whichever segment; `reached` says whether the segment's end
-    is reached or passed.
+    `last` is the position of the last message received, in this segment or after it. `reached` is true if that message
+    is at or after the segment's end.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -39,19 +39,18 @@ class DeliveryAccount:
         self._last_key: _Key = (begin.ledger_id, begin.entry_id, 1 << 31)
         self._kept_key = self._last_key
         self._gaps: list[tuple[Position, Position]] = []
-        self._settled: set[Position] = set()
+        self._accounted: set[Position] = set()
         self.reached = False
 
     def feed(
         self, columns: tuple[Any, Any, Any], *, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int] | None:
-        """Take note of messages, and select those that belong to this segment.
+        """Record messages, and select those that belong to this segment.
 
         Args:
             columns: their ledgers, entries and batch indexes, as numpy arrays.
-            first_chunks: the position of the first chunk, by index, of chunked messages.
-            batch_size: gives how many messages the batch of a message has, by the message's index; called for the
-                segment's last entry only.
+            first_chunks: the positions of the first chunks of chunked messages, by index.
+            batch_size: returns the batch size of the message at an index; called for the segment's last entry only.
 
         Returns:
             The indexes of the messages to keep; None for all of them.
@@ -59,7 +58,7 @@ class DeliveryAccount:
         ledger, entry, _ = columns
         if not self._is_ascending(*columns):
             return self._feed_one_by_one(columns, first_chunks, batch_size)
-        # Where a new entry begins.
+        # Indexes of the first message of each entry.
         starts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(entry) != 0)) + 1
         starts = np.concatenate(([0], starts))
         unusual = np.concatenate(
@@ -68,7 +67,7 @@ class DeliveryAccount:
         for at in starts[unusual].tolist():
             before = Position(int(ledger[at - 1]), int(entry[at - 1])) if at else self.last
             self._note_gap(before, Position(int(ledger[at]), int(entry[at])))
-        self._settled.update(first_chunks.values())
+        self._accounted.update(first_chunks.values())
         count = len(ledger)
         self._last_key = key = _key(columns, count - 1)
         self.last = Position(key[0], key[1])
@@ -83,54 +82,50 @@ class DeliveryAccount:
 
     @property
     def last_missing(self) -> Position | None:
-        """The last entry of the segment that was passed over and is not accounted for, None if there is none."""
+        """Last entry of the segment that was skipped and is not accounted for; None if there is no such entry."""
         return max((last for _, last in self._gaps), default=None)
 
     def missing(self, after: Position | None = None) -> Iterator[Position]:
-        """Give the entries of the segment that were passed over and are not settled yet; those behind `after` only."""
+        """Yield the skipped entries of the segment, after `after`, that are not accounted for."""
         for first, last in self._gaps:
-            yield from self._unsettled(first, last, after)
+            yield from self._unaccounted(first, last, after)
 
     def rest(self, after: Position | None = None) -> Iterator[Position]:
-        """Give the entries of the segment after the last message that came, as far as they are not settled yet.
-
-        Args:
-            after: those behind this position only.
-        """
+        """Yield the entries after the last received message, and after `after`, that are not accounted for."""
         first = None if self.reached else self._ledgers.next(self.last)
         if first is not None:
-            yield from self._unsettled(first, self._end, after)
+            yield from self._unaccounted(first, self._end, after)
 
-    def settle(self, position: Position) -> None:
-        """Count an entry as accounted for."""
-        self._settled.add(position)
+    def account_for(self, position: Position) -> None:
+        """Mark an entry as accounted for."""
+        self._accounted.add(position)
 
-    def settle_missing(self) -> None:
-        """Count every entry that was passed over as accounted for."""
+    def account_for_missing(self) -> None:
+        """Mark every skipped entry as accounted for."""
         self._gaps.clear()
 
     def snapshot(self) -> tuple[Any, ...]:
-        """Give what `restore` needs to forget the messages that come from now on; call it with nothing missing."""
+        """Return the state for `restore`; call it when no entry is missing."""
         return self.last, self._last_key, self._kept_key, self.reached
 
     def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Forget the messages that came since `snapshot`."""
+        """Discard the record of messages received since `snapshot`."""
         self.last, self._last_key, self._kept_key, self.reached = snapshot
         self._gaps.clear()
 
     def owns(self, position: Position) -> bool:
-        """Whether a message that begins at this entry belongs to the segment."""
+        """Return true if a message that begins at this entry belongs to the segment."""
         return self._after < Offset.at(position) <= self._until
 
-    def _unsettled(self, first: Position, last: Position, after: Position | None) -> Iterator[Position]:
+    def _unaccounted(self, first: Position, last: Position, after: Position | None) -> Iterator[Position]:
         at: Position | None = first if after is None or after < first else self._ledgers.next(after)
         while at is not None and at <= last:
-            if at not in self._settled:
+            if at not in self._accounted:
                 yield at
             at = self._ledgers.next(at)
 
     def _is_ascending(self, ledger: Any, entry: Any, batch: Any) -> bool:
-        """Whether each message comes after the one before it, and the first one after what came before."""
+        """Return true if messages are in ascending order, and after those received before."""
         if not self._last_key < _key((ledger, entry, batch), 0):
             return False
         if len(ledger) == 1:
@@ -142,9 +137,10 @@ class DeliveryAccount:
     def _feed_one_by_one(
         self, columns: tuple[Any, Any, Any], first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int]:
-        """Take messages one by one: after a reconnect some come again, and a chunked one may come for the first time.
+        """Record messages one by one.
 
-        Behind the segment's end, it may do so after others that came from there, which are not kept.
+        After a reconnect some messages are redelivered, and a chunked message may be new among them. After the
+        segment's end, it may arrive after other messages from there, which are not kept.
         """
         kept = []
         for index in range(len(columns[0])):
@@ -156,14 +152,14 @@ class DeliveryAccount:
                 self.last, self._last_key = here, key
                 self._note_end(key, index, batch_size)
             if first_chunk is not None:
-                self._settled.add(first_chunk)
+                self._accounted.add(first_chunk)
             if key > self._kept_key and self._is_kept(key, first_chunk):
                 kept.append(index)
                 self._kept_key = key
         return kept
 
     def _note_gap(self, before: Position, here: Position) -> None:
-        """Note which entries lie between those of two messages."""
+        """Record the entries between those of two messages."""
         expected = self._ledgers.next(before)
         if expected is None or expected >= here or expected > self._end:
             return
@@ -172,7 +168,7 @@ class DeliveryAccount:
             self._gaps.append((expected, min(last, self._end)))
 
     def _note_end(self, key: _Key, index: int, batch_size: Callable[[int], int]) -> None:
-        """Note whether a message is the segment's last one, or comes after it."""
+        """Set `reached` if a message is the segment's last one, or is after it."""
         ledger, entry, batch = key
         here = Position(ledger, entry)
         if here < self._end:
@@ -185,7 +181,7 @@ class DeliveryAccount:
             self.reached = batch + 1 >= batch_size(index)
 
     def _is_kept(self, key: _Key, first_chunk: Position | None) -> bool:
-        """Whether a message belongs to the segment."""
+        """Return true if a message belongs to the segment."""
         owner = Offset(*key) if first_chunk is None else Offset.at(first_chunk)
         if first_chunk is None and key[2] < 0:
             return self._after < owner and owner.last_entry <= self._end

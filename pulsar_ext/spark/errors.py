@@ -1,8 +1,8 @@
-"""The errors of reading and writing by Spark, branches of the tree in `pulsar_ext.errors`; picklable, as Spark needs.
+"""Errors of reading and writing with Spark, subclasses of `PulsarExtError`; picklable, as Spark requires.
 
 PulsarExtError
-├── DataLoss            entries that were to be read are gone
-├── NotDelivered        entries exist, but no reader got them in time
+├── DataLoss            entries that were to be read no longer exist
+├── NotDelivered        entries exist, but no reader received them in time
 └── NotWritten          a send failed, and with it the task
 """
 
@@ -18,10 +18,10 @@ _SQL_STATE = re.compile(r" SQLSTATE: \w+$")
 
 
 def reason(text: str) -> str:
-    """Return the line of an error of Spark that says what went wrong.
+    """Return the line of a Spark error that states the cause.
 
     Args:
-        text: the error's text. Of what a worker raised, it has the worker's traceback and Java's.
+        text: the error's text. An error of a worker includes the tracebacks of the worker and of Java.
     """
     ours: list[str] = _OURS.findall(text)
     if ours:
@@ -32,11 +32,11 @@ def reason(text: str) -> str:
 
 
 class DataLoss(PulsarExtError):  # noqa: N818  # named for what happened, as the others are
-    """Entries that were to be read were trimmed; `topic` and `position` are those of the first."""
+    """Entries that were to be read were trimmed; `topic` and `position` are those of the first one."""
 
 
 class NotDelivered(PulsarExtError):  # noqa: N818  # named for what happened, as the others are
-    """Entries exist but did not come in time; `topic` and `position` are where they were awaited."""
+    """Entries exist but were not received in time; `topic` and `position` are those of the first one expected."""
 
     retriable = True
 

@@ -1,25 +1,25 @@
-"""A block of messages that were taken from a reader at once.
+"""A block of messages that were taken from a reader in one call.
 
-Each field is fetched for the whole block by one `map` over the C++ messages, so that no line of Python runs for each
-message. Sequence ids are only in what `str(message)` shows; if they are wanted, everything that is shown is read from
-there, and not fetched. If they are not, two ids of a large batch tell all positions of it. What messages rarely have
-(chunks, null values, bytes in an ordering key) costs nothing in a block without it.
+Each field is fetched for the whole block by one `map` over the C++ messages, so that no Python code runs per message.
+Sequence ids are only in `str(message)`; if they are requested, all fields in that text are parsed from it instead of
+fetched. If they are not requested, two ids of a large batch determine all positions in it. Rare properties of messages
+(chunks, null values, bytes in an ordering key) cost nothing in a block without them.
 
-Ids are read and written serialized, many at once: a call into the C++ client for each number of each id would be a
-third of the cost of reading a message. The bytes are at hand anyway, with the fields in order: 1 ledger, 2 entry, 3
-partition, 4 batch index, 6 batch size, 7 first chunk.
+Ids are read and written serialized, as whole arrays: a call into the C++ client for each number of each id would take a
+third of the time to read a message. The serialized fields are in order: 1 ledger, 2 entry, 3 partition, 4 batch index,
+6 batch size, 7 first chunk.
 
-`str()` of a C++ message is the only place where it shows its own sequence id, and it has the id, publish time and size
-as well: reading them there saves three calls and their objects for each message. It is written as
+`str()` of a C++ message is the only source of its own sequence id, and also has the id, publish time and size. Parsing
+them from there saves three calls and their objects per message. Its format is
 
     Message(prod=NAME, seq=7, publish_time=1700000000000, payload_size=100, msg_id=(5,7,-1,3), props={})
 
-and what is written in any other way is not read.
+Text in any other format is not parsed.
 
-Messages come in order. If the id of one and the id of another are of the same batch, and as far apart in it as the two
-messages are, then the messages between are those of the batch between. So two ids of a batch tell all of its positions.
+Messages arrive in order. If two ids are of the same batch, and their batch indexes are as far apart as the messages,
+then the messages between them are of that batch. So two ids determine all positions in the batch.
 
-The C++ client shows a key that was sent as bytes in base64, and a text that looks like base64 the same way.
+The C++ client returns a key that was sent as bytes in base64, and a text that is valid base64 unchanged.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _BATCH_SIZE = 0x08, 0x10, 0x18, 0x20, 0x30
 _LIMITS = np.array([1 << (7 * width) for width in range(1, 9)], np.int64)
-"""The numbers from which a varint needs one more byte."""
+"""Smallest numbers for which a varint needs one more byte."""
 _LONGEST = 10
 _MORE = 0x80
 
 
 def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
-    """Read the numbers of ids that the C++ client wrote.
+    """Parse the numbers of ids that the C++ client serialized.
 
     Returns:
         Arrays of ledgers (64 bits), entries (64 bits) and batch indexes (32 bits; -1 for a message in no batch).
@@ -68,7 +68,7 @@ def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
     """
     count = len(serialized)
     sizes = np.fromiter(map(len, serialized), np.int64, count)
-    # Zeros after the last id, so that reading what follows it never leaves the buffer.
+    # Zeros after the last id keep reads after its end within the buffer.
     data = np.frombuffer(b"".join((*serialized, b"\0" * (_LONGEST + 1))), np.uint8)
     ends = np.cumsum(sizes)
     at = ends - sizes
@@ -87,7 +87,7 @@ def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
 
 
 def _varints(data: Any, at: Any, where: Any) -> tuple[Any, Any]:
-    """Read a varint at each place where there is one; give the numbers and the places after them."""
+    """Read a varint at each index where `where` is true; return the numbers and the indexes after them."""
     numbers = np.zeros(len(at), np.uint64)
     at = at.copy()
     going = where
@@ -102,17 +102,17 @@ def _varints(data: Any, at: Any, where: Any) -> tuple[Any, Any]:
 
 
 def id_bytes(ledger: Any, entry: Any, partition: int, batch: Any, sizes: Any) -> tuple[Any, Any]:
-    """Write ids as the C++ client serializes them, except those of chunked messages.
+    """Serialize ids as the C++ client does, except those of chunked messages.
 
     Args:
         ledger: their ledgers.
         entry: their entries.
         partition: the index of the partition; -1 on a topic without partitions.
         batch: their batch indexes; -1 for a message in no batch.
-        sizes: how many messages their batches have; 0 for a message in no batch.
+        sizes: the sizes of their batches; 0 for a message in no batch.
 
     Returns:
-        The offsets where each begins and where the last one ends (32 bits), and the bytes of all.
+        The offset of each id, followed by the end of the last one (32 bits), and the bytes of all ids.
     """
     fields = [(_LEDGER, ledger, None), (_ENTRY, entry, None)]
     if partition != -1:
@@ -139,7 +139,7 @@ def id_bytes(ledger: Any, entry: Any, partition: int, batch: Any, sizes: Any) ->
 
 
 def _write(data: Any, at: Any, tag: int, numbers: Any, widths: Any, size: Any) -> None:
-    """Write one field of each id that has it."""
+    """Write one field of the ids that have it."""
     if not size.all():
         has = np.flatnonzero(size)
         at, numbers, widths = at[has], numbers[has], widths[has]
@@ -161,14 +161,14 @@ _TIME, _SIZE, _ID = b", publish_time=", b", payload_size=", b", msg_id=("
 _NO_PROPERTIES = b", props={})"
 _WORD = 8
 _PADDING = " " * 64
-"""Behind the last text, so that reading what follows a number never leaves the buffer."""
+"""Padding after the last text; keeps reads after a number within the buffer."""
 _MOST_DIGITS = 20
 _COMMA, _MINUS, _CLOSE, _SEMICOLON = b",-);"
 
 
 @dataclass
 class ReprColumns:
-    """What `str()` of messages shows, as arrays of one number for each message.
+    """Fields shown by `str()` of messages, as arrays with one number per message.
 
     For `chunked` messages, `ledger` and `entry` are those of the *first* chunk; `bare` messages have no properties.
     """
@@ -183,24 +183,24 @@ class ReprColumns:
     bare: Any
 
     def take(self, indexes: Any) -> ReprColumns:
-        """Give the numbers of some of the messages."""
+        """Return the columns of the messages at these indexes."""
         return ReprColumns(**{name: column[indexes] for name, column in vars(self).items()})
 
 
 class _UnexpectedTextError(Exception):
-    """A text is not written as expected."""
+    """A text has an unexpected format."""
 
 
 def read_reprs(texts: Sequence[str], producers: str | Sequence[str], partition: int) -> ReprColumns | None:
-    """Read what `str()` of messages shows.
+    """Parse `str()` of messages.
 
     Args:
         texts: `str()` of C++ messages; not empty.
         producers: the names of their producers: one for all, or one for each.
-        partition: the index of the partition that they are from, -1 on a topic without partitions.
+        partition: the index of the partition that they are from; -1 on a topic without partitions.
 
     Returns:
-        None if any text is not written as expected, or is of another producer.
+        None if a text has an unexpected format, or another producer.
     """
     column = pa.array([*texts, _PADDING], pa.large_string())
     offsets = np.frombuffer(column.buffers()[1], np.int64, len(texts) + 2)
@@ -244,20 +244,20 @@ def read_reprs(texts: Sequence[str], producers: str | Sequence[str], partition: 
 
 
 class _Scan:
-    """A place in each of many texts, which moves on as they are read."""
+    """Cursor into each of many texts, moved forward as they are read."""
 
     def __init__(self, data: Any, at: Any, ends: Any) -> None:
         self._data = data
-        # Eight bytes from each place on, as one number.
+        # The eight bytes at each index, as one number.
         self._words = np.ndarray((len(data) - _WORD + 1,), np.uint64, data, strides=(1,))
         self.at = at
         self._ends = ends
 
     def literal(self, wanted: bytes) -> None:
-        """Pass over these bytes.
+        """Skip these bytes.
 
         Raises:
-            _UnexpectedTextError: other bytes are there.
+            _UnexpectedTextError: other bytes are at the cursor.
         """
         if (self.at + len(wanted) > self._ends).any():
             raise _UnexpectedTextError
@@ -265,7 +265,7 @@ class _Scan:
             for index, octet in enumerate(wanted):
                 self._expect(self._data, index, octet)
         else:
-            # The last word reaches back to the end of the one before.
+            # The last word overlaps the one before it.
             for index in (*range(0, len(wanted) - _WORD, _WORD), len(wanted) - _WORD):
                 self._expect(self._words, index, np.frombuffer(wanted, np.uint64, 1, index)[0])
         self.at += len(wanted)
@@ -281,7 +281,7 @@ class _Scan:
             The numbers; those of more than 63 bits are negative, as in Java.
 
         Raises:
-            _UnexpectedTextError: no digit is there, or more digits than a number of 64 bits has.
+            _UnexpectedTextError: no digit at the cursor, or more digits than a number of 64 bits has.
         """
         numbers = np.zeros(len(self.at), np.int64)
         going: Any = None
@@ -308,7 +308,7 @@ class _Scan:
         """Read decimal numbers or -1.
 
         Raises:
-            _UnexpectedTextError: neither is there.
+            _UnexpectedTextError: neither a number nor -1 at the cursor.
         """
         negative = self._data[self.at] == _MINUS
         self.at += negative
@@ -317,16 +317,16 @@ class _Scan:
 
 
 _WORTH = 16
-"""How many messages a batch must have for two ids of it to cost less than a look at each message."""
+"""Smallest batch size for which decoding two ids costs less than decoding each message's."""
 
 
 class BatchColumns(NamedTuple):
     """Arrays with a number for each message.
 
     Args:
-        ledger, entry: where its batch is (64 bits).
-        batch: its index there (32 bits).
-        size: how many messages the batch has (64 bits).
+        ledger, entry: of its batch (64 bits).
+        batch: its index in the batch (32 bits).
+        size: the size of the batch (64 bits).
     """
 
     ledger: Any
@@ -335,19 +335,19 @@ class BatchColumns(NamedTuple):
     size: Any
 
     def take(self, at: Any) -> BatchColumns:
-        """Give the numbers of some of the messages."""
+        """Return the columns of the messages at these indexes."""
         return BatchColumns(*(column[at] for column in self))
 
 
 def batch_columns(count: int, id_of: Callable[[int], MessageIdData]) -> BatchColumns | None:
-    """Find where messages are, all of which are in large batches.
+    """Return the positions of messages if all of them are in large batches.
 
     Args:
-        count: how many messages there are; at least one.
-        id_of: gives the id of a message by its index.
+        count: the number of messages; at least one.
+        id_of: returns the id of the message at an index.
 
     Returns:
-        None if a message is in no batch, or in a small one, or if a part of a batch is missing.
+        None if a message is in no batch or in a small one, or if part of a batch is missing.
     """
     starts: list[tuple[int, int, int, int]] = []
     lengths: list[int] = []
@@ -370,7 +370,7 @@ def batch_columns(count: int, id_of: Callable[[int], MessageIdData]) -> BatchCol
 
 
 class KeyDecoder:
-    """Gives the bytes and the slot of a key, by option `keyForms`."""
+    """Decoder of a key's bytes and slot, by option `keyForms`."""
 
     def __init__(self, settings: Settings) -> None:
         exact = settings["keyForms"] == "exact"
@@ -379,11 +379,11 @@ class KeyDecoder:
 
     @property
     def exact(self) -> bool:
-        """Whether the admin API is asked about each key that may have been sent as bytes."""
+        """True if the admin API is queried for each key that may have been sent as bytes."""
         return self._forms is not None
 
     def decode(self, inner: Any, text: str) -> bytes | None:
-        """Give the key of one message: the bytes of its text, or those that it was sent as."""
+        """Return the key of one message: the bytes of its text, or the bytes it was sent as."""
         decoded = bytes_of_base64(text) if text else b""
         if self._forms is None or decoded is None:
             return text.encode() if text else None
@@ -393,7 +393,7 @@ class KeyDecoder:
         return None if form is KeyForm.NONE else text.encode()
 
     def slot(self, inner: Any) -> int:
-        """Give the slot that the broker computes for one message; only if `exact`."""
+        """Return the slot that the broker computes for one message; only if `exact`."""
         assert self._slots is not None  # noqa: S101  # only if `exact`
         return self._slots.slot(inner)
 
@@ -407,9 +407,9 @@ class MessageBlock:
     Args:
         inners: the C++ messages; not empty.
         topic: the full name of the topic partition.
-        partition: its index, -1 on a topic without partitions.
-        key_decoder: reads the keys.
-        wants_sequence_ids: whether sequence ids, or slots, will be asked for.
+        partition: its index; -1 on a topic without partitions.
+        key_decoder: decodes the keys.
+        wants_sequence_ids: true if sequence ids or slots will be requested.
     """
 
     def __init__(
@@ -425,7 +425,7 @@ class MessageBlock:
         return len(self.inners)
 
     def take(self, indexes: Sequence[int]) -> MessageBlock:
-        """Give a block of some of the messages, with what has been fetched of them already."""
+        """Return a block of the messages at these indexes, with the fields that were fetched already."""
         taken = MessageBlock(
             [self.inners[index] for index in indexes],
             self.topic,
@@ -449,35 +449,35 @@ class MessageBlock:
         return taken
 
     def id_data(self, index: int) -> MessageIdData:
-        """Give the id of one message."""
+        """Return the id of one message."""
         return decode(self.serialized(index))
 
     def serialized(self, index: int) -> bytes:
-        """Give the bytes of one message's id."""
+        """Return the serialized id of one message."""
         data: bytes = self.inners[index].message_id().serialize()
         return data
 
     def batch_size(self, index: int) -> int:
-        """Give how many messages the batch of one message has; 1 for a message in no batch."""
+        """Return the batch size of one message; 1 for a message in no batch."""
         return self.id_data(index).batch_size or 1
 
     def release(self) -> None:
-        """Free the messages and their fields; Arrow arrays that were made of them stay valid."""
+        """Free the messages and their fields; Arrow arrays made from them stay valid."""
         vars(self).clear()
 
     @cached_property
     def key_column(self) -> Any:
-        """The keys as the C++ client shows them, as an Arrow array."""
+        """Keys as the C++ client returns them, as an Arrow array."""
         return pa.array(self.key_texts, pa.string())
 
     @cached_property
     def has_keyless(self) -> bool:
-        """Whether a message has no key, or an empty one."""
+        """True if a message has no key, or an empty one."""
         return "" in self.key_texts
 
     @cached_property
     def begin_columns(self) -> tuple[Any, Any]:
-        """The ledgers and the entries at which messages begin (their own, or their first chunks'), as numpy arrays."""
+        """Ledgers and entries at which messages begin (their own, or their first chunks'), as numpy arrays."""
         ledger, entry, _ = self.positions
         if self.first_chunks:
             ledger, entry = ledger.copy(), entry.copy()
@@ -489,14 +489,14 @@ class MessageBlock:
 
     @cached_property
     def reprs(self) -> ReprColumns | None:
-        """What `str()` of the messages shows; None if it is not needed, or if one is not written as expected."""
+        """Parsed `str()` of the messages; None if it is not needed, or if a text has an unexpected format."""
         if self.batches is not None:
             return None
         try:
             texts = list(map(str, self.inners))
             producer = self.inners[0].producer_name()
             reprs = read_reprs(texts, producer, self.partition)
-            # Properties could hold anything, a text that looks like another message too: ask for the name there.
+            # Properties may hold any text, even one that resembles another message: fetch the names of those messages.
             if reprs is None or any(
                 self.inners[index].producer_name() != producer for index in np.flatnonzero(~reprs.bare).tolist()
             ):
@@ -509,12 +509,12 @@ class MessageBlock:
 
     @cached_property
     def id_bytes(self) -> list[bytes]:
-        """The serialized ids, fetched message by message."""
+        """Serialized ids, fetched message by message."""
         return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, self.inners)))
 
     @cached_property
     def batches(self) -> BatchColumns | None:
-        """Where the messages are in large batches; None if each message has to be looked at."""
+        """Positions of messages in large batches; None if each message has to be decoded."""
         return None if self.wants_sequence_ids else batch_columns(len(self), self.id_data)
 
     @cached_property
@@ -534,7 +534,7 @@ class MessageBlock:
 
     @cached_property
     def first_chunks(self) -> dict[int, Position]:
-        """The positions of the first chunks, by index; chunked messages only."""
+        """Positions of the first chunks, by index; chunked messages only."""
         if self.batches is not None:
             return {}
         reprs = self.reprs
@@ -544,7 +544,7 @@ class MessageBlock:
                 for index in np.flatnonzero(reprs.chunked).tolist()
             }
         found = {}
-        # The byte of the tag may be part of a number as well, so those few ids are decoded.
+        # The byte of the tag may also be part of a number, so these few ids are decoded.
         for index in np.flatnonzero(list(map(contains, self.id_bytes, repeat(_FIRST_CHUNK_TAG)))).tolist():
             data = self.id_bytes[index]
             if has_first_chunk(data):
@@ -555,12 +555,12 @@ class MessageBlock:
 
     @cached_property
     def payloads(self) -> list[bytes]:
-        """The payloads."""
+        """Payloads of the messages."""
         return list(map(InnerMessage.data, self.inners))
 
     @cached_property
     def values(self) -> list[bytes | None]:
-        """The payloads; None for a null value."""
+        """Payloads of the messages; None for a null value."""
         if all(self.payloads):
             return self.payloads  # type: ignore[return-value]  # a list of bytes is one of bytes or None
         return [
@@ -570,12 +570,12 @@ class MessageBlock:
 
     @cached_property
     def key_texts(self) -> list[str]:
-        """The keys as the C++ client shows them."""
+        """Keys as the C++ client returns them."""
         return list(map(InnerMessage.partition_key, self.inners))
 
     @cached_property
     def ordering_keys(self) -> list[bytes]:
-        """The ordering keys; empty for a message without one."""
+        """Ordering keys; empty for a message without one."""
         try:
             texts = list(map(InnerMessage.ordering_key, self.inners))
         except UnicodeDecodeError:
@@ -586,7 +586,7 @@ class MessageBlock:
 
     @cached_property
     def sequence_ids(self) -> Any:
-        """The messages' own sequence ids, as a numpy array; the C++ client shows them in `str()` only."""
+        """Sequence ids of the messages themselves, as a numpy array; the C++ client has them in `str()` only."""
         if self.reprs is not None:
             return self.reprs.sequence_id
         found = [*map(sequence_id_of, self.inners, self.producer_names)]
@@ -594,17 +594,17 @@ class MessageBlock:
 
     @cached_property
     def payload_bytes(self) -> int:
-        """The size of all payloads together."""
+        """Total size of the payloads."""
         return sum(map(len, self.payloads)) if self.reprs is None else int(self.reprs.payload_size.sum())
 
     @cached_property
     def producer_names(self) -> list[str]:
-        """The producers' names."""
+        """Names of the producers."""
         return list(map(InnerMessage.producer_name, self.inners))
 
     @cached_property
     def slots(self) -> Any:
-        """The key slots, as a numpy array."""
+        """Key slots, as a numpy array."""
         if self.key_decoder.exact:
             return np.fromiter(map(self.key_decoder.slot, self.inners), np.int32, len(self))
         slots = key_slots(self.key_column.cast(pa.large_string())).astype(np.int32)

@@ -1,9 +1,9 @@
-"""Offsets: how far a topic partition has been read, as JSON that a person can read (pure).
+"""Offsets: positions in topic partitions up to which messages have been read, as readable JSON (pure).
 
 An offset means "everything up to and including this message, or this entry, has been read". It never means "entry + 1",
-which chunks, compaction and markers would make wrong, and anything at it or after it reaches it. A chunked message is
-where its *first* chunk is: an offset after that chunk means that the whole message has been read, so that a restart
-never begins inside a message.
+which would be wrong with chunks, compaction and markers; a read reaches it at any entry at or after it. The offset of a
+chunked message is that of its *first* chunk: an offset at or after that chunk means that the whole message has been
+read, so that a restart never begins inside a message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _WHOLE = 1 << 31
-"""Stands for "the whole entry" where batch indexes are compared."""
+"""Batch index that represents the whole entry in comparisons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Offset:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """What offsets are ordered by: a whole entry comes after each of its messages."""
+        """Sort key: a whole entry is after each of its messages."""
         return self.ledger, self.entry, self.batch if self.batch >= 0 else _WHOLE
 
     def __lt__(self, other: Offset) -> bool:
@@ -47,30 +47,30 @@ class Offset:
 
     @property
     def position(self) -> Position:
-        """The last entry that has been read as a whole, or the position before the first one."""
+        """Last entry that has been read as a whole, or the position before the first one."""
         return Position(self.ledger, self.entry if self.batch < 0 else self.entry - 1)
 
     @property
     def last_entry(self) -> Position:
-        """The last entry of which anything has been read."""
+        """Last entry of which any message has been read."""
         return Position(self.ledger, self.entry)
 
     @classmethod
     def at(cls, position: Position) -> Self:
-        """Make the offset of everything up to and including an entry."""
+        """Return the offset of everything up to and including an entry."""
         return cls(position.ledger_id, position.entry_id)
 
     @classmethod
     def of_message(cls, value: Any) -> Self:
-        """Make the offset of everything up to and including a message.
+        """Return the offset of everything up to and including a message.
 
         Args:
-            value: the message's id: a `MessageId`; its text, as `to_text()` or Java write it, or as `ledger:entry`; its
-                serialized bytes in hexadecimal; or a dict with `ledger`, `entry` and `batch`. A chunked message is
-                where its first chunk is.
+            value: the message's id: a `MessageId`; its text, from `to_text()` or Java, or as `ledger:entry`; its
+                serialized bytes in hexadecimal; or a dict with `ledger`, `entry` and `batch`. The offset of a chunked
+                message is that of its first chunk.
 
         Raises:
-            InvalidMessageId: the value is not any of these.
+            InvalidMessageId: the value has none of these forms.
         """
         if isinstance(value, dict):
             return cls.from_json(value)
@@ -92,21 +92,21 @@ class Offset:
         return cls(first.ledger_id(), first.entry_id(), first.batch_index())
 
     def just_before(self) -> Offset:
-        """Give the offset of everything before this one's message: the one to start from to read that message."""
+        """Return the offset of everything before this message: a read that starts there includes the message."""
         if self.batch > 0:
             return Offset(self.ledger, self.entry, self.batch - 1)
         return Offset(self.ledger, max(self.entry - 1, -1))
 
     def to_json(self) -> dict[str, int]:
-        """Give it as JSON, always with the same keys in the same order."""
+        """Return the offset as JSON, always with equal keys in equal order."""
         return {"ledger": self.ledger, "entry": self.entry, "batch": self.batch}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Read what `to_json` wrote.
+        """Parse the value of `to_json`.
 
         Raises:
-            InvalidMessageId: the value is something else.
+            InvalidMessageId: the value has another form.
         """
         keys = {"ledger", "entry", "batch"}
         if not isinstance(value, dict) or not {"ledger", "entry"} <= set(value) <= keys:
@@ -123,15 +123,15 @@ class Offset:
 
 
 BEGINNING = Offset(-1, -1)
-"""The offset before everything."""
+"""Offset before everything."""
 
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """How far a streaming query has read: an offset for each topic partition, and the name of the query's subscription.
+    """Progress of a streaming query: an offset for each topic partition, and the name of the query's subscription.
 
-    The end of the first batch has its `initial` offsets as well: if that batch crashes, Spark asks for the initial
-    offsets again, and by then "latest" would be somewhere else.
+    The end of the first batch also has its `initial` offsets: if that batch crashes, Spark requests the initial offsets
+    again, and by then "latest" would be another position.
     """
 
     subscription: str
@@ -139,7 +139,7 @@ class StreamOffset:
     initial: Mapping[str, Offset] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the JSON for the checkpoint, in the same order each time, because Spark compares it as text."""
+        """Return the JSON for the checkpoint, always in the same order, because Spark compares it as text."""
         found: dict[str, Any] = {"subscription": self.subscription, "topics": _offsets_json(self.topics)}
         if self.initial is not None:
             found["initial"] = _offsets_json(self.initial)
@@ -147,10 +147,10 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote.
+        """Parse the value of `to_json`.
 
         Raises:
-            InvalidUse: the checkpoint is not of this source.
+            InvalidUse: the checkpoint is of another source.
         """
         try:
             initial = value.get("initial")
@@ -164,7 +164,7 @@ class StreamOffset:
             raise InvalidUse(f"The checkpoint is not one of this source: {shown} ({error!r}).") from None
 
     def begins(self, start: StreamOffset) -> Mapping[str, Offset]:
-        """Give the offsets where the batch that ends here begins, if Spark says that it begins at `start`."""
+        """Return the offsets at which the batch that ends here begins, given the `start` that Spark passes."""
         return start.topics if self.initial is None else self.initial
 
 
@@ -173,15 +173,16 @@ def _offsets_json(offsets: Mapping[str, Offset]) -> dict[str, dict[str, int]]:
 
 
 def lost_before(start: Offset, first_ledger: int | None, mark_delete: Position | None) -> bool:
-    """Whether entries after an offset may have been trimmed before they were read.
+    """Return true if entries after an offset may have been trimmed before they were read.
 
-    A ledger that is gone may have been read to its end. The query's own cursor shows that: the broker moves a cursor
-    from the end of a deleted ledger to `(next ledger, -1)`, and only an expiry or a person moves it further.
+    A deleted ledger may have been read to its end. The mark-delete position of the query's cursor shows that: the
+    broker moves a cursor from the end of a deleted ledger to `(next ledger, -1)`; only an expiry or an operator moves
+    it further.
 
     Args:
-        start: how far everything has been read.
+        start: the offset up to which everything was read.
         first_ledger: the id of the topic's first ledger, even if it is empty; None if it has no ledgers.
-        mark_delete: the mark-delete position of the query's subscription, None without a subscription.
+        mark_delete: the mark-delete position of the query's subscription; None without a subscription.
     """
     if first_ledger is None or start == BEGINNING or start.ledger >= first_ledger:
         return False

@@ -1,8 +1,8 @@
-"""The options of `format("pulsar")` in one table, and what parses, checks and documents them (pure).
+"""Table of the options of `format("pulsar")`, and the functions that parse, check and document them (pure).
 
-Spark passes every option as text, with its key in lower case. An option that is unknown, contradicts another one or
-cannot be parsed raises when the data source is created, before anything is connected, and the error says what is
-allowed.
+Spark passes every option as text, with its key in lower case. An option that is unknown, conflicts with another one or
+cannot be parsed raises when the data source is created, before any connection is made. The error lists the allowed
+values.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def a_text(value: str) -> str:
-    """Read text that is not empty."""
+def parse_text(value: str) -> str:
+    """Return text, which must not be empty."""
     if not value.strip():
         raise ValueError("it is empty")
     return value.strip()
 
 
-def a_url(*schemes: str) -> Callable[[str], str]:
-    """Make the parser of a URL."""
+def url_parser(*schemes: str) -> Callable[[str], str]:
+    """Return a parser of URLs with these schemes."""
 
     def parse(value: str) -> str:
-        text = a_text(value)
+        text = parse_text(value)
         if not re.fullmatch(rf"(?:{'|'.join(map(re.escape, schemes))})://[^\s/]+/?.*", text):
             raise ValueError(f"allowed: a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
         return text
@@ -46,20 +46,20 @@ def a_url(*schemes: str) -> Callable[[str], str]:
     return parse
 
 
-def a_topic(value: str) -> str:
-    """Read a topic name."""
-    text = a_text(value)
+def parse_topic(value: str) -> str:
+    """Check a topic name, and return it."""
+    text = parse_text(value)
     TopicName.parse(text)
     return text
 
 
-def some_topics(value: str) -> tuple[str, ...]:
-    """Read topic names, separated by commas."""
-    return tuple(map(a_topic, some_names(value)))
+def parse_topics(value: str) -> tuple[str, ...]:
+    """Parse topic names, separated by commas."""
+    return tuple(map(parse_topic, parse_names(value)))
 
 
-def an_avro_schema(value: str) -> str:
-    """Check an Avro schema in JSON, and give it unchanged."""
+def parse_avro_schema(value: str) -> str:
+    """Check an Avro schema in JSON, and return it unchanged."""
     try:
         found = json.loads(value)
     except ValueError as error:
@@ -69,16 +69,16 @@ def an_avro_schema(value: str) -> str:
     return value
 
 
-def a_flag(value: str) -> bool:
-    """Read true or false."""
+def parse_flag(value: str) -> bool:
+    """Parse true or false."""
     try:
         return {"true": True, "false": False}[value.strip().lower()]
     except KeyError:
         raise ValueError("allowed: true, false") from None
 
 
-def a_choice(*allowed: str) -> Callable[[str], str]:
-    """Make the parser of one of several words."""
+def choice_parser(*allowed: str) -> Callable[[str], str]:
+    """Return a parser of one of several words."""
 
     def parse(value: str) -> str:
         known = {one.lower(): one for one in allowed}
@@ -90,8 +90,8 @@ def a_choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-def a_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Make the parser of a whole number within limits."""
+def number_parser(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Return a parser of whole numbers within limits."""
 
     def parse(value: str) -> int:
         if not re.fullmatch(r"\d{1,19}", value.strip(), re.ASCII) or not least <= int(value) <= most:
@@ -105,45 +105,45 @@ def a_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
-def a_duration(value: str) -> int:
-    """Read a duration such as `90s`, `15m` or `500ms`; give milliseconds."""
+def parse_duration(value: str) -> int:
+    """Parse a duration such as `90s`, `15m` or `500ms`; return milliseconds."""
     match = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|min|h)?", value.strip().lower(), re.ASCII)
     if match is None:
         raise ValueError("allowed: a duration such as 500ms, 90s, 15m or 1h; a bare number is milliseconds")
     return int(match[1]) * _UNITS[match[2] or "ms"]
 
 
-def some_names(value: str) -> tuple[str, ...]:
-    """Read names, separated by commas."""
+def parse_names(value: str) -> tuple[str, ...]:
+    """Parse names, separated by commas."""
     names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names:
         raise ValueError("allowed: names separated by commas")
     return names
 
 
-def a_pattern(value: str) -> str:
-    """Read a regular expression."""
+def parse_pattern(value: str) -> str:
+    """Check a regular expression, and return it."""
     try:
         re.compile(value)
     except re.error as error:
         raise ValueError(f"allowed: a regular expression of topic names ({error})") from None
-    return a_text(value)
+    return parse_text(value)
 
 
-def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
-    """Make the parser of one value for all topics, or a JSON object of values by topic; an offset may be one, too."""
+def by_topic_parser(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
+    """Return a parser of one value for all topics, or of a JSON object by topic; an offset may be an object too."""
 
     def parse(value: str) -> Any:
         text = value.strip()
         if not text.startswith("{"):
-            return one(a_text(value))
+            return one(parse_text(value))
         try:
             found = json.loads(text)
         except ValueError as error:
             raise ValueError(f"allowed: {what}, or a JSON object of them by topic ({error})") from None
         if not found:
             raise ValueError("the JSON object is empty")
-        if one is an_offset and isinstance(found.get("ledger"), int):
+        if one is parse_offset and isinstance(found.get("ledger"), int):
             return one(found)
         return MappingProxyType({topic: one(item) for topic, item in found.items()})
 
@@ -151,8 +151,8 @@ def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
     return parse
 
 
-def a_moment(value: Any) -> int:
-    """Read a time in milliseconds since the epoch or in ISO 8601 (without an offset, UTC); give milliseconds."""
+def parse_time(value: Any) -> int:
+    """Parse a time in milliseconds since the epoch or in ISO 8601 (UTC without an offset); return milliseconds."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     text = str(value).strip()
@@ -165,21 +165,21 @@ def a_moment(value: Any) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def an_offset(value: Any) -> Any:
-    """Read earliest, latest or a message id."""
+def parse_offset(value: Any) -> Any:
+    """Parse earliest, latest or a message id."""
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     return Offset.of_message(value)
 
 
-def some_ranges(value: str) -> KeyHashRanges:
-    """Read ranges of key slots."""
+def parse_ranges(value: str) -> KeyHashRanges:
+    """Parse ranges of key slots."""
     return KeyHashRanges.parse(value)
 
 
-def some_keys(value: str) -> KeyHashRanges:
-    """Read keys, as a JSON list or separated by commas; give their slots."""
-    keys = json.loads(value) if value.strip().startswith("[") else some_names(value)
+def parse_keys(value: str) -> KeyHashRanges:
+    """Parse keys, as a JSON list or separated by commas; return their slots."""
+    keys = json.loads(value) if value.strip().startswith("[") else parse_names(value)
     if not keys or not all(isinstance(key, str) for key in keys):
         raise ValueError("allowed: keys separated by commas, or a JSON list of strings")
     slots = sorted({key_slot(key) for key in keys})
@@ -194,7 +194,7 @@ ALL = (*READS, *WRITES)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as documented, what it applies to, its parser, its default and its meaning."""
+    """Option: its name as documented, its uses, its parser, its default and its meaning."""
 
     name: str
     where: tuple[str, ...]
@@ -204,18 +204,18 @@ class Option:
 
     @property
     def values(self) -> str:
-        """The values it takes, for the documented table."""
+        """Allowed values, for the documented table."""
         kinds: dict[Any, str] = {
-            a_text: "text",
-            a_topic: "name",
-            an_avro_schema: "JSON",
-            some_topics: "names, comma-separated",
-            a_flag: "true \\| false",
-            a_duration: "duration",
-            some_names: "names, comma-separated",
-            a_pattern: "regular expression",
-            some_ranges: "`0-10000,20001-30000`",
-            some_keys: "keys, comma-separated or a JSON list",
+            parse_text: "text",
+            parse_topic: "name",
+            parse_avro_schema: "JSON",
+            parse_topics: "names, comma-separated",
+            parse_flag: "true \\| false",
+            parse_duration: "duration",
+            parse_names: "names, comma-separated",
+            parse_pattern: "regular expression",
+            parse_ranges: "`0-10000,20001-30000`",
+            parse_keys: "keys, comma-separated or a JSON list",
         }
         return kinds.get(self.parse) or self.parse.__doc__ or ""
 
@@ -227,24 +227,27 @@ OPTIONS: Final = (
     Option(
         "service.url",
         ALL,
-        a_url("pulsar", "pulsar+ssl"),
+        url_parser("pulsar", "pulsar+ssl"),
         None,
         "The broker, such as `pulsar://host:6650`. Required, unless `PULSAR_URL` is set.",
     ),
     Option(
         "admin.url",
         ALL,
-        a_url("http", "https"),
+        url_parser("http", "https"),
         None,
-        "Its admin API. Default: the usual port on the same host. Required with a token, unless behind `pulsar+ssl://`.",
+        "Its admin API. Default: the usual port on the same host. Required with a token, unless `service.url` begins "
+        "with `pulsar+ssl://`.",
     ),
-    Option("token", ALL, a_text, None, "The token to authenticate with. It is never shown, not even in query plans."),
-    Option("topic", ALL, a_topic, None, "The topic to read, or to write all rows to."),
-    Option("topics", READS, some_topics, None, "Several topics to read."),
+    Option(
+        "token", ALL, parse_text, None, "The token to authenticate with. It is never shown, not even in query plans."
+    ),
+    Option("topic", ALL, parse_topic, None, "The topic to read, or to write all rows to."),
+    Option("topics", READS, parse_topics, None, "Several topics to read."),
     Option(
         "topicsPattern",
         READS,
-        a_pattern,
+        parse_pattern,
         None,
         "All topics that match `tenant/namespace/expression`, where `expression` is a regular expression. New topics "
         "join a streaming query.",
@@ -252,208 +255,241 @@ OPTIONS: Final = (
     Option(
         "startingOffsets",
         READS,
-        by_topic(an_offset, _ID),
+        by_topic_parser(parse_offset, _ID),
         None,
-        "Where to begin, inclusive. Default: `earliest`, for a stream `latest`.",
+        "First message to read, inclusive. Default: `earliest`, for a stream `latest`.",
     ),
     Option(
         "startingTime",
         READS,
-        by_topic(a_moment, _TIME),
+        by_topic_parser(parse_time, _TIME),
         None,
         "Begin at the first entry published at this time or later.",
     ),
-    Option("endingOffsets", (READ,), by_topic(an_offset, _ID), None, "Where to end, inclusive."),
+    Option("endingOffsets", (READ,), by_topic_parser(parse_offset, _ID), None, "Last message to read, inclusive."),
     Option(
         "endingTime",
         (READ,),
-        by_topic(a_moment, _TIME),
+        by_topic_parser(parse_time, _TIME),
         None,
         "End before the first entry published at this time or later.",
     ),
     Option(
         "splitBy",
         READS,
-        a_choice("partition", "entries", "keyHash"),
+        choice_parser("partition", "entries", "keyHash"),
         None,
         "`partition`: one task for each topic partition. `entries`: several tasks share a partition, and each entry is "
-        "read by one of them. `keyHash`: each key is read by one task, but every task reads everything to find its "
+        "read by one of them. `keyHash`: each key is read by one task, but every task reads all entries to select its "
         "keys. Default: `entries` with `minPartitions`, else `partition`.",
     ),
     Option(
-        "minPartitions", READS, a_number(1, 100_000), None, "The minimum number of tasks, if there are as many entries."
+        "minPartitions",
+        READS,
+        number_parser(1, 100_000),
+        None,
+        "The minimum number of tasks, if there are as many entries.",
     ),
-    Option("keyHashRanges", READS, some_ranges, None, "Read only messages whose key slot is in these ranges."),
-    Option("keys", READS, some_keys, None, "Read only messages in the key slots of these keys."),
+    Option("keyHashRanges", READS, parse_ranges, None, "Read only messages whose key slot is in these ranges."),
+    Option("keys", READS, parse_keys, None, "Read only messages in the key slots of these keys."),
     Option(
         "keyForms",
         READS,
-        a_choice("text", "exact"),
+        choice_parser("text", "exact"),
         "text",
-        "`text` treats every key as text. `exact` asks the admin API about each key that may have been sent as bytes.",
+        "`text` treats every key as text. `exact` queries the admin API for each key that may have been sent as bytes.",
     ),
     Option(
         "filterPushdown",
         (READ,),
-        a_flag,
+        parse_flag,
         default=False,
         meaning="Let Spark push down filters on `__keySlot`; needs `spark.sql.python.filterPushdown.enabled`.",
     ),
     Option(
-        "readCompacted", READS, a_flag, default=False, meaning="Read the compacted topic: the last message of each key."
+        "readCompacted",
+        READS,
+        parse_flag,
+        default=False,
+        meaning="Read the compacted topic: the last message of each key.",
     ),
     Option(
         "valueFormat",
         READS,
-        a_choice("bytes", "string", "json", "avro"),
+        choice_parser("bytes", "string", "json", "avro"),
         "bytes",
-        "`json` and `avro` turn the value's fields into columns, by `valueSchema` or the topic's own schema.",
+        "`json` and `avro` decode the value's fields into columns, by `valueSchema` or the topic's own schema.",
     ),
     Option(
         "valueSchema",
         READS,
-        an_avro_schema,
+        parse_avro_schema,
         None,
-        "An Avro schema in JSON that gives the columns, instead of the topic's own.",
+        "An Avro schema in JSON that defines the columns, instead of the topic's own.",
     ),
     Option(
         "keyFormat",
         READS,
-        a_choice("bytes", "string", "json", "avro"),
+        choice_parser("bytes", "string", "json", "avro"),
         None,
-        "The column `__keyPart` has the keys of a KEY_VALUE topic: their bytes, text, or fields.",
+        "Decode the keys of a KEY_VALUE topic into the column `__keyPart`: as bytes, text, or fields.",
     ),
     Option(
         "keySchema",
         READS,
-        an_avro_schema,
+        parse_avro_schema,
         None,
-        "An Avro schema in JSON that gives the fields of `__keyPart`, instead of the topic's own.",
+        "An Avro schema in JSON that defines the fields of `__keyPart`, instead of the topic's own.",
     ),
     Option(
         "allowDifferentTopicSchemas",
         READS,
-        a_flag,
+        parse_flag,
         default=False,
         meaning="Use the first topic's schema for all topics.",
     ),
-    Option("columns", READS, some_names, None, "The columns to read; a schema given to `.schema()` does the same."),
+    Option(
+        "columns", READS, parse_names, None, "The columns to read; an alternative to a schema passed to `.schema()`."
+    ),
     Option(
         "failOnDataLoss",
         READS,
-        a_flag,
+        parse_flag,
         default=True,
         meaning="Fail, at each start, if messages to be read were trimmed. `false` warns and continues without them.",
     ),
     Option(
         "acceptDataLoss",
         READS,
-        some_names,
+        parse_names,
         None,
-        "Continue without the losses of these names, which the error of `failOnDataLoss` gives; others still fail.",
+        "Continue without the losses of these names, listed in the error of `failOnDataLoss`; other losses still fail.",
     ),
     Option(
         "incompleteChunks",
         READS,
-        a_choice("fail", "skip"),
+        choice_parser("fail", "skip"),
         "fail",
-        "What to do about a chunked message that is not complete within `pollTimeoutMs`: fail, or leave it out.",
+        "What to do with a chunked message that is incomplete after `pollTimeoutMs`: fail, or skip it.",
     ),
     Option(
         "cryptoPrivateKeyFile",
         READS,
-        a_text,
+        parse_text,
         None,
-        "A file on each executor with the private key, in PEM, that decrypts messages. Without it an encrypted message "
-        "fails the read.",
+        "A file on each executor with the private key, in PEM, that decrypts messages. Without it, a read fails at an "
+        "encrypted message.",
     ),
-    Option("pollTimeoutMs", READS, a_number(1000), 60_000, "How many milliseconds a task waits for the next message."),
+    Option(
+        "pollTimeoutMs",
+        READS,
+        number_parser(1000),
+        60_000,
+        "The maximum time in milliseconds for which a task waits for the next message.",
+    ),
     Option(
         "waitingForNonExistedTopic",
         (STREAM,),
-        a_flag,
+        parse_flag,
         default=False,
         meaning="Wait for a topic that does not exist yet, instead of failing.",
     ),
-    Option("maxBatchRows", READS, a_number(1, 1_000_000), 4096, "The maximum number of rows in an Arrow batch."),
+    Option("maxBatchRows", READS, number_parser(1, 1_000_000), 4096, "The maximum number of rows in an Arrow batch."),
     Option(
         "maxBatchBytes",
         READS,
-        a_number(1024),
+        number_parser(1024),
         16 << 20,
-        "The maximum payload of an Arrow batch in bytes, estimated from the messages before it.",
+        "The maximum payload of an Arrow batch in bytes, estimated from the previous messages.",
     ),
     Option(
         "predefinedSubscription",
         (STREAM,),
-        a_text,
+        parse_text,
         None,
         "The query's durable subscription. If it exists, the query starts at its cursor.",
     ),
     Option(
         "subscriptionPrefix",
         (STREAM,),
-        a_text,
+        parse_text,
         "spark-pulsar",
-        "Without `predefinedSubscription`: the beginning of the subscription's name, which is kept in the checkpoint.",
+        "Without `predefinedSubscription`: the prefix of the subscription's name, which is stored in the checkpoint.",
     ),
     Option(
         "maxEntriesPerTrigger",
         (STREAM,),
-        a_number(1),
+        number_parser(1),
         None,
         "The maximum number of entries in a batch, over all partitions.",
     ),
     Option(
         "maxBytesPerTrigger",
         (STREAM,),
-        a_number(1),
+        number_parser(1),
         None,
         "The maximum stored bytes of a batch, estimated from the topics' average entries.",
     ),
     Option(
         "minEntriesPerTrigger",
         (STREAM,),
-        a_number(1),
+        number_parser(1),
         None,
         "Wait for at least this many entries, up to `maxTriggerDelay`.",
     ),
     Option(
-        "maxTriggerDelay", (STREAM,), a_duration, 900_000, "The longest wait for `minEntriesPerTrigger`. Default: 15m."
+        "maxTriggerDelay",
+        (STREAM,),
+        parse_duration,
+        900_000,
+        "The maximum wait for `minEntriesPerTrigger`. Default: 15m.",
     ),
     Option(
         "guarantee",
         WRITES,
-        a_choice("at-least-once", "exactly-once"),
+        choice_parser("at-least-once", "exactly-once"),
         "at-least-once",
         "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
     ),
     Option(
         "keyValueEncoding",
         WRITES,
-        a_choice("INLINE", "SEPARATED"),
+        choice_parser("INLINE", "SEPARATED"),
         None,
-        "Write keys and values, as Java's `KeyValueSchema` has them: `__key` and `value` are the bytes of each.",
+        "Write keys and values as Java's `KeyValueSchema` does: `__key` and `value` are the bytes of each.",
     ),
-    Option("producerName", WRITES, a_text, None, "The beginning of the producers' names. Each lane has a producer."),
+    Option(
+        "producerName",
+        WRITES,
+        parse_text,
+        None,
+        "The prefix of the producers' names. Each group of rows (see `laneBy`) has its own producer.",
+    ),
     Option(
         "unknownProducers",
         WRITES,
-        a_choice("fail", "new"),
+        choice_parser("fail", "new"),
         "fail",
-        "`exactly-once`: fail, or take a producer's name for new, if neither the broker nor the last 10,000 entries of "
-        "a longer topic know it.",
+        "`exactly-once`: what to do if neither the broker nor the last 10,000 entries of a longer topic know a "
+        "producer's name: fail, or treat the producer as new.",
     ),
     Option(
         "cryptoPublicKeyFile",
         WRITES,
-        a_text,
+        parse_text,
         None,
         "A file on each executor with the public key, in PEM, that all messages are encrypted with; needs "
         "`encryptionKey`.",
     ),
-    Option("encryptionKey", WRITES, a_text, None, "The name of that key, by which consumers know it."),
-    Option("laneBy", WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
+    Option("encryptionKey", WRITES, parse_text, None, "The name of that key, by which consumers select it."),
+    Option(
+        "laneBy",
+        WRITES,
+        parse_text,
+        None,
+        "A column whose values group the rows, instead of Spark's partitions. The rows of a group are written in order "
+        "by one producer.",
+    ),
 )
 
 PASSED_ON: Final = MappingProxyType(
@@ -486,7 +522,7 @@ PASSED_ON: Final = MappingProxyType(
         ),
     }
 )
-"""Arguments of the client, the reader and the producer that options with these prefixes set, in camelCase or not."""
+"""Arguments of client, reader and producer that options with these prefixes set, in camelCase or snake_case."""
 
 
 _HIDDEN = frozenset({"token"})
@@ -518,7 +554,7 @@ _LEAST = {
     "receiver_queue_size": 1,
     "batching_max_messages": 2,
 }
-"""What the client library refuses to go below, or can do nothing with."""
+"""Smallest values that the client library accepts or can use."""
 _MOST = 2**31 - 1
 _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.": WRITES}
 
@@ -526,12 +562,12 @@ _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.
 class Settings:
     """Parsed options by name, including defaults; `given` has the names of those that were set.
 
-    They can be pickled, and the token is never part of the repr.
+    Settings can be pickled, and their repr never shows the token.
 
     Args:
-        where: what the options are for, such as "batch read".
+        where: the use of the options, such as "batch read".
         values: the parsed options that were set.
-        passed: by prefix, the arguments of the client, the reader or the producer.
+        passed: the arguments of the client, the reader or the producer, by prefix.
     """
 
     def __init__(self, where: str, values: Mapping[str, Any], passed: Mapping[str, Mapping[str, Any]]) -> None:
@@ -543,8 +579,8 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    def having(self, name: str, value: Any) -> Settings:
-        """Give the same options with a value that was found out for one that was not set."""
+    def with_value(self, name: str, value: Any) -> Settings:
+        """Return a copy with a value, determined at run time, for an option that was not set."""
         found = Settings(self.where, {}, self.passed)
         found.given, found._values = self.given, {**self._values, name: value}
         return found
@@ -562,9 +598,9 @@ class Settings:
 
 
 def with_environment(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Add where the broker is and the token from the environment, if the options do not say where it is.
+    """Add the broker's URLs and the token from the environment, unless the options name a broker.
 
-    Options that name a broker are complete: a token of the environment does not go to another one.
+    Options that name a broker are complete: the environment's token must not be sent to another broker.
     """
     named = {key.lower() for key in options}
     if "service.url" in named:
@@ -577,9 +613,9 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
     """Check and parse options.
 
     Args:
-        options: as Spark gives them; keys in any case.
-        where: what they are for: "batch read", "streaming read", "batch write" or "streaming write"; None if that is
-            not known yet, which omits the checks that depend on it.
+        options: as passed by Spark; keys in any case.
+        where: their use: "batch read", "streaming read", "batch write" or "streaming write"; None if it is not known
+            yet, which omits the checks that depend on it.
 
     Raises:
         InvalidUse: an option is unknown, missing or does not apply, two conflict, or a value cannot be parsed.
@@ -590,7 +626,7 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
         lower = key.lower()
         if lower in _SPARKS_OWN:
             if lower == "path":
-                raise InvalidUse('Give the topic as an option: .option("topic", …), not as a path.')
+                raise InvalidUse('Set the topic by an option: .option("topic", …), not by a path.')
             continue
         prefix = next((one for one in PASSED_ON if lower.startswith(one)), None)
         if prefix is not None:
@@ -616,10 +652,10 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Check options before it is known what they are for: they have to be valid for some kind of read or write.
+    """Check options before their use is known: they have to be valid for some kind of read or write.
 
     Raises:
-        InvalidUse: they are valid for none; the error is that of the kind which most of them apply to.
+        InvalidUse: they are valid for no use; the error is that of the use which most of them apply to.
     """
     parse_options(options, None)
     errors: dict[str, InvalidUse] = {}
@@ -648,7 +684,7 @@ def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, Any]:
     argument = known.get(name.replace("_", "").replace(".", ""))
     if argument is None:
         raise InvalidUse(
-            f"There is no option {prefix}{name}. The options are: {', '.join(map(_camel, PASSED_ON[prefix]))}."
+            f"Unknown option {prefix}{name}. The options are: {', '.join(map(_camel, PASSED_ON[prefix]))}."
         )
     shown = f"Option {prefix}{_camel(argument)} {text!r}"
     if argument in _ENUMS:
@@ -660,8 +696,8 @@ def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, Any]:
         return argument, text
     try:
         if argument.startswith(("tls_", "chunking_", "batching_enabled")):
-            return argument, a_flag(text)
-        return argument, a_number(_LEAST.get(argument, 0), _MOST)(text)
+            return argument, parse_flag(text)
+        return argument, number_parser(_LEAST.get(argument, 0), _MOST)(text)
     except ValueError as error:
         raise InvalidUse(f"{shown}: {error}") from None
 
@@ -674,7 +710,7 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
         )
     for one, two in _CONFLICTS:
         if one in values and two in values:
-            raise InvalidUse(f"Options {one} and {two} contradict each other: give only one of them.")
+            raise InvalidUse(f"Options {one} and {two} conflict: set only one of them.")
     for one, two in _NEEDS:
         if one in values and two not in values:
             raise InvalidUse(f"Option {one} needs {two}.")
@@ -686,18 +722,18 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
         _check_schemas(values)
     elif where == WRITE and values.get("guarantee") == "exactly-once" and "producerName" not in values:
         raise InvalidUse(
-            "An exactly-once batch write needs option producerName: by it the broker recognizes what a repeated run "
-            "sends again."
+            "An exactly-once batch write needs option producerName: by it the broker recognizes the messages that a "
+            "repeated run resends."
         )
 
 
 def _check_producer(producer: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     if producer.get("chunking_enabled") and producer.get("batching_enabled"):
-        raise InvalidUse("Options pulsar.producer.chunkingEnabled and batchingEnabled contradict each other.")
+        raise InvalidUse("Options pulsar.producer.chunkingEnabled and batchingEnabled conflict: set only one of them.")
     if values.get("keyValueEncoding") == "SEPARATED" and (
         producer.get("chunking_enabled") or producer.get("batching_enabled") is False
     ):
-        raise InvalidUse("Option keyValueEncoding SEPARATED needs batches, by which alone keys can be sent as bytes.")
+        raise InvalidUse("Option keyValueEncoding SEPARATED needs batches: only a batch can carry keys as bytes.")
 
 
 def _check_schemas(values: Mapping[str, Any]) -> None:
@@ -729,7 +765,7 @@ def _unknown(key: str, where: str | None) -> str:
     near = difflib.get_close_matches(key, [name.lower() for name in allowed], n=1)
     hint = f" Did you mean {_BY_KEY[near[0]].name}?" if near else ""
     return (
-        f"There is no option {key!r}.{hint} The options{f' of a {where}' if where else ''} are: {', '.join(allowed)}, "
+        f"Unknown option {key!r}.{hint} The options{f' of a {where}' if where else ''} are: {', '.join(allowed)}, "
         f"and those that begin with {', '.join(PASSED_ON)}."
     )
 
@@ -740,7 +776,7 @@ def _camel(argument: str) -> str:
 
 
 def option_table() -> str:
-    """Write the options as a Markdown table."""
+    """Return the options as a Markdown table."""
     short = {READ: "read", STREAM: "readStream", WRITE: "write", SINK: "writeStream"}
     lines = ["| option | for | values | default | meaning |", "|---|---|---|---|---|"]
     for option in OPTIONS:

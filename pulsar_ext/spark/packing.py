@@ -1,8 +1,8 @@
-"""Packs what executors need that have nothing but Spark and Python: this library, and what it depends on.
+"""Packing of this library and its dependencies for executors that have only Spark and Python.
 
-Spark sends the code of a program to its executors, not what it imports. What is installed here is packed as it is, so
-that driver and executors have the same versions, and nothing has to be downloaded. Spark itself is left out, because
-each executor has it.
+Spark sends the code of a program to its executors, but not the modules it imports. The distributions installed here are
+packed unchanged, so that driver and executors have the same versions, and nothing is downloaded. Spark is excluded,
+because each executor has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOTS: Final = ("pulsar-client", "httpcore2", "httpx2", "tenacity", "mmh3", "pyarrow", "pandas", "numpy", "fastavro")
-"""The distributions that the library needs in executors, besides Spark's own."""
+"""Distributions that the library needs in executors, besides Spark's own."""
 
 _ENVIRONMENT: Final = ".tar.gz"
 _LIBRARY: Final = ".zip"
@@ -33,18 +33,18 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def pack(path: str | os.PathLike[str]) -> list[str]:
-    """Pack for executors what is installed here.
+    """Pack the installed distributions for executors.
 
     Args:
-        path: of the file to write. `.tar.gz`: a virtual environment, for `--archives`; the executors have to have the
-            same Python in the same place as this machine. `.zip`: the library alone, for `--py-files`, where the
-            executors' Python has its dependencies.
+        path: of the file to write. `.tar.gz`: a virtual environment, for `--archives`; the executors need an identical
+            Python at this machine's path. `.zip`: the library alone, for `--py-files`, if the executors' Python has
+            its dependencies.
 
     Returns:
         The distributions that were packed, as `name version`.
 
     Raises:
-        InvalidUse: the file's name ends in something else, or a dependency is missing; nothing is written.
+        InvalidUse: the file's name has another suffix, or a dependency is missing; nothing is written.
     """
     target = Path(path)
     if target.name.endswith(_LIBRARY):
@@ -54,10 +54,10 @@ def pack(path: str | os.PathLike[str]) -> list[str]:
         return [_own_name()]
     if not target.name.endswith(_ENVIRONMENT):
         raise InvalidUse(
-            f"{target}: name it with {_ENVIRONMENT} for a whole environment, or with {_LIBRARY} for the library alone."
+            f"{target}: use the suffix {_ENVIRONMENT} for a whole environment, or {_LIBRARY} for the library alone."
         )
     distributions = _distributions()
-    # Spark refuses an archive with an entry for the directory itself, and one without compression if it has links.
+    # Spark rejects an archive with an entry for the directory itself, and one with links but without compression.
     with tarfile.open(target, "w:gz", compresslevel=_COMPRESSION) as archive:
         _add_python(archive)
         packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -74,7 +74,7 @@ def _own_name() -> str:
 
 
 def _add_python(archive: tarfile.TarFile) -> None:
-    """Add what makes a directory a virtual environment of this machine's Python."""
+    """Add the files that make a directory a virtual environment of this machine's Python."""
     python = Path(sys.executable).resolve()
     for name, link in (("bin/python3", str(python)), ("bin/python", "python3")):
         entry = tarfile.TarInfo(name)
@@ -87,7 +87,7 @@ def _add_python(archive: tarfile.TarFile) -> None:
 
 
 def _distributions() -> list[metadata.Distribution]:
-    """Give the installed distributions of `ROOTS` and of all that they need."""
+    """Return the installed distributions of `ROOTS` and all their dependencies."""
     found: dict[str, metadata.Distribution] = {}
     wanted = list(ROOTS)
     while wanted:
@@ -100,8 +100,8 @@ def _distributions() -> list[metadata.Distribution]:
         except metadata.PackageNotFoundError:
             if name in ROOTS:
                 raise InvalidUse(f"{name} is not installed here: pip install 'pulsar-ext[spark]'.") from None
-            continue  # for another Python, or another system
-        # The conditions of what is left are about systems and versions: whatever is installed may be needed.
+            continue  # of another Python, or another system
+        # The remaining conditions are about systems and versions: any installed dependency may be needed.
         wanted += [_NAME.match(one)[0] for one in found[key].requires or () if "extra ==" not in one]  # type: ignore[index]
     return list(found.values())
 

@@ -1,4 +1,4 @@
-"""What to read, by the admin API: topics, their ledgers, and where reading begins and ends."""
+"""Planning of a read by the admin API: topics, their ledgers, and the offsets at which reading begins and ends."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
 _known_readable: dict[str, Position] = {}
-"""The last entry of each topic that no open transaction held back, which none ever will."""
+"""Last entry of each topic when it had no open transaction before it; no later transaction changes that."""
 
 
 def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
-    """List every topic partition that is to be read, by full name, in order.
+    """Return the full name of every topic partition to read, sorted.
 
     Raises:
-        NoSuchTopic: a topic that is named does not exist.
+        NoSuchTopic: a named topic does not exist.
         InvalidUse: a topic name is invalid, or the topic is not persistent.
     """
     if settings["topicsPattern"] is not None:
@@ -64,9 +64,9 @@ def _partitions(admin: PulsarAdmin, parent: TopicName, settings: Settings) -> li
             admin.stats(parent)
     except AdminNotFound as error:
         if settings["waitingForNonExistedTopic"] or settings["topicsPattern"] is not None:
-            return []  # one of a pattern was deleted behind the look at all of them
+            return []  # a topic that matches the pattern was deleted after the topics were listed
         raise NoSuchTopic(
-            f"There is no topic {parent}: {error.reason}. Create it first"
+            f"Topic {parent} does not exist: {error.reason}. Create it first"
             + (", or set option waitingForNonExistedTopic=true." if settings.where == "streaming read" else "."),
             topic=str(parent),
         ) from None
@@ -83,9 +83,9 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
 
 
 def stats_of(admin: PulsarAdmin, topics: Iterable[str]) -> dict[str, InternalStats]:
-    """Ask for the ledgers and cursors of topic partitions; those that are not there, and so have nothing, are left out.
+    """Return the ledgers and cursors of topic partitions, without those that do not exist and so have no entries.
 
-    Partitions are created one by one behind the topic, when it grows too, and the broker deletes idle ones.
+    The broker creates the partitions of a topic one by one, also when it grows, and deletes idle ones.
     """
     found = {}
     for topic in topics:
@@ -108,7 +108,7 @@ def state_of(settings: Settings, topic: str, stats: InternalStats, admin: Pulsar
 
 
 def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin) -> tuple[tuple[int, int], ...]:
-    """Return the ledgers of a topic up to the first open transaction: the broker delivers nothing from there on."""
+    """Return the ledgers of a topic up to the first open transaction: the broker delivers no entry after its start."""
     ledgers = Ledgers(sizes)
     if ledgers.last is None or _known_readable.get(topic) == ledgers.last:
         return sizes
@@ -116,7 +116,7 @@ def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin
     readable = run_search(search, lambda query: entry_headers(admin, topic, query.position))
     if readable is not ledgers:
         held_back = ledgers.next(readable.last or Position(-1, -1))
-        assert held_back is not None  # noqa: S101  # it has fewer entries
+        assert held_back is not None  # noqa: S101  # the readable part has fewer entries
         counts = dict(readable)
         return tuple((ledger, counts.get(ledger, 0)) for ledger, _ in sizes if ledger <= held_back.ledger_id)
     _known_readable[topic] = ledgers.last
@@ -124,10 +124,10 @@ def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin
 
 
 def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:
-    """Look at a few entries from the first to the last.
+    """Read the headers of a few entries between the first and the last.
 
     Returns:
-        The least number of messages of an entry, and the most bytes of a message; None while there are no entries.
+        The smallest number of messages of an entry, and the largest size of a message; None while no entries exist.
     """
     if ledgers.last is None:
         return None
@@ -147,16 +147,16 @@ def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]
 
 
 def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment], list[TopicState]]:
-    """Find out what a batch read reads: a segment for each topic partition, and the partitions' states.
+    """Plan a batch read: return a segment for each topic partition, and the partitions' states.
 
     Raises:
-        DataLoss: what was to be read was trimmed, unless it was accepted.
-        NoSuchTopic: a topic that is named does not exist.
-        InvalidUse: a topic is invalid, or an option gives an offset for one that is not read.
+        DataLoss: messages to be read were trimmed, and the loss was not accepted.
+        NoSuchTopic: a named topic does not exist.
+        InvalidUse: a topic is invalid, or an option has an offset for a topic that is not read.
         MessageIdNotFound: an offset is beyond the end of its topic.
     """
     topics = topics_of(admin, settings)
-    refuse_unknown_topics(settings, topics)
+    check_topics_of_offsets(settings, topics)
     states, segments = [], []
     for topic, stats in stats_of(admin, topics).items():
         state = state_of(settings, topic, stats, admin)
@@ -167,11 +167,11 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
     return segments, states
 
 
-def refuse_unknown_topics(settings: Settings, topics: list[str]) -> None:
-    """Refuse an offset for a topic that is not read: if its name is misspelt, reading would start somewhere else.
+def check_topics_of_offsets(settings: Settings, topics: list[str]) -> None:
+    """Check that the topics named by offsets are read: a misspelt name would make reading start at another position.
 
     Raises:
-        InvalidUse: an option has an offset or a time for such a topic.
+        InvalidUse: an option has an offset or a time for a topic that is not read.
     """
     awaited = settings["topics"] or (settings["topic"],)
     known = {str(name) for topic in topics for name in (topic, TopicName.parse(topic).parent)}
@@ -180,12 +180,12 @@ def refuse_unknown_topics(settings: Settings, topics: list[str]) -> None:
         for name in settings[option] if hasattr(settings[option], "keys") else ():
             if str(TopicName.parse(name)) not in known:
                 raise InvalidUse(
-                    f"Option {option} names {name}, which is not read. These topics are: {', '.join(topics)}."
+                    f"Option {option} names {name}, which is not read. The topics read are: {', '.join(topics)}."
                 )
 
 
 def _for_topic(value: Any, topic: str) -> Any:
-    """Give the value that an option has for one topic partition or else for its topic; None if it has none."""
+    """Return an option's value for one topic partition or else for its topic; None if it has no value for them."""
     if not hasattr(value, "keys"):
         return value
     by_name = {str(TopicName.parse(name)): one for name, one in value.items()}
@@ -194,16 +194,16 @@ def _for_topic(value: Any, topic: str) -> Any:
 
 
 def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default: str) -> Offset:
-    """Give the offset after which reading begins.
+    """Return the offset after which reading begins.
 
     Args:
         admin: the admin API.
         settings: the options.
         state: the topic partition.
-        default: "earliest" or "latest", if no option sets where to begin.
+        default: "earliest" or "latest", if no option sets the beginning.
 
     Raises:
-        DataLoss: what was to be read was trimmed, unless it was accepted.
+        DataLoss: messages to be read were trimmed, and the loss was not accepted.
         MessageIdNotFound: the offset is beyond the end of the topic.
     """
     moment = _for_topic(settings["startingTime"], state.topic)
@@ -220,7 +220,7 @@ def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default:
 
 
 def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset:
-    """Give the offset up to which a batch read reads."""
+    """Return the offset at which a batch read ends."""
     moment = _for_topic(settings["endingTime"], state.topic)
     if moment is not None:
         return _at_time(admin, state, moment)
@@ -233,24 +233,24 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
 def planned_segment(
     admin: PulsarAdmin, settings: Settings, topic: str, bounds: tuple[Offset, Offset], subscription: str
 ) -> Segment | None:
-    """Give what a batch that was planned before has to read of a topic partition; None if nothing, or all is gone.
+    """Return the segment of a planned batch in a topic partition; None if it is empty or no longer exists.
 
     Args:
         admin: the admin API.
         settings: the options.
         topic: the topic partition.
-        bounds: the offset after which the batch begins, and where it ends.
+        bounds: the offset after which the batch begins, and the offset at which it ends.
         subscription: of the query.
 
     Raises:
-        DataLoss: what was to be read is gone, unless that was accepted.
+        DataLoss: messages to be read no longer exist, and the loss was not accepted.
     """
     begin, until = bounds
     if begin == until:
         return None
     stats = stats_of(admin, [topic]).get(topic)
     if stats is None:
-        what = f"{topic} was to be read up to {until} and is gone: it was deleted"
+        what = f"{topic} was to be read up to {until}, but it was deleted"
         report_data_loss(settings, [Loss(topic, until.last_entry, None, what)])
         return None
     state = state_of(settings, topic, stats, admin)
@@ -259,16 +259,16 @@ def planned_segment(
 
 
 def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None, until: Offset | None = None) -> Loss | None:
-    """Find out whether messages after an offset may have been trimmed unread; None if not.
+    """Return the loss if messages after an offset may have been trimmed unread; else None.
 
     Args:
         state: the topic partition.
         start: the offset after which reading begins.
         cursor: of the query's subscription; None without one.
-        until: where reading ends, if that was decided before, and so had an entry then.
+        until: the end of the read, if it was planned before, when that entry existed.
     """
     if state.compacted_entries is not None:
-        return None  # compaction reads all before it may be trimmed, and keeps the last of each key
+        return None  # compaction reads all entries before they may be trimmed, and keeps the last of each key
     first = state.first_ledger
     if until is not None and until.entry >= 0 and (first is None or until.ledger < first):
         what = f"was to be read up to {until}"
@@ -280,8 +280,8 @@ def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None, until
         state.topic,
         start.last_entry,
         first,
-        f"{state.topic} {what}, but its first ledger is now {first}: what was in between was trimmed, by expiry (TTL), "
-        "by retention or by hand",
+        f"{state.topic} {what}, but its first ledger is now {first}: entries before it were trimmed, by expiry (TTL), "
+        "by retention or by an operator",
     )
 
 
@@ -289,17 +289,17 @@ def _check_loss(settings: Settings, loss: Loss | None) -> None:
     """Report a loss, if there is one.
 
     Raises:
-        DataLoss: unless a person has accepted it, or `failOnDataLoss` is false.
+        DataLoss: the user has not accepted it, and `failOnDataLoss` is true.
     """
     report_data_loss(settings, () if loss is None else (loss,))
 
 
 def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset:
-    """Move an offset that a user gave to the first chunk of its message, if that is chunked.
+    """Move a user's offset to the first chunk of its message, if that is chunked.
 
     Raises:
         MessageIdNotFound: it is beyond the end of the topic.
-        IncompleteChunkedMessage: chunks of the message are gone.
+        IncompleteChunkedMessage: chunks of the message are missing.
     """
     last = state.ledgers.last
     if offset.entry < 0 or offset.ledger < (state.first_ledger or 0):
@@ -315,11 +315,11 @@ def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset
     except (IncompleteChunkedMessage, MessageIdUnresolved):
         raise
     except MessageIdNotFound:
-        return offset  # the ledger has fewer entries than that
+        return offset  # the ledger ends before that entry
 
 
 def _at_time(admin: PulsarAdmin, state: TopicState, moment: int) -> Offset:
-    """Give the offset of every entry before the first one that was published at a time or later."""
+    """Return the offset of the entries before the first one that was published at a time or later."""
     found = admin.message_id_by_time(state.topic, moment)
     if found.ledger_id < 0:
         return BEGINNING

@@ -1,13 +1,12 @@
-"""Rows to be written: Arrow batches, divided by lane, with a column for each argument of a send; sent as whole batches.
+"""Rows to be written: Arrow batches, grouped, with a column for each argument of a send; sent as whole batches.
 
-One send for each row would be most of the cost of a write. So batches are written column by column, as the bytes that a
-loop over rows would write: what each row has in its batch is joined of Arrow's columns, and the joined column's bytes
-are the batch.
+One send per row would be most of the cost of a write. So a Pulsar batch is built column by column: the fields of each
+row are joined from Arrow's columns, and the bytes of the joined column are the batch, identical to those that a loop
+over rows would write.
 
-A `BatchingSender` takes a whole batch as readily as a message. Rows come in columns anyway, so a batch of them is
-written from columns, and room, order and sequence ids are settled once for each batch. Rows that cannot be sent in this
-way (the topic has some already, or a row is larger than a batch) are sent one by one, in the same order. On a
-partitioned topic, the rows of each partition are collected until they are a whole batch.
+A `BatchingSender` accepts a whole batch as well as a message. Queue space, order and sequence ids are then determined
+once per batch. Rows that cannot be sent this way (the topic has some already, or a row is larger than a batch) are sent
+one by one, in the same order. On a partitioned topic, the rows of each partition are collected into whole batches.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 BASE64_KEYS: Final = "keys_are_base64"
-"""The column of a send whose keys are bytes in base64."""
+"""Column of a send that marks the keys as bytes in base64."""
 
 
 def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
         encoding: "INLINE" or "SEPARATED".
 
     Raises:
-        InvalidUse: there are no keys, or a separated one is null.
+        InvalidUse: the keys are missing, or a separated key is null.
     """
     if "__key" not in batch.schema.names:
         raise InvalidUse("Option keyValueEncoding needs the column __key, which is missing. Nothing was sent.")
@@ -70,7 +69,7 @@ def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
         return {"content": pa.array(contents, pa.binary()), "partition_key": None}
     if keys.null_count:
         raise InvalidUse(
-            f"Column __key is null in {keys.null_count} rows, and a separated key cannot be. Nothing was sent."
+            f"Column __key is null in {keys.null_count} rows, but a separated key must not be null. Nothing was sent."
         )
     coded = keys.dictionary_encode()
     texts = pa.array([b64encode(one).decode() for one in coded.dictionary.to_pylist()], pa.string())
@@ -78,12 +77,12 @@ def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
 
 
 arrow_compute: Any = compute
-"""Its functions are defined as it is imported, so that type checkers do not see them."""
+"""Module whose functions are defined during its import, so that type checkers cannot find them."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one lane, in order, in columns that have the names of a send's arguments; `content` is always there."""
+    """Rows of one group, in order, in columns named like the arguments of a send; `content` is always present."""
 
     topics: list[str] | str
     columns: pa.RecordBatch
@@ -93,7 +92,7 @@ class Rows:
 
 
 def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
-    """Give rows as Python's values: a list for each argument of a send."""
+    """Return rows as Python values: a list for each argument of a send."""
     found = {name: columns.column(name).to_pylist() for name in columns.schema.names}
     if "properties" in found:
         found["properties"] = [dict(pairs) if pairs else None for pairs in found["properties"]]
@@ -103,33 +102,35 @@ def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 class BatchSplitter:
-    """Divides Arrow batches into the rows of each lane."""
+    """Divider of Arrow batches into the rows of each group."""
 
     def __init__(self, settings: Settings) -> None:
         self._topic, self._encoding = settings["topic"], settings["keyValueEncoding"]
-        self._lane = settings["laneBy"]
+        self._group = settings["laneBy"]
 
-    def by_lane(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
-        """Give the rows of a batch, by lane.
+    def by_group(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
+        """Yield the rows of a batch, by group.
 
         Args:
             batch: an Arrow record batch.
-            task: the lane of all rows, unless option `laneBy` names a column.
+            task: the group of all rows, unless option `laneBy` names a column.
 
         Raises:
-            InvalidUse: a topic or a lane is null, a topic's name is invalid, or a key is not text, or with option
-                `keyValueEncoding` SEPARATED null.
+            InvalidUse: a topic or a group is null; a topic's name is invalid; a key is not text; or a key is null with
+                option `keyValueEncoding` SEPARATED.
         """
         if not batch.num_rows:
             return
-        if self._lane is None:
+        if self._group is None:
             yield task, self._rows(batch)
             return
-        lanes = batch.column(self._lane).cast(pa.string())
-        if lanes.null_count:
-            raise InvalidUse(f"Column {self._lane} is null in {lanes.null_count} rows: each row needs a lane.")
-        for lane in lanes.unique().to_pylist():
-            yield lane, self._rows(batch.filter(arrow_compute.equal(lanes, lane)))
+        groups = batch.column(self._group).cast(pa.string())
+        if groups.null_count:
+            raise InvalidUse(
+                f"Column {self._group} (laneBy) is null in {groups.null_count} rows; each row needs a value."
+            )
+        for group in groups.unique().to_pylist():
+            yield group, self._rows(batch.filter(arrow_compute.equal(groups, group)))
 
     def _rows(self, batch: Any) -> Rows:
         given = {"content": batch.column("value").cast(pa.binary())}
@@ -150,8 +151,8 @@ class BatchSplitter:
             return str(self._topic)
         topics = batch.column("__topic")
         if topics.null_count:
-            raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not given.")
-        # In full, so that a topic that rows name in several ways is one.
+            raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not set.")
+        # Full names, so that different spellings of a topic are one topic.
         names = {name: str(TopicName.parse(name)) for name in topics.unique().to_pylist()}
         if len(unique := set(names.values())) == 1:
             return unique.pop()
@@ -159,7 +160,7 @@ class BatchSplitter:
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Give a column; None if the batch lacks it or it has only nulls."""
+    """Return a column; None if the batch lacks it or it has only nulls."""
     if name not in batch.schema.names:
         return None
     column = batch.column(name)
@@ -183,7 +184,7 @@ def _properties(batch: Any) -> Any:
     if column is None or not len(column.keys):
         return None
     if column.items.null_count:
-        raise InvalidUse("A property's value is null: leave that property out.")
+        raise InvalidUse("A property's value is null: remove that property.")
     return column
 
 
@@ -191,28 +192,28 @@ def _times(batch: Any) -> Any:
     column = _column(batch, "__eventTime")
     if column is None:
         return None
-    # Pulsar keeps milliseconds.
+    # Pulsar stores milliseconds.
     whole = arrow_compute.floor_temporal(column, unit="millisecond")
     millis = whole.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     early = arrow_compute.sum(arrow_compute.less(millis, 0)).as_py()
     if early:
         raise InvalidUse(
-            f"Column __eventTime is before 1970 in {early} rows, which a message cannot have. Make it null there."
+            f"Column __eventTime is before 1970 in {early} rows, which Pulsar does not support. Make it null there."
         )
     return millis
 
 
 _MORE = 0x80
-"""Set in each byte of a varint but the last."""
+"""Bit set in each byte of a varint but the last."""
 _LOW_BYTES = pa.array([bytes((number,)) for number in range(256)], pa.binary())
 
 
 class EncodedRows:
-    """Rows that are ready for a batch.
+    """Rows that are encoded for a batch.
 
     Args:
-        contents: the payloads; empty bytes of a message without a value, whose fields say that it has none.
-        fields: what each message has besides, as `option_fields` writes it.
+        contents: the payloads; empty bytes for a message without a value, whose fields mark the missing value.
+        fields: the other fields of each message, as `option_fields` writes them.
         keys: each message's keys, as `key_fields` writes them.
     """
 
@@ -223,7 +224,7 @@ class EncodedRows:
 
     @classmethod
     def of(cls, columns: pa.RecordBatch) -> Self:
-        """Encode rows, given in columns that have the names of a send's arguments."""
+        """Encode rows, in columns named like the arguments of a send."""
         contents = columns.column("content")
         keys = _joined(_written(columns, _KEYS), len(contents))
         fields = [keys, *_written(columns, _OTHERS)]
@@ -236,15 +237,15 @@ class EncodedRows:
         return len(self.contents)
 
     def part(self, rows: slice) -> EncodedRows:
-        """Give some of the rows, without copying them."""
+        """Return some of the rows, without copying them."""
         return EncodedRows(self.contents[rows], self.fields[rows], self.keys[rows])
 
     def sizes(self) -> Any:
-        """Give the bytes of each row's payload and fields."""
+        """Return the size in bytes of each row's payload and fields."""
         return lengths_of(self.contents) + lengths_of(self.fields)
 
     def written(self, ids: Sequence[int]) -> memoryview:
-        """Write the rows as `batch_parts` does, with their sequence ids."""
+        """Return the rows with their sequence ids, encoded as `batch_parts` does."""
         numbers = _as_array(ids)
         upper = numbers >> 7
         low = _LOW_BYTES.take(pa.array(numbers & 0x7F | np.where(upper > 0, _MORE, 0)))
@@ -256,12 +257,12 @@ class EncodedRows:
 
 
 class RowBatch(Batch):
-    """A batch of rows, which stay encoded for when it has to be parted.
+    """Batch of rows, which stay encoded in case it has to be divided.
 
     Args:
         rows: at least one.
-        outcome: counts what became of them.
-        ids: their sequence ids, going up.
+        outcome: counts their results.
+        ids: their sequence ids, ascending.
     """
 
     __slots__ = ("_rows",)
@@ -272,12 +273,12 @@ class RowBatch(Batch):
         self.ids, self.outcome, self.count, self.keys = ids, outcome, len(rows), rows.keys[0].as_py()
 
     def payload(self) -> bytes:
-        """Return the payload of its messages."""
+        """Return the payload of the messages."""
         return bytes(self._rows.written(self.ids))
 
     def halves(self) -> list[Batch]:
-        """Give the first and the second half of it, which has two messages or more."""
-        assert self.outcome is not None  # noqa: S101  # as it was made
+        """Return the first and the second half of a batch of at least two messages."""
+        assert self.outcome is not None  # noqa: S101  # set by the constructor
         middle = self.count // 2
         return [
             RowBatch(self._rows.part(part), self.outcome, self.ids[part])
@@ -290,8 +291,8 @@ def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
 
     Args:
         sizes: the bytes of each row.
-        most: how many rows a batch may have.
-        most_bytes: how many bytes; a row above it is a batch of its own.
+        most: the maximum number of rows of a batch.
+        most_bytes: the maximum bytes of a batch; a larger row is a batch by itself.
     """
     ends = np.cumsum(sizes, dtype=np.int64)
     found, begin, before = [], 0, 0
@@ -304,17 +305,17 @@ def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
 
 
 def lengths_of(column: pa.Array) -> Any:
-    """Return the number of bytes of each value; a null has none."""
+    """Return the number of bytes of each value; a null has 0."""
     return np.asarray(arrow_compute.binary_length(column).fill_null(0))
 
 
 def _as_array(ids: Sequence[int]) -> Any:
-    """Give sequence ids as NumPy's."""
+    """Return sequence ids as a NumPy array."""
     return np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids, np.int64)
 
 
 def _each(numbers: pa.Array, write: Callable[[int], bytes]) -> pa.Array:
-    """Write each number; each distinct one once."""
+    """Encode each number, each distinct one once."""
     coded = numbers.dictionary_encode()
     return pa.array([write(number) for number in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)
 
@@ -324,14 +325,14 @@ def _join(*columns: pa.Array) -> pa.Array:
 
 
 def _joined(columns: list[pa.Array], rows: int) -> pa.Array:
-    """Join columns row by row; empty bytes where there are none."""
+    """Join columns row by row; return empty bytes per row without columns."""
     if not columns:
         return pa.repeat(pa.scalar(b"", pa.binary()), rows)
     return columns[0] if len(columns) == 1 else _join(*columns)
 
 
 def _written(columns: pa.RecordBatch, writers: Mapping[str, Callable[[pa.Array], pa.Array]]) -> list[pa.Array]:
-    """Write those of some columns that there are."""
+    """Encode the columns that have a writer."""
     return [write(columns.column(name)) for name, write in writers.items() if name in columns.schema.names]
 
 
@@ -359,11 +360,11 @@ _KEYS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "ordering_key": partial(_batch_texts, ORDERING_KEY),
 }
 _OTHERS = {"properties": _batch_properties, "event_timestamp": _batch_times}
-"""What writes a column, in the order of `option_fields`."""
+"""Writers of the columns, in the order of `option_fields`."""
 
 
 def _bytes_of(column: pa.Array) -> memoryview:
-    """Give all bytes of a column of bytes, one value behind the other."""
+    """Return the concatenated bytes of a binary column."""
     _, offsets, data = column.buffers()
     begin, end = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
     return memoryview(data)[begin:end]
@@ -373,7 +374,7 @@ _KEY, _ORDERING_KEY = "partition_key", "ordering_key"
 
 
 def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None:
-    """Make what sends rows with a producer; None for one without batches, or with a batch for each key."""
+    """Return a sender of rows for a producer; None if it does not batch, or batches by key."""
     sender = producer.sender
     parts = sender.parts if isinstance(sender, PartitionedSender) else [sender]
     if not all(isinstance(one, BatchingSender) and one.config.batched and not one.config.by_key for one in parts):
@@ -384,10 +385,10 @@ def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None
 
 
 class RowSender:
-    """Sends the rows of one lane to one topic.
+    """Sender of the rows of one group to one topic.
 
     Args:
-        sender: of a producer that nothing else uses.
+        sender: of a producer that only this object uses.
     """
 
     def __init__(self, sender: BatchingSender) -> None:
@@ -397,19 +398,19 @@ class RowSender:
 
     @property
     def duplicates(self) -> int:
-        """How many of the rows with a known outcome the topic had already."""
+        """Number of rows with a known outcome that the topic had already."""
         return self._outcome.duplicates
 
     def send(self, columns: pa.RecordBatch, ids: Any, *, whole: bool = False) -> int:
-        """Send rows; wait only for room in the producer's queue.
+        """Send rows; wait only for space in the producer's queue.
 
         Args:
-            columns: the rows, in columns that have the names of a send's arguments.
+            columns: the rows, in columns named like the arguments of a send.
             ids: an array of ascending sequence ids; None for the producer's own.
-            whole: whether to leave out the last rows if they are not a whole batch.
+            whole: true to omit the last rows if they are not a whole batch.
 
         Returns:
-            How many rows were sent.
+            The number of rows sent.
 
         Raises:
             pulsar.PulsarException: a row that was sent before has failed.
@@ -417,16 +418,16 @@ class RowSender:
         sender, outcome = self._sender, self._outcome
         for name in (_KEY, _ORDERING_KEY):
             if name in columns.schema.names:
-                sender.look_at_keys({name: _first(columns.column(name))})
+                sender.check_mixed_keys({name: _first(columns.column(name))})
         rows = EncodedRows.of(columns)
         sizes, most_bytes = rows.sizes(), sender.config.bounds.size
-        for part in divide(sizes, sender.most_at_once, most_bytes):
+        for part in divide(sizes, sender.max_whole_batch, most_bytes):
             count = part.stop - part.start
-            if whole and part.stop == len(rows) and count < sender.most_at_once:
+            if whole and part.stop == len(rows) and count < sender.max_whole_batch:
                 return int(part.start)
             outcome.raise_failure()
             numbers = None if ids is None else ids[part].tolist()
-            if sizes[part.start] <= most_bytes and sender.push_at_once(
+            if sizes[part.start] <= most_bytes and sender.push_whole_batch(
                 count, numbers, partial(RowBatch, rows.part(part), outcome)
             ):
                 self._sent += count
@@ -450,10 +451,10 @@ class RowSender:
 
 
 class PartitionedRowSender:
-    """Sends the rows of one lane to a partitioned topic, to the partitions that a send of each row would choose.
+    """Sender of the rows of one group to a partitioned topic; it chooses partitions as single sends do.
 
     Args:
-        sender: of a producer that nothing else uses; partitions that are added later are left to the next task.
+        sender: of a producer that only this object uses; partitions added later are used by the next task.
     """
 
     def __init__(self, sender: PartitionedSender) -> None:
@@ -462,11 +463,11 @@ class PartitionedRowSender:
 
     @property
     def duplicates(self) -> int:
-        """How many of the rows with a known outcome the topic had already."""
+        """Number of rows with a known outcome that the topic had already."""
         return sum(part.rows.duplicates for part in self._parts)
 
     def send(self, columns: pa.RecordBatch, ids: Any) -> None:
-        """Send rows, or keep them until they are a batch; the arguments are those of `RowSender.send`.
+        """Send rows, or keep them until they fill a batch; the arguments are those of `RowSender.send`.
 
         Raises:
             pulsar.PulsarException: a row that was sent before has failed.
@@ -478,13 +479,13 @@ class PartitionedRowSender:
                 part.add(columns.take(pa.array(indexes)), None if ids is None else ids[indexes])
 
     def _choose(self, columns: pa.RecordBatch, ids: Any) -> Any:
-        """Choose the partition of each row; that of each distinct key once."""
+        """Return the partition of each row, routing each distinct key once."""
         count, partitions = columns.num_rows, len(self._parts)
         chosen = np.zeros(count, np.int64)
         keyless = np.arange(count)
         if _KEY in columns.schema.names:
             keys = columns.column(_KEY)
-            self._sender.look_at_keys({_KEY: _first(keys)})
+            self._sender.check_mixed_keys({_KEY: _first(keys)})
             keyless = np.flatnonzero(np.asarray(keys.is_null()))
             coded = keys.dictionary_encode()
             names = coded.dictionary.to_pylist()
@@ -497,7 +498,7 @@ class PartitionedRowSender:
         return chosen
 
     def finish(self) -> None:
-        """Send what was kept, and wait until all rows are persisted.
+        """Send the pending rows, and wait until all rows are persisted.
 
         Raises:
             pulsar.PulsarException: the error of the first row that failed.
@@ -509,16 +510,16 @@ class PartitionedRowSender:
 
 
 class _Part:
-    """The rows of one partition: those that are kept, and what sends them."""
+    """Pending rows of one partition, and their sender."""
 
     def __init__(self, sender: BatchingSender) -> None:
         self.rows = RowSender(sender)
-        self._most, self._size = sender.most_at_once, sender.config.bounds.size
+        self._most, self._size = sender.max_whole_batch, sender.config.bounds.size
         self._kept: list[tuple[pa.RecordBatch, Any]] = []
         self._count = self._bytes = 0
 
     def add(self, columns: pa.RecordBatch, ids: Any) -> None:
-        """Keep rows, and send all whole batches of what is kept; rows have ids always or never."""
+        """Keep rows, and send all whole batches of the pending rows; rows always have ids, or never."""
         if self._kept and columns.schema != self._kept[0][0].schema:
             self.send()
         self._keep(columns, ids)
@@ -526,7 +527,7 @@ class _Part:
             self.send(whole=True)
 
     def send(self, *, whole: bool = False) -> None:
-        """Send the rows that are kept; those behind the last whole batch may stay."""
+        """Send the pending rows; with `whole`, rows after the last whole batch stay pending."""
         if not self._kept:
             return
         kept, self._kept, self._count, self._bytes = self._kept, [], 0, 0
@@ -543,5 +544,5 @@ class _Part:
 
 
 def _first(column: pa.Array) -> Any:
-    """Give the first value that is not null."""
+    """Return the first value that is not null."""
     return arrow_compute.first(column).as_py()

@@ -1,4 +1,4 @@
-"""The columns of a message in one table, the Spark schema of a read, and Arrow batches of it from blocks."""
+"""Table of the columns of a message, the Spark schema of a read, and conversion of message blocks to Arrow batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its Spark types (the first is the default), its meaning, and whether `load()` has it."""
+    """Column: its name, its Spark types (the first is the default), its meaning; `standard` if `load()` includes it."""
 
     name: str
     types: tuple[str, ...]
@@ -47,9 +47,9 @@ _ALL = (
     Column("value", ("binary", "string"), "The payload; with `valueFormat` json or avro, the value's fields instead."),
     Column("__key", ("binary", "string"), "The key; null if the message has none."),
     Column("__topic", ("string",), "The topic partition's full name."),
-    Column("__messageId", ("binary",), "The serialized id, which `MessageId.deserialize` of every client reads."),
-    Column("__publishTime", ("timestamp",), "When the producer published it."),
-    Column("__eventTime", ("timestamp",), "The time that the application set; null if it set none."),
+    Column("__messageId", ("binary",), "The serialized id, which `MessageId.deserialize` of every client parses."),
+    Column("__publishTime", ("timestamp",), "The publish time, set by the producer."),
+    Column("__eventTime", ("timestamp",), "The event time, set by the application; null if it set none."),
     Column("__messageProperties", ("map<string,string>",), "The properties."),
     Column("__orderingKey", ("binary",), "The ordering key; null if the message has none."),
     Column("__partition", ("int",), "The index of the partition; -1 on a topic without partitions."),
@@ -61,7 +61,7 @@ _ALL = (
     Column(
         "__keySlot",
         ("int",),
-        "The slot that the broker hashes it to: by its ordering key, else its key, else producer and sequence id.",
+        "The slot that the broker computes: by the ordering key, else the key, else producer name and sequence id.",
     ),
     Column(
         "__ledgerId", ("bigint",), "The ledger of the message; of a chunked one, of its last chunk.", standard=False
@@ -81,17 +81,17 @@ _ALL = (
 
 COLUMNS: Final = MappingProxyType({column.name: column for column in _ALL})
 STANDARD: Final = tuple(column.name for column in _ALL if column.standard)
-"""The columns of `load()` without a schema."""
+"""Columns of `load()` without a schema."""
 
 KEY_PART: Final = "__keyPart"
-"""The column of a topic's keys that are a part of its schema, with option `keyFormat`."""
+"""Column of a KEY_VALUE topic's keys, with option `keyFormat`."""
 
 WRITTEN: Final = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
-"""The columns that a write takes; it ignores the other columns of a read."""
+"""Columns that a write accepts; it ignores the other columns of a read."""
 
 
 def column_table() -> str:
-    """Write the columns as a Markdown table."""
+    """Return the columns as a Markdown table."""
     lines = ["| column | type | in `load()` | written | meaning |", "|---|---|---|---|---|"]
     lines += [
         f"| `{column.name}` | {' or '.join(column.types)} | {'yes' if column.standard else ''} | "
@@ -104,15 +104,15 @@ def column_table() -> str:
 _MILLIS = 1000
 _MOST_MILLIS = (2**63 - 1) // _MILLIS
 _WORTH = 4
-"""How many messages batches must have on average for fetching their sizes to be cheaper than fetching each id."""
+"""Smallest average batch size for which fetching the sizes of batches is cheaper than fetching each id."""
 
 
 def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
-    """Give one column of a block as an Arrow array of that type.
+    """Return one column of a block as an Arrow array of that type.
 
     Raises:
-        InvalidUse: the column is read as text, and a message has bytes in it that are not UTF-8; or it is the event
-            time, and that of a message is too large.
+        InvalidUse: the column is read as text, but a message has bytes in it that are not UTF-8; or it is the event
+            time, and a message's is too large.
     """
     return _COLUMNS[name](block, kind)
 
@@ -136,7 +136,7 @@ def _message_id(block: MessageBlock, kind: Any) -> Any:
 
 
 def _batch_sizes(block: MessageBlock) -> Any:
-    """Give the sizes of the messages' batches as an array, fetched once a batch; None if that would not be cheaper."""
+    """Return the sizes of the messages' batches, fetched once per batch; None if that would not be cheaper."""
     if block.batches is not None:
         return block.batches.size
     if block.reprs is None:
@@ -148,7 +148,7 @@ def _batch_sizes(block: MessageBlock) -> Any:
         return None
     sizes = np.zeros(len(block), np.int64)
     sizes[begins] = [block.id_data(index).batch_size for index in begins.tolist()]
-    # Each message has the size that the first one of its entry has; 0 if it is not in a batch.
+    # Each message gets the size of the first one of its entry; 0 if it is not in a batch.
     return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
 
 
@@ -176,7 +176,7 @@ def _event_time(block: MessageBlock, kind: Any) -> Any:
     if len(far):
         raise InvalidUse(
             f"The message {block.inners[far[0]].message_id()} on {block.topic} has the event time {millis[far[0]]}, "
-            "which is too many milliseconds for a timestamp: leave out the column __eventTime."
+            "which exceeds a timestamp's range: exclude the column __eventTime."
         )
     if not millis.any():
         return pa.nulls(len(block), kind)
@@ -250,7 +250,7 @@ _TYPES = {
 
 
 def full_schema(settings: Settings) -> StructType:
-    """Give the schema of a read for which the user gave none: the standard columns, or those of option `columns`.
+    """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`.
 
     Raises:
         InvalidUse: a column of option `columns` does not exist.
@@ -276,14 +276,14 @@ def full_schema(settings: Settings) -> StructType:
 
 
 def check_schema(schema: StructType, settings: Settings) -> None:
-    """Check a schema that the user gave in order to choose columns.
+    """Check a schema by which the user chooses columns.
 
     Raises:
         InvalidUse: a column does not exist or has the wrong type, or option `columns` names other columns.
     """
     columns = settings["columns"]
     if columns and set(columns) != set(schema.fieldNames()) and settings["valueFormat"] in ("bytes", "string"):
-        raise InvalidUse("Option columns and the schema name different columns: give only one of them.")
+        raise InvalidUse("Option columns and the schema name different columns: set only one of them.")
     decoder = value_decoder(settings)
     known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
     if (key := key_part_decoder(settings)) is not None:
@@ -305,7 +305,7 @@ def _no_column(name: str, decoder: ValueDecoder | None, settings: Settings) -> s
     own = [] if decoder is None else [field.name for field in decoder.fields]
     own += [] if settings["keyFormat"] is None else [KEY_PART]
     known = [column for column in COLUMNS if decoder is None or column != "value"]
-    return f"There is no column {name!r}. The columns are: {', '.join([*own, *known])}."
+    return f"Unknown column {name!r}. The columns are: {', '.join([*own, *known])}."
 
 
 def _field(name: str, kind: str) -> StructField:
@@ -313,7 +313,7 @@ def _field(name: str, kind: str) -> StructField:
 
 
 class BatchMaker:
-    """Makes Arrow batches of a schema from blocks."""
+    """Converter of blocks to Arrow batches of a schema."""
 
     def __init__(self, schema: StructType, settings: Settings) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -323,7 +323,7 @@ class BatchMaker:
         self._wanted = [field.name for field in self._schema if field.name in self._own]
 
     def make(self, block: MessageBlock) -> Any:
-        """Make one batch of a block."""
+        """Return a block as one batch."""
         values: dict[str, Any] = {}
         if self._wanted and self._decoder is not None:
             values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})

@@ -1,15 +1,16 @@
-"""What a task does: read a segment, every message of it exactly once, or raise what is missing.
+"""Reading of a segment by a task: every message exactly once, or an error that names the missing ones.
 
-The reader delivers whole messages and does not mention the entries that it passes over. A `DeliveryAccount` keeps
-track of them, and an `EntryLookup` finds out what each holds: chunks of other messages and markers can be ignored,
-an unfinished chunked message is waited for, a message that the client lost on a reconnect is read again, and trimmed
-entries are reported. Of a compacted view, only the broker knows which entries are left: it says when all have come.
+A reader delivers whole messages and does not report the entries that it skips. A `DeliveryAccount` records them, and an
+`EntryLookup` determines the content of each: chunks of other messages and markers can be ignored, an incomplete chunked
+message may still be completed, a message that the client lost on a reconnect is read again, and trimmed entries are
+reported. For a compacted view, only the broker knows the remaining entries; it reports when all were delivered.
 
-Compaction has gone over the entries up to the position of its own cursor. An entry up to there that no message came
-from may have been removed; one behind it has to come, as in any other read.
+Compaction has processed the entries up to the position of its own cursor. An entry up to that position may have been
+removed if it has no message; a later entry must be delivered, as in any other read.
 
-The view outlives the ledgers that it was made of. The broker finds what is older than the oldest ledger only for a
-reader that begins at the beginning, and not for one that reconnects. So what comes of it is counted, and has to be all.
+The view outlives the ledgers from which it was made. The broker delivers entries older than the oldest ledger only to a
+reader that begins at the earliest position, and not after a reconnect. So the delivered entries of the view are counted
+and compared with its size.
 """
 
 from __future__ import annotations
@@ -55,59 +56,59 @@ if TYPE_CHECKING:
 
 
 class CompactedView:
-    """The compacted view of one segment."""
+    """Compacted view of one segment."""
 
     def __init__(self, segment: Segment, settings: Settings) -> None:
         self._segment = segment
         self._settings = settings
         self._horizon = Position(-1, -1)
         self.outlives = segment.only_compacted > 0
-        """Whether entries may come whose ledgers are gone."""
+        """True if entries of deleted ledgers may be delivered."""
         self._ledger: LedgerInfo | None = None
         if self.outlives:
-            self._ledger = self._ask().compacted
+            self._ledger = self._query().compacted
         self._seen: set[tuple[int, int]] = set()
 
     def horizon(self, position: Position) -> Position:
-        """Give the position up to which compaction has gone; ask again if `position` lies behind what is known."""
+        """Return the position up to which compaction has run; query it again if `position` is after the known one."""
         if position > self._horizon:
-            self._ask()
+            self._query()
         return self._horizon
 
     def count(self, block: MessageBlock) -> None:
-        """Take note of messages that came, if it matters whether all of the view did."""
+        """Record delivered messages, if the view's completeness has to be checked by counting."""
         if self.outlives:
             ledger, entry, _ = block.positions
             self._seen.update(map(tuple, np.unique(np.stack((ledger, entry), 1), axis=0).tolist()))
 
     def check_whole(self) -> None:
-        """Check that all of the view came, if a part of it cannot be found missing otherwise.
+        """Check that the whole view was delivered, if the gaps in it cannot be detected by ledgers.
 
         Raises:
-            NotDelivered: it did not.
+            NotDelivered: part of it was not delivered.
         """
-        before, stats = self._ledger, self._ask() if self.outlives else None
+        before, stats = self._ledger, self._query() if self.outlives else None
         if stats is None or before is None or stats.compacted is None or stats.compacted.ledger_id != before.ledger_id:
             return
         horizon = self._horizon
-        came = sum(Position(*one) <= horizon for one in self._seen)
-        if self._segment.until.last_entry >= horizon and came < before.entries:
+        delivered = sum(Position(*one) <= horizon for one in self._seen)
+        if self._segment.until.last_entry >= horizon and delivered < before.entries:
             raise NotDelivered(
-                f"Of the {before.entries} entries of the compacted view of {self._segment.topic}, {came} came: the "
-                "connection was lost among entries whose own ledgers are gone, where the broker does not find its "
-                "place again, or messages in chunks were compacted, of which it keeps one chunk. Run the job again; "
-                "if it fails again, it is the latter.",
+                f"Of the {before.entries} entries of the compacted view of {self._segment.topic}, {delivered} were "
+                "delivered: the connection was lost among entries of deleted ledgers, where the broker cannot resume, "
+                "or chunked messages were compacted to one chunk. Run the job again; if it fails again, it is the "
+                "latter.",
                 topic=self._segment.topic,
                 position=max((Position(*one) for one in self._seen), default=None),
             )
 
-    def _ask(self) -> InternalStats:
+    def _query(self) -> InternalStats:
         stats = admin_of(self._settings).internal_stats(self._segment.topic)
         self._horizon = max(self._horizon, stats.compaction_horizon)
         return stats
 
     def without_removed(self, block: MessageBlock) -> MessageBlock | None:
-        """Leave out the messages of batches that were compacted away: the C++ client delivers empty ones for them.
+        """Return the block without empty messages, which the C++ client delivers for compacted messages of a batch.
 
         Compaction removes every message without a key.
         """
@@ -126,26 +127,26 @@ class CompactedView:
 
 
 _FOLLOWED_ENTRIES = 1000
-"""How many entries after an unfinished chunked message are searched for another one of its producer."""
+"""Number of entries after an incomplete chunked message that are searched for another one of its producer."""
 
 _log = logging.getLogger("pulsar_ext.spark")
 
 
 class EntryContent(Enum):
-    """What an entry that no message came from holds."""
+    """Content of an entry without a delivered message."""
 
     NO_MESSAGE = auto()
-    """Nothing from which a message of the segment will ever come."""
+    """Contains no message of the segment, and never will."""
     WHOLE_MESSAGE = auto()
-    """The beginning of a message, all of which is on the topic."""
+    """Beginning of a message that is complete on the topic."""
     UNFINISHED_MESSAGE = auto()
-    """The first chunk of a message of which more chunks may still be published."""
+    """First chunk of a message of which more chunks may still be published."""
     LAST_CHUNK = auto()
-    """The last chunk of a message of the segment whose first chunk was looked up before."""
+    """Last chunk of a message of the segment whose first chunk was looked up before."""
 
 
 class EntryLookup:
-    """Looks up entries of one segment."""
+    """Lookup of the content of a segment's entries."""
 
     def __init__(self, segment: Segment, settings: Settings, account: DeliveryAccount) -> None:
         self._segment = segment
@@ -159,12 +160,12 @@ class EntryLookup:
         """Look up an entry.
 
         Returns:
-            What it holds; and the last entry of the message that begins there, if one does, or the first one of the
-            message whose last chunk it is, else the entry itself.
+            Its content; and the last entry of the message that begins there, or the first entry of the message whose
+            last chunk it is, or else the entry itself.
 
         Raises:
-            DataLoss: the entry is gone, unless a person has accepted it, or `failOnDataLoss` is false.
-            InvalidUse: the entry is encrypted, and there is no option with a key.
+            DataLoss: the entry no longer exists, the user has not accepted the loss, and `failOnDataLoss` is true.
+            InvalidUse: the entry is encrypted, and no option has a key.
         """
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position
@@ -176,16 +177,16 @@ class EntryLookup:
             listed = {ledger.ledger_id for ledger in admin.internal_stats(topic).ledgers}
             self._deleted_ledgers.update({ledger for ledger, _ in self._segment.sizes} - listed)
             what = (
-                f"Entry {position} of {topic} was to be read and is gone: trimmed by retention, by expiry (TTL) or by "
-                "hand"
+                f"Entry {position} of {topic} was to be read but no longer exists: it was trimmed by retention, by "
+                "expiry (TTL) or by an operator"
             )
-            # It is named by its ledger, which goes as a whole.
+            # The loss is named by the ledger, because a ledger is deleted as a whole.
             whole_ledger = Position(position.ledger_id, -1)
             report_data_loss(self._settings, [Loss(topic, whole_ledger, None, what)])
             return EntryContent.NO_MESSAGE, position
         if entry.encrypted and self._settings["cryptoPrivateKeyFile"] is None:
             raise InvalidUse(
-                f"The entry {position} of {topic} is encrypted: option cryptoPrivateKeyFile names a file, on each "
+                f"The entry {position} of {topic} is encrypted: set option cryptoPrivateKeyFile to a file, on each "
                 "executor, with the private key that decrypts it."
             )
         if not entry.is_chunk:
@@ -193,8 +194,8 @@ class EntryLookup:
             return EntryContent.NO_MESSAGE if other else EntryContent.WHOLE_MESSAGE, position
         return self._find_chunked(position, entry)
 
-    def why_not(self, position: Position | None) -> str:
-        """Say what may keep a message from being delivered, if the entry at which it begins shows that."""
+    def delivery_hint(self, position: Position | None) -> str:
+        """Return a possible reason why a message is not delivered, from its first entry; empty if unknown."""
         if position is None:
             return ""
         try:
@@ -202,20 +203,20 @@ class EntryLookup:
         except PulsarExtError:
             return ""
         if entry.encrypted:
-            return f"It is encrypted: is the key in {self._settings['cryptoPrivateKeyFile']} the one that decrypts it? "
+            return f"It is encrypted: does the key in {self._settings['cryptoPrivateKeyFile']} decrypt it? "
         if entry.is_chunk:
-            return "It is chunked: a reader drops it if ten others begin among its chunks. "
+            return "It is chunked: a reader drops it if ten others begin between its chunks. "
         return ""
 
     def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
-        # Later chunks belong to the message of the first one, and that may be another segment's.
+        # Later chunks belong to the message of the first one, which may be in another segment.
         if entry.chunk_id:
             is_last = entry.chunk_id + 1 == entry.num_chunks
             first = self._begun.get(_message_of(entry)) if is_last else None
             return (EntryContent.NO_MESSAGE, position) if first is None else (EntryContent.LAST_CHUNK, first)
         if entry.txn_aborted or not self._account.owns(position):
             return EntryContent.NO_MESSAGE, position
-        if is_shown_exactly(entry.producer_name):  # or its chunks may be another's
+        if is_shown_exactly(entry.producer_name):  # otherwise its chunks may be another producer's
             self._begun[_message_of(entry)] = position
         try:
             chunks = resolve_chunks(admin_of(self._settings), self._segment.topic, position)
@@ -225,10 +226,10 @@ class EntryLookup:
         return EntryContent.WHOLE_MESSAGE, chunks.positions[-1]
 
     def _is_abandoned(self, position: Position, first_chunk: EntryMetadata) -> bool:
-        """Whether the producer of an unfinished message went on without it, so that it will never be finished.
+        """Return true if the producer of an incomplete message has abandoned it, so that it will never be completed.
 
-        Threads that share a producer interleave their chunks, so that another message of it proves that only if it was
-        published long after the last chunk; by the producer's own clock, and "long" is what a chunk is waited for.
+        Threads that share a producer interleave their chunks. So another message of the producer proves that only if
+        it was published more than `pollTimeoutMs` after the last chunk, by the producer's own clock.
         """
         name = first_chunk.producer_name
         if not is_shown_exactly(name):
@@ -256,8 +257,8 @@ class EntryLookup:
         if position not in self._abandoned:
             self._abandoned.add(position)
             _log.warning(
-                "The message at %s on %s was never finished: its producer %s went on at %s. Of its %s chunks a part "
-                "is there, and is left out",
+                "The message at %s on %s was never completed: its producer %s continued at %s. Some of its %s chunks "
+                "are missing; it is skipped",
                 position,
                 self._segment.topic,
                 first_chunk.producer_name,
@@ -267,13 +268,13 @@ class EntryLookup:
 
 
 def _message_of(chunk: EntryMetadata) -> tuple[Any, ...]:
-    """Give what all chunks of a message have in common."""
+    """Return the fields that all chunks of a message share."""
     return chunk.uuid, chunk.producer_name, chunk.sequence_id
 
 
 _FIRST_MILLIS = 200
 _NEXT_MILLIS = 10
-"""How long to wait for the first message of a block, and for each further one, which delays those before it."""
+"""Timeouts for the first message of a block, and for each further one, which delays the messages before it."""
 _FIRST_BLOCK = 64
 _GROWTH = 4
 
@@ -282,8 +283,8 @@ class BlockTaker:
     """Takes messages from a reader, as many at once as a block may have.
 
     Args:
-        max_rows: the most messages of a block.
-        max_bytes: the most bytes of payload, by what the messages before it had.
+        max_rows: the maximum number of messages of a block.
+        max_bytes: the maximum bytes of payload, estimated from the messages before.
         bytes_per_message: an estimate for the first block.
     """
 
@@ -292,30 +293,30 @@ class BlockTaker:
         self._rows = min(max_rows, _FIRST_BLOCK, max(max_bytes // bytes_per_message, 1))
 
     def take(self, read_next: Callable[[int], Any]) -> list[Any]:
-        """Give the messages of a block, at least one; an empty list if no message came within 200 ms."""
+        """Return the messages of a block, at least one; an empty list if no message arrived within 200 ms."""
         inners: list[Any] = []
         try:
             inners.append(read_next(_FIRST_MILLIS))
-            # `extend` keeps what came before a timeout.
+            # `extend` keeps the messages that arrived before a timeout.
             inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._rows - 1))
         except Timeout:
             pass
         return inners
 
     def adapt(self, block: MessageBlock) -> None:
-        """Size the next block by the payloads of this one."""
+        """Choose the size of the next block by the payloads of this one."""
         bytes_per_message = block.payload_bytes // len(block) or 1
         fits = max(self._max_bytes // bytes_per_message, 1)
-        # Growth is limited, because one block of small messages says little about the next one.
+        # Growth is limited, because one block of small messages does not predict the next one.
         self._rows = min(self._max_rows, fits, self._rows * _GROWTH)
 
 
 _QUIET_SECONDS = 0.5
-"""After how long without a message the broker is asked whether it has more."""
+"""Time without a message after which the broker is asked for available messages."""
 _LOOKUP_SECONDS = 2.0
-"""How long between two look-ups of what has not come."""
+"""Interval between two lookups of the missing entries."""
 _OVERDUE_SECONDS = 5.0
-"""After how long without a message one that is whole is read again."""
+"""Time without a message after which a complete message is read again."""
 _MOST_REOPENS = 5
 _LARGEST_QUEUE = 5000
 _QUEUE_BYTES = 32 << 20
@@ -327,19 +328,19 @@ def read_segments(
     """Read segments one after the other.
 
     Args:
-        segments: what to read.
+        segments: the segments to read.
         ranges: the slots to keep; None keeps all.
         settings: the options.
-        wants_sequence_ids: whether sequence ids, or slots, will be asked of the blocks.
+        wants_sequence_ids: true if sequence ids or slots of the blocks will be requested.
 
     Yields:
         Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
 
     Raises:
-        DataLoss: entries of a segment are gone, and nobody has accepted that.
-        NotDelivered: entries are there, and no reader gets them in time.
-        IncompleteChunkedMessage: a chunked message is unfinished, and `incompleteChunks` is "fail".
-        InvalidUse: a message is encrypted, and no option has a key, or its file has none that can be used.
+        DataLoss: entries of a segment no longer exist, and the loss was not accepted.
+        NotDelivered: entries exist, but no reader receives them in time.
+        IncompleteChunkedMessage: a chunked message is incomplete, and `incompleteChunks` is "fail".
+        InvalidUse: a message is encrypted, and no option has a key, or its file has no usable one.
     """
     key_decoder = KeyDecoder(settings)
     selected = None if ranges is None or ranges.is_full else ranges
@@ -365,13 +366,13 @@ def _in_ranges(block: MessageBlock, ranges: KeyHashRanges) -> MessageBlock | Non
 
 
 class SegmentReader:
-    """Reads one segment.
+    """Reader of one segment.
 
     Args:
-        segment: what to read.
+        segment: the segment to read.
         settings: the options.
-        key_decoder: reads the keys.
-        wants_sequence_ids: whether sequence ids, or slots, will be asked of the blocks.
+        key_decoder: decodes the keys.
+        wants_sequence_ids: true if sequence ids or slots of the blocks will be requested.
     """
 
     def __init__(
@@ -391,7 +392,7 @@ class SegmentReader:
         self._reader: Any = None
 
     def blocks(self) -> Iterator[MessageBlock]:
-        """Read; see `read_segments`. The order is always that of the messages' (last) entries."""
+        """Yield the blocks; see `read_segments`. They are always in the order of the messages' last entries."""
         first = self._segment.ledgers.next(self._segment.after.position)
         if self._view is not None and self._view.outlives:
             first = BEGINNING.last_entry
@@ -415,13 +416,13 @@ class SegmentReader:
         while not account.reached or self._unfinished:
             inners = taker.take(self._reader.inner.read_next)
             block = self._next_block(inners) if inners else None
-            came = block is not None or (inners and not account.reached)
+            arrived = block is not None or (inners and not account.reached)
             inners = []
             if block is not None:
                 taker.adapt(block)
                 yield block
-                block = None  # so that its messages are freed while the next block is read
-            if came:
+                block = None  # frees its messages before the next block is read
+            if arrived:
                 progress = time.monotonic()
             now = time.monotonic()
             if now >= lookup_at and (account.reached or self._is_quiet(now - progress)):
@@ -433,7 +434,7 @@ class SegmentReader:
                 return
 
     def _next_block(self, inners: list[Any]) -> MessageBlock | None:
-        """Give the messages that belong to this segment; None without any, or if one before them was passed over."""
+        """Return the messages of this segment; None without any, or if a message before them was skipped."""
         snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
         block = self._accounted(
             MessageBlock(
@@ -446,27 +447,27 @@ class SegmentReader:
         )
         if self._reread_from is None:
             return block
-        # Nothing of this block has been yielded, so it is read again after the message that was passed over.
+        # No message of this block has been yielded, so the whole block is read again, from the skipped message on.
         self._account.restore(snapshot)
         self._unfinished |= unfinished
         self._reopen(self._reread_from)
         return None
 
     def _is_quiet(self, seconds: float) -> bool:
-        """Whether the broker may have no more messages to deliver, so that entries have to be looked up."""
+        """Return true if the broker may have no more messages to deliver, so that entries have to be looked up."""
         if seconds < _QUIET_SECONDS:
             return False
         return seconds > _LOOKUP_SECONDS or not self._has_more()
 
     def _has_more(self) -> bool:
-        """Whether the broker has messages that did not come yet; True as well while it does not answer."""
+        """Return true if the broker has undelivered messages, or does not answer."""
         try:
             return bool(self._reader._has_native_message_())
         except UNREACHABLE:
             return True
 
     def _accounted(self, block: MessageBlock) -> MessageBlock | None:
-        """Take note of messages and of the entries they passed over; give those that belong to this segment."""
+        """Record messages and the entries they skipped; return those that belong to this segment."""
         account = self._account
         if self._view is not None:
             self._view.count(block)
@@ -481,32 +482,32 @@ class SegmentReader:
                 self._reread_from = min(position, self._reread_from or position)
             elif content is not EntryContent.NO_MESSAGE:
                 self._unfinished.add(position)
-        account.settle_missing()
+        account.account_for_missing()
         found = block if kept is None else block.take(kept) if kept else None
         return found if found is None or self._view is None else self._view.without_removed(found)
 
     def _note_arrived(self, block: MessageBlock, kept: list[int] | None) -> None:
-        """Note which unfinished messages came.
+        """Record which incomplete messages arrived.
 
         Raises:
-            NotDelivered: one came for the first time, and behind messages that come after it.
+            NotDelivered: one arrived for the first time, and after messages that follow it.
         """
         firsts = block.first_chunks
         self._unfinished.difference_update(firsts.values() if kept is None else map(firsts.get, kept))
         if misplaced := self._unfinished.intersection(firsts.values()):
             raise NotDelivered(
-                f"The message at {min(misplaced)} on {self._segment.topic} came behind others that come after it: the "
-                "connection was lost amid its chunks. Run the job again.",
+                f"The message at {min(misplaced)} on {self._segment.topic} arrived after messages that follow it: the "
+                "connection was lost between its chunks. Run the job again.",
                 topic=self._segment.topic,
                 position=min(misplaced),
             )
 
     def _removed_up_to(self, position: Position | None) -> Position | None:
-        """Give up to where entries may have been compacted away, if that matters for entries up to `position`."""
+        """Return the position up to which entries may have been compacted away, if it matters up to `position`."""
         return None if self._view is None or position is None else self._view.horizon(position)
 
     def _look_up_rest(self, quiet_seconds: float) -> bool:
-        """Look up the entries that nothing came from yet; True if no more messages will come."""
+        """Look up the entries without a message; return true if no more messages will arrive."""
         overdue = quiet_seconds > _OVERDUE_SECONDS
         for position in sorted(self._unfinished):
             content, _ = self._lookup.find(position)
@@ -520,54 +521,54 @@ class SegmentReader:
         return not to_come and not self._unfinished
 
     def _is_rest_to_come(self) -> bool:
-        """Look up the entries behind the last message that came; whether messages have still to come from there."""
+        """Look up the entries after the last received message; return true if messages are still expected from them."""
         account = self._account
         removed = None if account.reached else self._removed_up_to(self._segment.until.last_entry)
         for position in account.rest(removed):
             content, _ = self._lookup.find(position)
             if content is EntryContent.WHOLE_MESSAGE:
-                return True  # readers deliver in order, so what follows comes later
+                return True  # readers deliver in order, so later entries arrive later
             if content is EntryContent.UNFINISHED_MESSAGE:
                 self._unfinished.add(position)
-            account.settle(position)
-        # What compaction has left of the rest only the broker knows.
+            account.account_for(position)
+        # Only the broker knows which of the remaining entries compaction kept.
         return removed is not None and account.last < removed and self._has_more()
 
-    def _reopen(self, passed_over: Position) -> None:
-        """Read again from before a message that was passed over; messages that came already are recognized."""
+    def _reopen(self, skipped: Position) -> None:
+        """Reopen the reader before a skipped message; messages that arrived already are recognized."""
         following = self._segment.ledgers.next(self._account.last)
-        begin = min(one for one in (passed_over, following, *self._unfinished) if one is not None)
+        begin = min(one for one in (skipped, following, *self._unfinished) if one is not None)
         self._reread_from = None
         self._reopens += 1
         if self._reopens > _MOST_REOPENS:
             raise NotDelivered(
-                f"The message at {passed_over} on {self._segment.topic} is complete, but no reader gets it. "
-                f"{self._lookup.why_not(passed_over)}Run the job again; if it fails again, `pulsar-ext spark audit` "
-                "shows what is there.",
+                f"The message at {skipped} on {self._segment.topic} is complete, but no reader receives it. "
+                f"{self._lookup.delivery_hint(skipped)}Run the job again; if it fails again, `pulsar-ext spark audit` "
+                "lists the topic's defects.",
                 topic=self._segment.topic,
-                position=passed_over,
+                position=skipped,
             )
-        _log.warning("Reading %s again from %s, because a message was passed over", self._segment.topic, begin)
+        _log.warning("Reading %s again from %s, because a message was skipped", self._segment.topic, begin)
         self._close()
         self._reader = self._open(begin)
 
     def _give_up(self, seconds: float) -> None:
-        """Raise that no message came for too long; or warn, if only unfinished messages are left, and may be left out.
+        """Raise because of the timeout; only warn if all that is missing are incomplete messages that may be skipped.
 
         Raises:
-            NotDelivered: a message that is on the topic as a whole did not come.
-            IncompleteChunkedMessage: only chunked messages that are not finished are left, and may not be left out.
+            NotDelivered: a message that is complete on the topic was not delivered.
+            IncompleteChunkedMessage: only incomplete chunked messages are missing, and they may not be skipped.
         """
         topic, to_come = self._segment.topic, self._is_rest_to_come()
         contents = {position: self._lookup.find(position)[0] for position in sorted(self._unfinished)}
         whole = next((one for one, content in contents.items() if content is EntryContent.WHOLE_MESSAGE), None)
         if to_come or whole is not None:
             what = f"entries after {self._account.last} up to {self._segment.until}"
-            hint = self._lookup.why_not(whole or self._segment.ledgers.next(self._account.last))
+            hint = self._lookup.delivery_hint(whole or self._segment.ledgers.next(self._account.last))
             raise NotDelivered(
-                f"No message came from {topic} for {seconds:.0f} s, although it has "
+                f"No message arrived from {topic} for {seconds:.0f} s, although it has "
                 f"{what if to_come else f'the one at {whole}'}. {hint}Is the broker reachable? "
-                "Option pollTimeoutMs sets how long to wait.",
+                "Option pollTimeoutMs sets the timeout.",
                 topic=topic,
                 position=self._account.last,
             )
@@ -576,24 +577,24 @@ class SegmentReader:
             return
         message = (
             f"{len(unfinished)} chunked message(s) on {topic}, beginning at {', '.join(map(str, unfinished[:5]))}, "
-            f"have not been finished for {seconds:.0f} s"
+            f"are still incomplete after {seconds:.0f} s"
         )
         if self._settings["incompleteChunks"] == "fail":
             raise IncompleteChunkedMessage(
-                f"{message}. If their producer is gone for good, option incompleteChunks=skip leaves them out; if it "
-                "is slow, raise pollTimeoutMs.",
+                f"{message}. If their producer has ended, set option incompleteChunks=skip; if it is slow, increase "
+                "pollTimeoutMs.",
                 position=unfinished[0],
             )
-        _log.warning("%s; leaving them out", message)
+        _log.warning("%s; skipping them", message)
 
     def _close(self) -> None:
-        """Close the reader; that the broker does not answer would hide why the reading ends."""
+        """Close the reader; suppress an unreachable broker, which would hide the cause of the end."""
         with contextlib.suppress(pulsar.PulsarException):
             self._reader.close()
 
     def _open(self, first: Position) -> Any:
         start = MessageId(-1, first.ledger_id, first.entry_id)
-        start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
+        start.origin = Origin.BYTES  # an entry to begin at, whatever its content
         passed = self._settings.passed.get("pulsar.reader.", {})
         queue = min(max(_QUEUE_BYTES // self._segment.bytes_per_message, 1), _LARGEST_QUEUE)
         options = {"receiver_queue_size": queue, **passed}
@@ -608,11 +609,11 @@ class SegmentReader:
 
 
 _SEQUENCE_IDS: Final = frozenset({"__sequenceId", "__keySlot"})
-"""The columns that sequence ids are needed for: a message without a key has its slot by its sequence id."""
+"""Columns that need sequence ids: the slot of a message without a key depends on its sequence id."""
 
 
 class PulsarPartition(InputPartition, metaclass=Shipped):
-    """What one task reads."""
+    """Input of one task."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(None)
@@ -624,13 +625,13 @@ class PulsarPartition(InputPartition, metaclass=Shipped):
 
 
 def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
-    """Give the slots that the options select; None means all."""
+    """Return the slots that the options select; None means all."""
     ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
     return ranges
 
 
 def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
-    """Read what one task reads, as Arrow record batches of the schema."""
+    """Yield the messages of one task's split, as Arrow record batches of the schema."""
     maker = BatchMaker(schema, settings)
 
     def to_batch(block: MessageBlock) -> Any:

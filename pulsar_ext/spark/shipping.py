@@ -1,9 +1,9 @@
-"""Classes that Spark ships to its workers by name, and what a worker says that does not have this library.
+"""Classes that Spark ships to its workers by name, with an error for workers that lack this library.
 
-Without it a worker fails while it loads what Spark has sent, before any line of this library can run. So a class takes
-the few lines along that import it there: they say which Python that is, and what to do. Where even Spark's own
-requirements are missing, those lines are not reached; so the driver of a cluster warns when it ships a class and nobody
-has said which Python the executors are to run.
+Without the library a worker fails while it loads objects from Spark, before any code of the library can run. So a class
+carries the few lines that import it there: they name that Python, and the remedy. If Spark's own requirements are
+missing, those lines do not run; so the driver of a cluster warns when it ships a class and the executors' Python is not
+configured.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ except ModuleNotFoundError as error:
 
 
 class Shipped(ABCMeta):
-    """The class of classes whose pickles say what is missing where they cannot be loaded."""
+    """Metaclass of classes whose pickles raise a helpful error if they cannot be loaded."""
 
 
 def _reduce(shipped: Shipped) -> tuple[Any, ...]:
-    _look_at_python()
+    _check_python()
     space = {"module": shipped.__module__, "name": shipped.__qualname__}
     return eval, ("exec(code, space) or space['found']", {"code": _IMPORT, "space": space})
 
 
-def _look_at_python() -> None:
-    """Warn in the driver of a cluster if executors have to find a Python by themselves."""
+def _check_python() -> None:
+    """Warn in the driver of a cluster if the executors' Python is not configured."""
     session = SparkSession.getActiveSession()
     if session is None or "PYSPARK_PYTHON" in os.environ or (session.sparkContext.master or "").startswith("local"):
         return
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     warnings.warn(
-        "PYSPARK_PYTHON is not set: each executor takes python3 from its own PATH. That has to be Python "
-        f"{version} with pulsar_ext and its extra spark; without, tasks fail with \"No module named 'pyarrow'\" or the "
-        "like. Set PYSPARK_PYTHON, to python3 if that is right. docs/spark.md shows how to ship one to a cluster.",
+        "PYSPARK_PYTHON is not set: each executor uses the python3 of its own PATH. That must be Python "
+        f"{version} with pulsar_ext and its extra spark; otherwise tasks fail, for instance for lack of pyarrow. "
+        "Set PYSPARK_PYTHON, to python3 if that is right. docs/spark.md shows how to ship a Python.",
         stacklevel=2,
     )
 

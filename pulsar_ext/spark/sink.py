@@ -1,9 +1,9 @@
 """Writing to Pulsar from Spark: at least once, or exactly once by the broker's deduplication.
 
-A task publishes before Spark's commit coordinator decides about it, so that exactly once cannot rest on commits. It
-rests on names and numbers that are the same when a task runs again: the producer's name comes from the query and the
-lane (the number of Spark's partition, or the value of a column), and the sequence id from the batch and the row's place
-in its lane. The broker stores nothing twice under the same name and number.
+A task publishes before Spark's commit coordinator decides about it, so commits cannot make a write exactly-once.
+Instead, a task that runs again uses the same producer names and sequence ids. The producer's name consists of the query
+and the group of rows (the number of Spark's partition, or the value of the column `laneBy`). The sequence id consists
+of the batch id and the row's index in its group. The broker stores each producer name and sequence id only once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _BUSY_SECONDS = 60.0
-"""How long to wait for the producer of a former attempt of the task, which may have been killed, to be disconnected."""
+"""Maximum wait for the disconnect of the producer of an earlier attempt of the task, which may have been killed."""
 _RETRY_SECONDS = 0.5
 _DEFAULTS = {
     "batching_enabled": True,
@@ -68,19 +68,19 @@ _BATCHING_TYPES = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.Ba
 
 
 class TaskProducers:
-    """Sends rows, and makes sure in the end that all of them are persisted.
+    """Producers of a task: they send rows, and ensure at the end that all are persisted.
 
     Args:
         settings: the options.
-        prefix: the producers' names begin with it; None lets the broker name them, without deduplication.
-        first_id: the sequence id of the first row of each lane.
+        prefix: of the producers' names; with None the broker names them, without deduplication.
+        first_id: the sequence id of the first row of each group.
     """
 
     def __init__(self, settings: Settings, prefix: str | None, first_id: int) -> None:
         self._settings = settings
         self._prefix = prefix
         self._first_id = first_id
-        # The names of one query begin with the prefix, and its batches follow each other.
+        # The names of one query begin with the prefix, and its batches are in sequence.
         self._recall = Recall(f"{prefix or ''}-", first_id, is_new=settings["unknownProducers"] == "new")
         self._producers: dict[tuple[str, str], Any] = {}
         self._senders: dict[tuple[str, str], RowSender | PartitionedRowSender] = {}
@@ -88,39 +88,39 @@ class TaskProducers:
         self._duplicates = 0
 
     @property
-    def lanes(self) -> tuple[tuple[str, str], ...]:
-        """The lanes that were written, each with its topic."""
+    def groups(self) -> tuple[tuple[str, str], ...]:
+        """Groups of rows that were written, each with its topic."""
         return tuple(self._producers)
 
-    def send(self, lane: str, rows: Rows) -> None:
-        """Send rows of a lane, after those that were sent before.
+    def send(self, group: str, rows: Rows) -> None:
+        """Send rows of a group, after those sent before.
 
         Raises:
             NotWritten: a message could not be persisted.
         """
-        sent_before = self._sent.get(lane, 0)
-        self._sent[lane] = sent_before + len(rows)
+        sent_before = self._sent.get(group, 0)
+        self._sent[group] = sent_before + len(rows)
         ids = self._first_id + sent_before + np.arange(len(rows))
         if isinstance(rows.topics, str):
-            self._send(lane, rows.topics, rows.columns, ids)
+            self._send(group, rows.topics, rows.columns, ids)
             return
         by_topic: dict[str, list[int]] = {}
         for index, topic in enumerate(rows.topics):
             by_topic.setdefault(topic, []).append(index)
         for topic, indexes in by_topic.items():
-            self._send(lane, topic, rows.columns.take(pa.array(indexes)), ids[indexes])
+            self._send(group, topic, rows.columns.take(pa.array(indexes)), ids[indexes])
 
     def finish(self) -> tuple[int, int]:
-        """Wait until everything is persisted.
+        """Wait until all messages are persisted.
 
         Returns:
-            How many messages were sent, and how many of them the topics had already.
+            The number of messages sent, and the number of them that the topics had already.
 
         Raises:
             NotWritten: a message could not be persisted.
         """
-        for (lane, topic), producer in self._producers.items():
-            sender = self._senders.get((lane, topic))
+        for (group, topic), producer in self._producers.items():
+            sender = self._senders.get((group, topic))
             with _as_not_written(topic):
                 if sender is None:
                     producer.flush()
@@ -137,12 +137,12 @@ class TaskProducers:
             with contextlib.suppress(pulsar.PulsarException):
                 producer.close()
 
-    def _send(self, lane: str, topic: str, columns: pa.RecordBatch, ids: Any) -> None:
+    def _send(self, group: str, topic: str, columns: pa.RecordBatch, ids: Any) -> None:
         if self._prefix is None:
             ids = None
         with _as_not_written(topic):
-            producer = self._producer(lane, topic)
-            sender = self._senders.get((lane, topic))
+            producer = self._producer(group, topic)
+            sender = self._senders.get((group, topic))
             if sender is not None:
                 sender.send(columns, ids)
                 return
@@ -150,16 +150,16 @@ class TaskProducers:
             sent = producer.send_many(**given, sequence_ids=None if ids is None else ids.tolist())
             self._duplicates += sent.duplicates
 
-    def _producer(self, lane: str, topic: str) -> Any:
-        producer = self._producers.get((lane, topic))
+    def _producer(self, group: str, topic: str) -> Any:
+        producer = self._producers.get((group, topic))
         if producer is None:
-            producer = self._producers[lane, topic] = self._open(lane, topic)
+            producer = self._producers[group, topic] = self._open(group, topic)
             sender = row_sender_of(producer)
             if sender is not None:
-                self._senders[lane, topic] = sender
+                self._senders[group, topic] = sender
         return producer
 
-    def _open(self, lane: str, topic: str) -> Any:
+    def _open(self, group: str, topic: str) -> Any:
         passed = self._settings.passed.get("pulsar.producer.", {})
         options: dict[str, Any] = {**_DEFAULTS, **passed, **producer_keys(self._settings)}
         if options.get("chunking_enabled"):
@@ -169,7 +169,7 @@ class TaskProducers:
         if "batching_type" in options:
             options["batching_type"] = _BATCHING_TYPES[options["batching_type"]]
         if self._prefix is not None:
-            options |= {"producer_name": f"{self._prefix}-{lane}", "deduplication": self._recall}
+            options |= {"producer_name": f"{self._prefix}-{group}", "deduplication": self._recall}
         self._check_encoding(topic)
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -181,19 +181,19 @@ class TaskProducers:
                 time.sleep(_RETRY_SECONDS)
             except ProducerForgotten as error:
                 raise ProducerForgotten(
-                    f"{error} If this write has never sent anything to the topic in this lane, option "
-                    "unknownProducers=new says so; if it may have, begin with a new checkpoint, or in a batch write "
-                    "with another producerName, behind what is there.",
+                    f"{error} If this write has never sent a message to the topic in this group of rows, set option "
+                    "unknownProducers=new; if it may have, start with a new checkpoint, or in a batch write with "
+                    "another producerName.",
                     producer_name=error.producer_name,
                     topic=error.topic,
                     sequence_id=error.sequence_id,
                 ) from None
 
     def _check_encoding(self, topic: str) -> None:
-        """Check that keys are where the topic's schema says, if it says it.
+        """Check that option `keyValueEncoding` matches the topic's schema, if it has one.
 
         Raises:
-            InvalidUse: they are not.
+            InvalidUse: it does not match.
         """
         encoding = self._settings["keyValueEncoding"]
         if encoding is None:
@@ -202,7 +202,7 @@ class TaskProducers:
             stored = admin_of(self._settings).schema(str(TopicName.parse(topic).parent))
         except AdminNotFound:
             return
-        found = stored.properties.get("kv.encoding.type", "INLINE") if stored.type == "KEY_VALUE" else "not there"
+        found = stored.properties.get("kv.encoding.type", "INLINE") if stored.type == "KEY_VALUE" else "missing"
         if found != encoding:
             raise InvalidUse(
                 f"The keys of {topic} are {found}, by its schema of type {stored.type}, but option keyValueEncoding is "
@@ -212,37 +212,37 @@ class TaskProducers:
 
 @contextlib.contextmanager
 def _as_not_written(topic: str) -> Iterator[None]:
-    """Turn errors of the client into one that names the topic and that can be pickled on its way to the driver."""
+    """Turn errors of the client into an error that names the topic, and that can be pickled for the driver."""
     try:
         yield
     except PulsarExtError:
         raise
     except pulsar.PulsarException as error:
         raise NotWritten(
-            f"A message could not be written to {topic}: {error!r}. The task fails, so that Spark repeats it or stops; "
-            "what it has written stays on the topic, and with guarantee=exactly-once a repeated task does not write it "
-            "again.",
+            f"A message could not be written to {topic}: {error!r}. The task fails, and Spark repeats it or stops. The "
+            "messages already written stay on the topic; with guarantee=exactly-once a repeated task does not write "
+            "them again.",
             topic=topic,
         ) from None
 
 
 _ROW_BITS = 32
-"""The bits of a sequence id that number the rows of one lane in one batch; the bits above are the batch's number."""
+"""Bits of a sequence id for the row's index in its group and batch; the bits above are the batch id."""
 
 _log = logging.getLogger("pulsar_ext.spark")
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote: how many messages, how many of them the topic had already, and lanes with their topics."""
+    """Result of one task: the numbers of messages sent and of duplicates among them, and groups with their topics."""
 
     messages: int
     duplicates: int
-    lanes: tuple[tuple[str, str], ...] = ()
+    groups: tuple[tuple[str, str], ...] = ()
 
 
 class _Writer(metaclass=Shipped):
-    """What a batch write and a streaming write share."""
+    """Common part of a batch write and a streaming write."""
 
     def __init__(self, settings: Settings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -254,19 +254,21 @@ class _Writer(metaclass=Shipped):
         """Check the rows' columns.
 
         Raises:
-            InvalidUse: there is no value, or a column cannot be written or has the wrong type.
+            InvalidUse: the value is missing, or a column cannot be written or has the wrong type.
         """
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-        lane = self._settings["laneBy"]
-        if lane is not None and lane not in kinds:
-            raise InvalidUse(f"Option laneBy names {lane}, which is not a column. The columns are: {', '.join(kinds)}.")
+        group = self._settings["laneBy"]
+        if group is not None and group not in kinds:
+            raise InvalidUse(
+                f"Option laneBy names {group}, which is not a column. The columns are: {', '.join(kinds)}."
+            )
         for name, allowed in _KINDS.items():
             if name in kinds and kinds[name] not in allowed:
                 raise InvalidUse(f"Column {name} is {' or '.join(allowed)}, not {kinds[name]}.")
-        unknown = [name for name in kinds if name not in COLUMNS and name != lane]
+        unknown = [name for name in kinds if name not in COLUMNS and name != group]
         if "value" not in kinds or unknown:
             raise InvalidUse(
-                f"A write takes the columns {', '.join(WRITTEN)}, of which value is needed, but the columns are "
+                f"A write accepts the columns {', '.join(WRITTEN)}, and needs value, but the columns are "
                 f"{', '.join(kinds)}. To make one value of several columns, use for instance "
                 'df.selectExpr("to_json(struct(*)) AS value").'
             )
@@ -274,7 +276,7 @@ class _Writer(metaclass=Shipped):
             raise InvalidUse("No topic to write to: set option topic, or add a column __topic.")
 
     def _publish(self, batches: Iterator[Any], query: str | None, batch_id: int) -> Written:
-        """Write what one task writes."""
+        """Write the rows of one task."""
         context = TaskContext.get()
         task = "0" if context is None else str(context.partitionId())
         settings = self._settings
@@ -283,27 +285,27 @@ class _Writer(metaclass=Shipped):
         splitter = BatchSplitter(settings)
         with TaskProducers(settings, prefix, batch_id << _ROW_BITS) as producers:
             for batch in batches:
-                for lane, rows in splitter.by_lane(batch, task):
-                    producers.send(lane, rows)
+                for group, rows in splitter.by_group(batch, task):
+                    producers.send(group, rows)
             sent, duplicates = producers.finish()
-            return Written(sent, duplicates, producers.lanes if exactly else ())
+            return Written(sent, duplicates, producers.groups if exactly else ())
 
     def _committed(self, messages: Sequence[WriterCommitMessage | None], prefix: str) -> None:
-        """Log how much all tasks wrote.
+        """Log the number of messages that all tasks wrote.
 
         Raises:
-            InvalidUse: two of them wrote in one lane, so that rows are missing.
+            InvalidUse: two tasks wrote rows of one group, so that rows are missing.
         """
         found = [one for one in messages if isinstance(one, Written)]
-        times = Counter(lane for one in found for lane in one.lanes)
-        shared = sorted({lane for (lane, _), count in times.items() if count > 1})
+        times = Counter(group for one in found for group in one.groups)
+        shared = sorted({group for (group, _), count in times.items() if count > 1})
         if shared:
             raise InvalidUse(
-                f"{len(shared)} lanes were in several tasks each, for instance {', '.join(map(repr, shared[:5]))}. A "
-                "task numbers the rows of a lane from the first, so that the broker has taken rows of one for "
-                "repetitions of another's, and they are missing. Have each lane in one task, as after "
-                f".repartition(n, {self._settings['laneBy']!r}), sorted by columns that determine the order, and write "
-                "all of it again with another producerName, or with a new checkpoint."
+                f"{len(shared)} groups of rows were divided between tasks, for instance "
+                f"{', '.join(map(repr, shared[:5]))}. Their sequence ids collide, so the broker dropped rows as "
+                "duplicates. Put each group into one task, as with "
+                f".repartition(n, {self._settings['laneBy']!r}), sort it by columns that define the order, and write "
+                "all rows again with another producerName, or with a new checkpoint."
             )
         count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
         _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)
@@ -320,7 +322,7 @@ _KINDS = {
 
 
 class PulsarWriter(_Writer, DataSourceArrowWriter):
-    """A batch write."""
+    """Batch write."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Write one task's rows, and return when all are persisted.
@@ -331,16 +333,16 @@ class PulsarWriter(_Writer, DataSourceArrowWriter):
         return self._publish(iterator, None, 0)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log how much was written.
+        """Log the number of messages written.
 
         Raises:
-            InvalidUse: two tasks wrote in one lane, so that rows are missing.
+            InvalidUse: two tasks wrote rows of one group, so that rows are missing.
         """
         self._committed(messages, "")
 
 
 class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming write."""
+    """Streaming write."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Write one task's rows of one batch, and return when all are persisted.
@@ -353,14 +355,14 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise InvalidUse(
-                "This version of Spark does not give a streaming write its query and batch, which it needs."
+                "This version of Spark does not pass query id and batch id to a streaming write, which needs them."
             )
         return self._publish(iterator, query, int(batch))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log how much was written.
+        """Log the number of messages written.
 
         Raises:
-            InvalidUse: two tasks wrote in one lane, so that rows are missing.
+            InvalidUse: two tasks wrote rows of one group, so that rows are missing.
         """
         self._committed(messages, f"batch {batchId}: ")

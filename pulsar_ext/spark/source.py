@@ -2,7 +2,7 @@
 
 Constructors only check their arguments, because Spark pickles these objects and creates them in other processes.
 
-`spark_session` makes a session with the data source registered: local by default, on a cluster with `master`.
+`spark_session` creates a session with the data source registered: local by default, on a cluster with `master`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class PulsarDataSource(DataSource, metaclass=Shipped):
-    """Reads and writes Pulsar topics, in batches and as a stream; register it with `spark.dataSource.register`."""
+    """Data source for Pulsar topics, batch and streaming; register it with `spark.dataSource.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(with_environment(options, os.environ))
@@ -59,22 +59,22 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "pulsar"
 
     def schema(self) -> StructType:
-        """Give the columns of a read for which the user gave no schema."""
+        """Return the columns of a read without a user's schema."""
         return full_schema(self._read_settings(self._reading()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make a batch read."""
+        """Create a batch read."""
         settings = self._read_settings(READ)
         check_schema(schema, settings)
         kind = FilteringBatchReader if settings["filterPushdown"] else PulsarBatchReader
         return kind(settings, schema)
 
     def streamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802  # Spark's name
-        """Make a streaming read."""
+        """Create a streaming read."""
         from .stream import PulsarStreamReader  # noqa: PLC0415  # only for streams
 
         settings = self._read_settings(STREAM)
@@ -82,13 +82,13 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         return PulsarStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
-        """Make a batch write."""
+        """Create a batch write."""
         from .sink import PulsarWriter  # noqa: PLC0415  # only for writes
 
         return PulsarWriter(parse_options(self.options, WRITE), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802  # likewise
-        """Make a streaming write."""
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802  # Spark's name
+        """Create a streaming write."""
         from .sink import PulsarStreamWriter  # noqa: PLC0415  # only for writes
 
         return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
@@ -97,7 +97,7 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         return with_schemas(parse_options(self.options, where))
 
     def _reading(self) -> str:
-        """Find out which kind of read the options are for: Spark asks for the schema of both in the same way."""
+        """Return the kind of read that the options fit: Spark requests the schema of both in the same way."""
         try:
             parse_options(self.options, READ)
         except ValueError:
@@ -107,7 +107,7 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
 
 
 class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
-    """A batch read: everything between two offsets that are looked up once, when the query is planned."""
+    """Batch read: everything between two offsets that are looked up once, when the query is planned."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
         self._settings = settings
@@ -128,17 +128,17 @@ class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
         return least
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one task's part."""
+        """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
             return iter(())
         return read_split(partition.split, self._schema, self._settings)
 
 
 class FilteringBatchReader(PulsarBatchReader):
-    """A batch read that applies filters on `__keySlot` itself; Spark's filter push-down has to be on."""
+    """Batch read that applies filters on `__keySlot` itself; needs Spark's filter push-down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Take the filters on the slot, and give back those that Spark has to apply."""
+        """Apply the filters on the slot, and yield those that Spark has to apply."""
         for one in filters:
             slots = _slots_of(one)
             if slots is None:
@@ -147,7 +147,7 @@ class FilteringBatchReader(PulsarBatchReader):
                 self._ranges = slots if self._ranges is None else self._ranges & slots
 
     def _least_tasks(self) -> int | None:
-        """Ask for no more tasks than a filter leaves slots for; options that contradict each other still raise."""
+        """Return at most as many tasks as a filter leaves slots; conflicting options still raise."""
         least, given = super()._least_tasks(), wanted_ranges(self._settings)
         if least is None or self._settings["splitBy"] != "keyHash" or self._ranges in (None, given):
             return least
@@ -155,7 +155,7 @@ class FilteringBatchReader(PulsarBatchReader):
 
 
 def _slots_of(one: Filter) -> KeyHashRanges | None:
-    """Give the slots that a filter keeps; None if it cannot be applied to slots."""
+    """Return the slots that a filter keeps; None if it cannot be applied to slots."""
     if getattr(one, "attribute", None) != ("__keySlot",):
         return None
     if isinstance(one, IsNotNull):  # each message has a slot
@@ -183,16 +183,16 @@ def _slots_among(slots: Iterable[int]) -> KeyHashRanges:
 
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""What a job raises: the error as Spark has it in Python, or Java's where Spark has none for it."""
+"""Errors that a job raises: Spark's error in Python, or Java's if Spark has no Python class for it."""
 
 _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    # By default Spark divides files by the number of cores that there are at the moment: a batch that is repeated after
-    # an executor was lost would have other lanes, and so other sequence ids.
+    # By default Spark divides files by the current number of cores: a batch that is repeated after an executor was lost
+    # would have other partitions, and so other sequence ids.
     "spark.sql.files.minPartitionNum": "64",
-    # Jobs count their rows by the progress reports of a query.
+    # Jobs count their rows by a query's progress reports.
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
 }
 _LOCAL = {
@@ -213,7 +213,7 @@ def spark_session(
         app_name: the name that a cluster shows.
         master: the URL of a cluster; by default that of `spark-submit`, else `local[*]`.
         config: more settings of Spark. They override the defaults of this function, which are filter push-down, the
-            time zone UTC, files that are divided in the same way whatever cores there are, and locally no UI, 1 GiB of
+            time zone UTC, a division of files that does not depend on the number of cores, and locally no UI, 1 GiB of
             driver memory and only the loop-back interface.
     """
     builder = SparkSession.builder.appName(app_name)

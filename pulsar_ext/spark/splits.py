@@ -1,7 +1,7 @@
-"""Which task reads which entries (pure).
+"""Division of entries among tasks (pure).
 
 A segment is a range of entries of one topic partition, `(after, until]`. Segments are cut by ledger arithmetic, so that
-no entry is read twice; a message belongs to the segment that has its entry, a chunked one to that of its first chunk.
+no entry is read twice. A message belongs to the segment with its entry; a chunked one, to that with its first chunk.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicState:
-    """What the admin API shows of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes.
+    """State of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes.
 
-    Of a sample of entries, `messages_per_entry` is the least number of messages, and `message_bytes` the most that a
-    message has, uncompressed and with all its chunks. For a read of the compacted view, `compacted_entries` is how many
-    compaction has kept, which may be from ledgers that are gone; None without a compaction.
+    `messages_per_entry` is the smallest number of messages, and `message_bytes` the largest uncompressed size of a
+    message with all its chunks, in a sample of entries. For a read of the compacted view, `compacted_entries` is the
+    number of entries that compaction kept, possibly from deleted ledgers; None without a compaction.
     """
 
     topic: str
@@ -37,17 +37,17 @@ class TopicState:
 
     @property
     def ledgers(self) -> Ledgers:
-        """The ledgers, for arithmetic."""
+        """Ledgers for arithmetic."""
         return Ledgers(self.sizes)
 
     @property
     def first_ledger(self) -> int | None:
-        """The id of the first ledger, even if it is empty; None if there are no ledgers."""
+        """Id of the first ledger, even if it is empty; None without ledgers."""
         return min((ledger for ledger, _ in self.sizes), default=None)
 
     @property
     def end(self) -> Offset:
-        """The offset of everything that the topic partition has."""
+        """Offset of everything that the topic partition has."""
         last = self.ledgers.last
         if last is not None:
             return Offset.at(last)
@@ -56,7 +56,7 @@ class TopicState:
 
     @property
     def bytes_per_entry(self) -> int:
-        """The average, at least 1."""
+        """Average stored size of an entry, at least 1."""
         entries = sum(count for _, count in self.sizes)
         return max(self.total_bytes // entries, 1) if entries else 1
 
@@ -65,9 +65,9 @@ class TopicState:
 class Segment:
     """Entries of one topic partition, after `after`, up to and including `until`.
 
-    `sizes` are the ledgers that the segment touches, from which a task knows what has to come; `bytes_per_message` is
-    an estimate, which limits what it prefetches. `only_compacted` is how many entries there may be before all ledgers:
-    their own are gone, and the compacted view still has them.
+    `sizes` are the ledgers that the segment touches, from which a task knows the expected entries; `bytes_per_message`
+    is an estimate that limits prefetching. `only_compacted` is the number of entries of the compacted view that may be
+    older than all remaining ledgers.
     """
 
     topic: str
@@ -79,7 +79,7 @@ class Segment:
 
     @classmethod
     def of(cls, state: TopicState, after: Offset, until: Offset) -> Segment:
-        """Make a segment of a topic partition."""
+        """Create a segment of a topic partition."""
         touched = tuple((ledger, count) for ledger, count in state.sizes if after.ledger <= ledger <= until.ledger)
         weight = max(state.bytes_per_entry // state.messages_per_entry, state.message_bytes, 1)
         outlived = after.ledger < (state.first_ledger or 0)
@@ -87,16 +87,16 @@ class Segment:
 
     @property
     def ledgers(self) -> Ledgers:
-        """The ledgers that it touches."""
+        """Ledgers that the segment touches."""
         return Ledgers(self.sizes)
 
     @property
     def entries(self) -> int:
-        """How many entries it has, counting those of which it has a part."""
+        """Number of entries, including those read in part."""
         return self.only_compacted + max(self.ledgers.between(self.after.position, self.until.last_entry), 0)
 
     def cut(self, parts: int) -> list[Segment]:
-        """Cut it into `parts` segments of about as many entries each, or fewer if there are fewer entries."""
+        """Cut it into `parts` segments with similar numbers of entries, or fewer if there are fewer entries."""
         count = self.entries
         parts = min(parts, count)
         if parts <= 1:
@@ -119,7 +119,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Split:
-    """What one task reads: segments one after the other, and of them the slots of `ranges`, or all if that is None."""
+    """Input of one task: segments one after the other, and the slots of `ranges` in them, or all if that is None."""
 
     segments: tuple[Segment, ...]
     ranges: KeyHashRanges | None = None
@@ -131,9 +131,9 @@ def plan_splits(
     """Divide segments among tasks.
 
     Args:
-        segments: one for each topic partition; empty ones are left out.
+        segments: one for each topic partition; empty ones are skipped.
         split_by: "partition", "entries" or "keyHash"; None means "entries" with `min_partitions`, else "partition".
-        min_partitions: the least number of tasks, if there are as many entries (or slots).
+        min_partitions: the minimum number of tasks, if there are as many entries (or slots).
         ranges: the slots to read; None means all.
 
     Raises:
@@ -154,11 +154,11 @@ def plan_splits(
 
 
 def _share(segments: Sequence[Segment], parts: int) -> list[Segment]:
-    """Cut the segments into `parts` pieces or a few more, all of about the same size."""
+    """Cut the segments into `parts` pieces of similar size, or a few more."""
     total = sum(segment.entries for segment in segments)
     pieces: list[Segment] = []
     for segment in segments:
-        # Rounded up, so that there are no fewer than asked for.
+        # Rounded up, so that there are at least `parts` pieces.
         pieces += segment.cut(max(1, -(-segment.entries * parts // total)))
     return pieces
 
@@ -170,16 +170,16 @@ def limit_entries(
     entries: int | None,
     size: int | None,
 ) -> dict[str, Offset]:
-    """Limit where a batch ends, so that it has at most so many entries and bytes over all partitions.
+    """Return the ends of a batch limited by entries and bytes over all partitions.
 
-    Each partition gets a share in proportion to what it has left to read, at least one entry if the limit allows that.
+    Each partition gets a share in proportion to its unread entries, at least one entry if the limit allows that.
 
     Args:
         states: the partitions.
-        start: where each one begins.
-        end: where each one would end without limits.
-        entries: the most entries; None for any number.
-        size: the most bytes, estimated by each partition's average entry; None for any number.
+        start: the offset after which each one begins.
+        end: the offset at which each one would end without limits.
+        entries: the maximum number of entries; None for no limit.
+        size: the maximum bytes, estimated by each partition's average entry; None for no limit.
     """
     if entries is None and size is None:
         return end
@@ -199,7 +199,7 @@ def limit_entries(
         return end
     left = min(entries if entries is not None else total, total)
     limited = dict(start)
-    # The fullest first, so that an entry for each of the emptiest never takes the batch over the limit.
+    # The fullest first, so that an entry for each of the emptiest never exceeds the limit.
     for state in sorted(states, key=lambda one: -todo.get(one.topic, 0)):
         count = todo.get(state.topic, 0)
         take = min(max(int(count * share), 1), left, count)

@@ -1,8 +1,8 @@
-"""The streaming read: offsets in the checkpoint, and one durable subscription that follows them.
+"""Streaming read: offsets in the checkpoint, and one durable subscription that follows them.
 
-Messages are read by readers, between the offsets of a batch. The subscription is never received from and never seeks.
-It shows the broker and the operator how far the query has read: it is acknowledged up to where batches are committed,
-so that its backlog is the query's and the broker keeps what is not committed yet.
+Messages are read by readers, between the offsets of a batch. The subscription never receives and never seeks. Its
+cursor shows the query's progress to the broker and the operator: it is acknowledged up to the committed batches, so
+that its backlog is that of the query, and the broker keeps the messages that are not committed yet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from .connection import admin_of, client_of
 from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
-from .planning import begin_of, find_loss, planned_segment, refuse_unknown_topics, state_of, stats_of, topics_of
+from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
 from .segment_reader import PulsarPartition, read_split, wanted_ranges
 from .shipping import Shipped
 from .splits import Segment, TopicState, limit_entries, plan_splits
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _BUSY_SECONDS = 60.0
-"""How long to wait for the driver of a former run, which may have been killed, to be disconnected."""
+"""Maximum wait for the disconnect of an earlier run's driver, which may have been killed."""
 _RETRY_SECONDS = 0.5
 _FLUSH_SECONDS = 3.0
 _POLL_SECONDS = 0.03
@@ -57,9 +57,9 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 
 class QuerySubscription:
-    """The subscription, with an Exclusive consumer on each topic partition that never receives anything.
+    """Subscription of a query, with an Exclusive consumer on each topic partition that never receives messages.
 
-    The consumers keep other queries from using the same subscription, and the broker from deleting it as inactive.
+    The consumers keep other queries from using the subscription, and the broker from deleting it as inactive.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
@@ -84,7 +84,7 @@ class QuerySubscription:
                 self._consumers[topic] = self._connect(topic)
 
     def acknowledge(self, offsets: Mapping[str, Offset]) -> None:
-        """Acknowledge everything up to these offsets; offsets before what is acknowledged already change nothing."""
+        """Acknowledge everything up to these offsets; an offset that is acknowledged already has no effect."""
         for topic, offset in offsets.items():
             position = offset.position
             if topic not in self._consumers or position.entry_id < 0 or position.ledger_id < 0:
@@ -94,7 +94,7 @@ class QuerySubscription:
                 self._send(topic, position)
 
     def flush(self) -> None:
-        """Wait until the broker's cursors show what was acknowledged, for at most 3 seconds."""
+        """Wait until the broker's cursors reach the acknowledged positions, for at most 3 seconds."""
         admin = admin_of(self._settings)
         deadline = time.monotonic() + _FLUSH_SECONDS
         for topic, position in self._acknowledged.items():
@@ -119,7 +119,7 @@ class QuerySubscription:
         try:
             self._consumers[topic].inner.acknowledge_cumulative(inner)
         except pulsar.PulsarException as error:
-            # The acknowledgement of the next batch includes this one; how far the query is, the checkpoint decides.
+            # The next batch's acknowledgement includes this one; the checkpoint alone determines the query's progress.
             _log.warning("The subscription %s could not acknowledge %s on %s: %s", self.name, position, topic, error)
             with contextlib.suppress(pulsar.PulsarException):
                 self._consumers.pop(topic).close()
@@ -127,7 +127,7 @@ class QuerySubscription:
         self._acknowledged[topic] = position
 
     def _resend(self, topic: str, mark_delete: Position) -> None:
-        """Send an acknowledgement again if it did not arrive, for instance because the broker was down."""
+        """Resend an acknowledgement that was lost, for instance because the broker was down."""
         sent = self._acknowledged.get(topic)
         if sent is not None and mark_delete < sent and topic in self._consumers:
             self._send(topic, sent)
@@ -165,14 +165,14 @@ class QuerySubscription:
                 if time.monotonic() > deadline:
                     raise InvalidUse(
                         f"The subscription {self.name!r} on {topic} is in use, by another query or by a run of this "
-                        "one that has not ended. Each query needs a subscription of its own: option "
+                        "query that has not ended. Each query needs its own subscription: set option "
                         "predefinedSubscription."
                     ) from None
                 time.sleep(_RETRY_SECONDS)
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
-    """A streaming read. Spark keeps one beside the driver for the offsets, and pickles copies for the tasks."""
+    """Streaming read. Spark keeps one in the driver's Python for the offsets, and pickles copies for the tasks."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
         self._settings = settings
@@ -184,16 +184,16 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, here and below
-        """Give the offsets where a new query begins.
+        """Return the offsets at which a new query begins.
 
-        With a `predefinedSubscription` that exists, that is where its cursor is: so a first batch that crashed before
+        With an existing `predefinedSubscription`, that is the position of its cursor: a first batch that crashed before
         Spark logged it begins at the same message again.
         """
         admin, settings = admin_of(self._settings), self._settings
         name = settings["predefinedSubscription"]
         offsets: dict[str, Offset] = {}
         topics = topics_of(admin, settings)
-        refuse_unknown_topics(settings, topics)
+        check_topics_of_offsets(settings, topics)
         stats = stats_of(admin, topics)
         for topic, known in stats.items():
             cursor = known.cursors.get(name) if name is not None else None
@@ -208,7 +208,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         return found.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Give the limit that the options set, as far as Spark has a class for it."""
+        """Return the limit that the options set, if Spark has a class for it."""
         settings = self._settings
         if settings["maxEntriesPerTrigger"] is not None:
             return ReadMaxRows(settings["maxEntriesPerTrigger"])
@@ -219,10 +219,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Give the offsets where the next batch ends, and acknowledge up to `start`, which is committed by now.
+        """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now.
 
         Raises:
-            DataLoss: what was to be read next was trimmed, and nobody has accepted that; nothing has changed.
+            DataLoss: messages to be read next were trimmed, and the loss was not accepted; nothing has changed.
             InvalidUse: the checkpoint belongs to another subscription than `predefinedSubscription`.
         """
         admin, settings = admin_of(self._settings), self._settings
@@ -233,34 +233,34 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         states = [state_of(settings, topic, found, admin) for topic, found in stats.items()]
         cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
         losses = [find_loss(state, begin[state.topic], cursors[state.topic]) for state in states]
-        # Before the subscription is made anew or moved: from then on its cursor would hide the loss.
+        # Before the subscription is created again or moved: after that, its cursor would hide the loss.
         report_data_loss(settings, [loss for loss in losses if loss is not None])
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
         ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))
         if ends == begin:
-            subscription.flush()  # after the last batch Spark calls nothing else that would acknowledge it
+            subscription.flush()  # after the last batch, Spark makes no other call that would acknowledge it
             return start
         gone = {topic: offset for topic, offset in started.topics.items() if topic not in ends}
         is_first = started.initial is not None and started.topics == started.initial
         return StreamOffset(started.subscription, {**gone, **ends}, started.initial if is_first else None).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Give the ends of the topics, and how many entries the query's subscription is behind them."""
+        """Return the ends of the topics, and the number of entries in the backlog of the query's subscription."""
         admin = admin_of(self._settings)
         ends: dict[str, Offset] = {}
-        behind = 0
+        backlog = 0
         name = None if self._subscription is None else self._subscription.name
         for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items():
             state = state_of(self._settings, topic, stats, admin)
             ends[topic] = state.end
             cursor = stats.cursors.get(name or "")
             if cursor is not None and state.ledgers.last is not None:
-                behind += state.ledgers.between(cursor.mark_delete_position, state.ledgers.last)
-        return {**StreamOffset(name or "", ends).to_json(), "entriesBehind": behind}
+                backlog += state.ledgers.between(cursor.mark_delete_position, state.ledgers.last)
+        return {**StreamOffset(name or "", ends).to_json(), "entriesBehind": backlog}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember where the topics end now: a query that ends by itself reads no further."""
+        """Record the current ends of the topics, at which a query with this trigger ends."""
         admin = admin_of(self._settings)
         self._target = {
             topic: state_of(self._settings, topic, stats, admin).end
@@ -270,10 +270,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan the tasks of a batch; they are the same for the same offsets as long as nothing is trimmed.
+        """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed.
 
         Raises:
-            DataLoss: what was to be read is gone, and nobody has accepted that.
+            DataLoss: messages to be read no longer exist, and the loss was not accepted.
         """
         admin, settings = admin_of(self._settings), self._settings
         until = StreamOffset.from_json(end)
@@ -287,7 +287,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         return [PulsarPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one task's part."""
+        """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):
             return iter(())
         return read_split(partition.split, self._schema, self._settings)
@@ -309,7 +309,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         return {**vars(self), "_subscription": None}
 
     def _follow(self, offset: StreamOffset, stats: Mapping[str, InternalStats]) -> QuerySubscription:
-        """Give the query's subscription, after creating it on the topics that lack it."""
+        """Return the query's subscription, after creating it on the topics that lack it."""
         if self._subscription is None:
             self._subscription = QuerySubscription(offset.subscription, self._settings)
         self._subscription.ensure({topic: offset.topics.get(topic, BEGINNING) for topic in stats}, stats)
@@ -324,21 +324,21 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
             )
 
     def _ends(self, states: Sequence[TopicState], begin: Mapping[str, Offset]) -> dict[str, Offset]:
-        """Give where the next batch ends if there are no limits."""
+        """Return the end of the next batch without limits."""
         ends = {}
         for state in states:
             end = state.end
             if self._target is not None:
                 end = min(end, self._target.get(state.topic, BEGINNING), key=lambda offset: offset.key)
             start = begin[state.topic]
-            # A new ledger without entries is nothing to read.
+            # A new ledger without entries has nothing to read.
             ends[state.topic] = end if Segment.of(state, start, end).entries and start < end else start
         return ends
 
     def _limited(
         self, states: Sequence[TopicState], begin: dict[str, Offset], ends: dict[str, Offset], *, unlimited: bool
     ) -> dict[str, Offset]:
-        """Apply the options' limits: the batch ends earlier, or where it begins while there are too few entries."""
+        """Apply the options' limits: the batch ends earlier, or stays empty while there are too few entries."""
         settings = self._settings
         if unlimited and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable):
             return ends

@@ -1,11 +1,11 @@
 """Values and keys with a schema: JSON or Avro, decoded into columns by an Avro schema of the user or of the topic.
 
-The values of a topic of keys and values are a part of its schema, and of each payload if the keys are INLINE.
+The schema of a KEY_VALUE topic contains that of the values; with INLINE encoding, the payload contains the key too.
 
-JSON values are read as Java's client and this library's schemas write them: bytes in base64, and as text in what the
-official Python client writes, whose JSON has lines; points in time and dates as numbers of the schema's unit or in ISO
-8601; and what Jackson makes of an `Instant`, which is seconds with a fraction, and of a `LocalDate`, an array. What
-would be something else in the column is refused.
+JSON values are parsed in the formats of Java's client and of this library's schemas: bytes in base64, but as text in
+messages of the official Python client, whose JSON has lines; timestamps and dates as numbers of the schema's unit or in
+ISO 8601; and Jackson's formats of an `Instant`, seconds with a fraction, and of a `LocalDate`, an array. A value that
+does not fit its column raises.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _DECIMAL = "decimal"
 
 
 def field_types(schema: Any) -> list[types.StructField]:
-    """Give the fields of a record as Spark's.
+    """Return the fields of a record as Spark's.
 
     Raises:
-        InvalidUse: the schema is not a record, or a field has a type that Spark does not have.
+        InvalidUse: the schema is not a record, or a field has a type that Spark lacks.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record" or "fields" not in schema:
         raise InvalidUse(
@@ -68,7 +68,7 @@ def field_types(schema: Any) -> list[types.StructField]:
 
 
 def plain(schema: Any) -> Any:
-    """Give a schema without the logical types that no column has, such as uuid: their values are then as written."""
+    """Return a schema without the logical types that no column has, such as uuid: their values stay as written."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -81,25 +81,25 @@ def plain(schema: Any) -> Any:
 
 
 def expanded(schema: Any) -> Any:
-    """Give a schema with what they name in the place of names; a type is written once, and then named.
+    """Return a schema in which type names are replaced by their definitions; Avro defines a type only at first use.
 
     Raises:
-        InvalidUse: a name names nothing, or the type that it is in.
+        InvalidUse: a name is undefined, or refers to a type that contains it.
     """
     return _Expansion().of(schema, "")
 
 
 class _Expansion:
-    """Replaces names by the types that came before."""
+    """Replacement of type names by the definitions before them."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def of(self, kind: Any, namespace: str) -> Any:
-        """Give a type without names.
+        """Return a type without type names.
 
         Raises:
-            InvalidUse: a name names nothing, or the type that it is in.
+            InvalidUse: a name is undefined, or refers to a type that contains it.
         """
         if isinstance(kind, list):
             return [self.of(one, namespace) for one in kind]
@@ -113,7 +113,7 @@ class _Expansion:
     def _named_by(self, name: str, namespace: str) -> Any:
         found = self._named.get(_full_name(name, namespace), self._named.get(name))
         if found is None:
-            raise InvalidUse(f"The Avro type {name!r} cannot be a column: it is not known, or contains itself.")
+            raise InvalidUse(f"The Avro type {name!r} cannot be a column: it is undefined, or contains itself.")
         return found
 
     def _defined(self, kind: dict[str, Any], namespace: str) -> Any:
@@ -121,7 +121,7 @@ class _Expansion:
         inside = name.rpartition(".")[0]
         if "fields" in kind:
             kind = {**kind, "fields": [{**one, "type": self.of(one["type"], inside)} for one in kind["fields"]]}
-        self._named[name] = kind  # behind its fields, so that it is not known within itself
+        self._named[name] = kind  # after its fields, so that it is not known within itself
         return kind
 
 
@@ -167,7 +167,7 @@ def _composed(kind: dict[str, Any]) -> types.DataType:
 
 
 def not_null(kind: Any) -> Any:
-    """Give the type of a value that is not null: Avro writes one that may be null as a union with null."""
+    """Return the type of a non-null value: Avro writes a nullable type as a union with null."""
     if not isinstance(kind, list):
         return kind
     rest = [one for one in kind if one != "null"]
@@ -178,7 +178,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Simple = dict[str, Callable[[Any], Any]]
-    """What converts the values of each type that has no logical type."""
+    """Converters of the values of each type that has no logical type."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ONE: Final = date(1970, 1, 1).toordinal()
@@ -190,7 +190,7 @@ _parse = json.JSONDecoder(parse_float=Decimal).decode
 
 
 def json_reader(schema: Any) -> Callable[[bytes], dict[str, Any]]:
-    """Make what reads the JSON of a record; it raises ValueError or TypeError where that does not fit the schema."""
+    """Return a parser of a record's JSON; it raises ValueError or TypeError if the JSON does not fit the schema."""
     whole = expanded(schema)
     compact, with_lines = _record(whole, _SIMPLE), _record(whole, _SIMPLE | {"bytes": str.encode})
 
@@ -204,7 +204,7 @@ def json_reader(schema: Any) -> Callable[[bytes], dict[str, Any]]:
 
 
 def _converter(kind: Any, simple: _Simple) -> Callable[[Any], Any] | None:
-    """Make what converts values of a type that are not null; None if they stay as they are."""
+    """Return a converter of non-null values of a type; None if they stay unchanged."""
     kind = not_null(kind)
     if isinstance(kind, str):
         return simple.get(kind)
@@ -244,19 +244,19 @@ def _bytes_of(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is not bytes in base64") from None
+        raise ValueError(f"{text[:40]!r} is not base64") from None
 
 
 def _whole(value: Any) -> Any:
     if isinstance(value, Decimal):
         if value != (whole := _integer(value)):
-            raise ValueError(f"{value} is not a whole number")  # Arrow would leave out the fraction
+            raise ValueError(f"{value} is not a whole number")  # Arrow would drop the fraction
         return whole
     return value
 
 
 def _integer(value: Decimal) -> int:
-    """Give a number without its fraction; not one that would fill the memory with its zeros."""
+    """Return a number without its fraction; raise if its zeros would fill the memory."""
     if value.adjusted() > _MOST_DIGITS:
         raise ValueError(f"{value} is too large")
     return int(value)
@@ -314,9 +314,9 @@ if TYPE_CHECKING:
     from .message_block import MessageBlock
     from .options import Settings
 
-    Part = Literal["value", "key"]
+    SchemaPart = Literal["value", "key"]
 
-_PARTS: Final[tuple[Part, ...]] = ("value", "key")
+_PARTS: Final[tuple[SchemaPart, ...]] = ("value", "key")
 _PLAIN: Final = {"bytes": BinaryType(), "string": StringType()}
 _UNREADABLE = (
     ValueError,
@@ -328,44 +328,44 @@ _UNREADABLE = (
     RecursionError,
     SchemaMismatch,
 )
-"""What is raised by bytes that are not of a schema."""
+"""Errors raised by bytes that do not fit a schema."""
 
 
 def with_schemas(settings: Settings) -> Settings:
-    """Give the options with the schemas that the topics have now, so that all tasks of a query read by the same ones.
+    """Return the options with the current schemas of the topics, so that all tasks of a query use the same ones.
 
     Raises:
-        InvalidUse: there is no schema, or topics have different ones.
+        InvalidUse: the schema is missing, or topics have different ones.
     """
     for part in _PARTS:
         kind = settings[f"{part}Format"]
         if kind in ("json", "avro") and not settings[f"{part}Schema"]:
-            settings = settings.having(f"{part}Schema", _registered(settings, part, kind))
+            settings = settings.with_value(f"{part}Schema", _registered(settings, part, kind))
     return settings
 
 
 def value_decoder(settings: Settings) -> ValueDecoder | None:
-    """Give the decoder of a read's values; None if option `valueFormat` is "bytes" or "string".
+    """Return the decoder of a read's values; None if option `valueFormat` is "bytes" or "string".
 
     Raises:
-        InvalidUse: the schema has no fields, or one with a type that Spark does not have.
+        InvalidUse: the schema has no fields, or a field of a type that Spark lacks.
     """
     kind = settings["valueFormat"]
     return None if kind in _PLAIN else ValueDecoder(kind, json.loads(settings["valueSchema"]), settings)
 
 
 def key_part_decoder(settings: Settings) -> KeyPartDecoder | None:
-    """Return the decoder of the keys of topics of keys and values; None without option `keyFormat`.
+    """Return the decoder of the keys of KEY_VALUE topics; None without option `keyFormat`.
 
     Raises:
-        InvalidUse: as `value_decoder()`.
+        InvalidUse: see `value_decoder()`.
     """
     kind = settings["keyFormat"]
     return None if kind is None else KeyPartDecoder(kind, json.loads(settings["keySchema"] or "null"), settings)
 
 
-def _registered(settings: Settings, part: Part, kind: str) -> str:
-    """Ask the broker for the schema of the topics."""
+def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
+    """Fetch the schema of the topics from the broker."""
     admin = admin_of(settings)
     found: dict[str, str] = {}
     for topic in dict.fromkeys(str(TopicName.parse(name).parent) for name in topics_of(admin, settings)):
@@ -378,7 +378,7 @@ def _registered(settings: Settings, part: Part, kind: str) -> str:
             raise InvalidUse(f"{shown} is {its_kind.upper()}, but option {part}Format is {kind}.")
         found[topic] = json.dumps(definition)
     if not found:
-        raise InvalidUse(f"None of the topics exists yet, so their schema is not known: set option {part}Schema.")
+        raise InvalidUse(f"None of the topics exists yet, so their schema is unknown: set option {part}Schema.")
     schemas = list(dict.fromkeys(found.values()))
     if len(schemas) > 1 and not settings["allowDifferentTopicSchemas"]:
         raise InvalidUse(
@@ -388,8 +388,8 @@ def _registered(settings: Settings, part: Part, kind: str) -> str:
     return schemas[0]
 
 
-def _definition_of(schema: SchemaInfo, part: Part) -> tuple[str, Any]:
-    """Return the type and the definition of a part; of a topic without keys of its own, "none" for the key."""
+def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, Any]:
+    """Return the type and the definition of a part; "none" for the key of a topic without KEY_VALUE schema."""
     if schema.type == "KEY_VALUE":
         return schema.properties.get(f"{part}.schema.type", "BYTES").lower(), json.loads(schema.data)[part]
     if part == "key":
@@ -398,13 +398,13 @@ def _definition_of(schema: SchemaInfo, part: Part) -> tuple[str, Any]:
 
 
 class _PartDecoder:
-    """Decodes a part of the messages of a block.
+    """Decoder of one part, key or value, of the messages of a block.
 
     Raises:
-        InvalidUse: the schema has no fields, or one with a type that Spark does not have.
+        InvalidUse: the schema has no fields, or a field of a type that Spark lacks.
     """
 
-    part: Part
+    part: SchemaPart
 
     def __init__(self, kind: str, schema: Any, settings: Settings) -> None:
         self._kind, self._schema, self._settings = kind, schema, settings
@@ -413,7 +413,7 @@ class _PartDecoder:
         self._readings: dict[tuple[str, int], tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]] = {}
 
     def decoded(self, block: MessageBlock, index: int, payload: bytes | None) -> Any:
-        """Decode a part of a message; None if it has none.
+        """Decode the part of a message; return None if it has none.
 
         Raises:
             InvalidUse: it does not fit the schema; the error names the message.
@@ -433,23 +433,23 @@ class _PartDecoder:
             ) from None
 
     def array(self, block: MessageBlock, found: list[Any], kind: Any) -> Any:
-        """Give what was decoded as an Arrow array; raises as `decoded()`."""
+        """Return decoded values as an Arrow array; raise InvalidUse if one does not fit the type."""
         try:
             return pa.array(found, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InvalidUse(f"A {self.part} on {block.topic} does not fit the schema: {error}.") from None
 
     def _reading(self, topic: str, version: int) -> tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]:
-        """Return what takes the bytes of the part out of a message of a version, and what reads them.
+        """Return a function that extracts the part from a message of a schema version, and one that decodes it.
 
-        Producers may change the schema, and messages have the version of theirs.
+        Producers may change the schema, and messages have the version of their producer's.
         """
         stored = self._stored(str(TopicName.parse(topic).parent), version)
         kind, definition = (None, None) if stored is None else _definition_of(stored, self.part)
         pair = stored if stored is not None and stored.type == "KEY_VALUE" else None
         take = _taker(None if pair is None else pair.properties.get("kv.encoding.type"), self.part)
         if pair is not None and kind != self._kind and self._kind not in _PLAIN:
-            raise ValueError(f"its topic has a schema of type {kind} for it")
+            raise ValueError(f"its topic has a {kind} schema for it")
         if self._kind in _PLAIN:
             return take, bytes if self._kind == "bytes" else bytes.decode
         if self._read_json is not None:
@@ -457,24 +457,24 @@ class _PartDecoder:
         return take, self._avro_reader(version, definition if kind == "avro" and version >= 0 else None)
 
     def _avro_reader(self, version: int, stored: Any) -> Callable[[bytes], Any]:
-        """Return what reads Avro of a definition; None if only a person knows it."""
+        """Return a decoder of Avro by the stored definition; without it, the user's schema is also the writer's."""
         import fastavro  # noqa: PLC0415  # only for Avro
 
         schema = plain(self._schema)
         if stored is None:
             return partial(_read_avro, fastavro.parse_schema(schema), fastavro.parse_schema(schema), version)
-        # What is read as something of another name has to name that.
+        # To be read by a schema of another name, the written name must be an alias of it.
         aliases = [*schema.get("aliases", ()), stored["name"]]
         written, read = fastavro.parse_schema(plain(stored)), fastavro.parse_schema({**schema, "aliases": aliases})
         return partial(_read_avro, written, read, version)
 
     def _stored(self, topic: str, version: int) -> SchemaInfo | None:
-        """Return a version of a topic's schema; None if only a person knows it.
+        """Return a version of a topic's schema; None if only the user knows it.
 
-        A message of no version is of the last one, if that is of keys and values: it says where they are.
+        A message without a version has the last one, if that is KEY_VALUE: it defines the encoding.
 
         Raises:
-            ValueError: it is gone, or is not an Avro schema, and the schema was not given by an option.
+            ValueError: it was deleted, or is not an Avro schema, and no option sets the schema.
         """
         try:
             found = admin_of(self._settings).schema(topic, version if version >= 0 else None)
@@ -490,12 +490,12 @@ class _PartDecoder:
 
 
 class ValueDecoder(_PartDecoder):
-    """Decodes the values of a block into columns."""
+    """Decoder of the values of a block into columns."""
 
     part = "value"
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the wanted fields as Arrow arrays of these types; a null value has null in each of them.
+        """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them.
 
         Raises:
             InvalidUse: a value does not fit the schema; the error names the message.
@@ -507,7 +507,7 @@ class ValueDecoder(_PartDecoder):
 
 
 class KeyPartDecoder(_PartDecoder):
-    """Decodes the keys of a block of a topic of keys and values into one column."""
+    """Decoder of the keys of a block of a KEY_VALUE topic into one column."""
 
     part = "key"
 
@@ -517,13 +517,13 @@ class KeyPartDecoder(_PartDecoder):
         return _PLAIN.get(self._kind) or StructType(self.fields)
 
     def column(self, block: MessageBlock, kind: Any) -> Any:
-        """Return the keys as an Arrow array of a type; raises as `ValueDecoder.columns()`."""
+        """Return the keys as an Arrow array of a type; raise InvalidUse if one does not fit the schema."""
         values = enumerate(block.values)
         return self.array(block, [self.decoded(block, index, value) for index, value in values], kind)
 
 
-def _taker(encoding: str | None, part: Part) -> Callable[[Any, Any], Any]:
-    """Return what takes the bytes of a part out of a C++ message and its payload."""
+def _taker(encoding: str | None, part: SchemaPart) -> Callable[[Any, Any], Any]:
+    """Return a function that extracts the bytes of a part from a C++ message and its payload."""
     if encoding == "INLINE":
         index = ("key", "value").index(part)
         return lambda _, payload: None if payload is None else split_inline(payload)[index]
@@ -534,13 +534,13 @@ def _taker(encoding: str | None, part: Part) -> Callable[[Any, Any], Any]:
 
 def _read_avro(written: Any, read: Any, version: int, data: bytes) -> Any:
     import fastavro  # noqa: PLC0415  # only for Avro
-    from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # likewise
+    from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
 
     buffer = io.BytesIO(data)
     try:
         found = fastavro.schemaless_reader(buffer, written, read)
     except SchemaResolutionError:
-        raise ValueError(f"it was written with version {version}, which cannot be read as this one") from None
+        raise ValueError(f"it was written with schema version {version}, which this schema cannot read") from None
     if left := len(data) - buffer.tell():
-        raise ValueError(f"{left} bytes are left behind it")
+        raise ValueError(f"{left} bytes follow the value")
     return found

@@ -1,1 +1,1 @@
-"""Readers of several topics: a reader for each topic or partition, and one face for all of them."""
+"""Readers of several topics: one reader for each topic or partition, and a common interface."""

@@ -1,6 +1,6 @@
-"""Opening readers of several topics: a reader for each topic and partition, all of them or none.
+"""Opening of readers of several topics: one reader for each topic and partition, all of them or none.
 
-`TopicWatch` polls for partitions that were added, and for topics of a pattern: they are read from their beginning.
+`TopicWatch` polls for added partitions and for new topics of a pattern, which are read from their beginning.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pulsar
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import look_after
+from pulsar_ext.intercept.chain import register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
 from pulsar_ext.key_shared.hashing import KeyForms
-from pulsar_ext.key_shared.reader import refuse_missing_topic
+from pulsar_ext.key_shared.reader import check_topic_exists
 from pulsar_ext.message import message_class
-from pulsar_ext.receive.seeks import is_end, partitions_of_each, targets_by_topic
+from pulsar_ext.receive.seeks import is_on_any_topic, partitions_of_each, targets_by_topic
 from pulsar_ext.schema.choice import schema_of
 
 from .reader import PartReader, RangePartReader, TopicsReader
@@ -42,15 +42,15 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class TopicWatch:
-    """Looks from time to time; kept by its reader.
+    """Poll for topics and partitions; referenced by its reader.
 
     Args:
-        context: of the client.
-        reader: what reads them.
-        find: gives the full names of all topics and partitions that there are.
-        open_topic: opens one of them at its beginning, and has the reader read it.
-        seconds: how long to wait between two looks.
-        is_pattern: whether topics come and go.
+        context: context of the client.
+        reader: the reader of several topics.
+        find: returns the full names of all existing topics and partitions.
+        open_topic: opens one of them at its beginning, and adds it to the reader.
+        seconds: the time between two polls.
+        is_pattern: topics may be added and deleted.
     """
 
     def __init__(
@@ -67,42 +67,42 @@ class TopicWatch:
         self._reader = weakref.ref(reader)
         self._seconds, self._is_pattern = seconds, is_pattern
 
-    def tick(self, now: float) -> float | None:  # noqa: ARG002  # it looks whenever it is called
-        """Look; give after how many seconds to look again, None for never."""
+    def tick(self, now: float) -> float | None:  # noqa: ARG002  # it polls at each call
+        """Poll; return the seconds until the next poll, None to stop."""
         reader = self._reader()
         if reader is None or reader.is_closed:
             return None
         known = reader.topics()
         try:
             found = self._find()
-        except AdminError as error:  # the broker is away, and is asked again
-            _log.info("The topics of %s cannot be listed now: %s", reader.topic(), error)
+        except AdminError as error:  # the broker is unavailable: retry at the next poll
+            _log.info("The topics of %s cannot be listed; the poll is retried: %s", reader.topic(), error)
             return self._seconds
         for topic in found:
             if topic not in known:
                 self._open(reader, topic)
         if self._is_pattern:
             for topic in known:
-                if topic not in found and self._is_gone(topic):
+                if topic not in found and self._is_deleted(topic):
                     reader._drop_(topic)
         return self._seconds
 
     def close(self) -> None:
-        """Have whoever reads find out that the client is closed."""
+        """Wake threads that read, because the client is closed."""
         reader = self._reader()
         if reader is not None:
             reader._release_()
 
     def _open(self, reader: TopicsReader, topic: str) -> None:
-        """Have a topic read; one that cannot be, such as of another schema, does not keep others from it."""
+        """Open a topic; log an error, such as that of another schema, so that other topics are opened."""
         try:
             self._open_topic(topic)
         except (pulsar.PulsarException, PulsarExtError) as error:
             if not reader.is_closed:
-                _log.warning("%s cannot be read, and is tried again in %.0f s: %s", topic, self._seconds, error)
+                _log.warning("%s cannot be read; retrying in %.0f s: %s", topic, self._seconds, error)
 
-    def _is_gone(self, topic: str) -> bool:
-        """Whether there is no such topic for sure: one that is read anew would be read from its beginning."""
+    def _is_deleted(self, topic: str) -> bool:
+        """Return whether the topic surely does not exist: opening it again would start at its beginning."""
         try:
             self._context.admin_api().stats(topic)
         except AdminNotFound:
@@ -113,13 +113,13 @@ class TopicWatch:
 
 
 _PARTITIONS_SECONDS: Final = 60
-"""After how long partitions that were added are looked for, as the official client and Java's do."""
+"""Interval of polls for added partitions, as in the official client and in Java's."""
 _QUEUES: Final = 50_000
-"""How many messages all parts together keep ahead, as a consumer of several topics does by default."""
+"""Limit of prefetched messages of all parts together, the default of a consumer of several topics."""
 
 
 def reads_several(topic: Any) -> bool:
-    """Whether what a reader is to read is a list of topics or a pattern."""
+    """Return whether a reader's topic is a list of topics or a pattern."""
     return isinstance(topic, list | tuple | re.Pattern)
 
 
@@ -134,15 +134,15 @@ def open_topics_reader(
     """Open a reader of several topics; see `Client.create_reader()`.
 
     Args:
-        context: of the client.
+        context: context of the client.
         named: the official arguments by name.
-        ranges: of keys; None for all.
+        ranges: the key hash ranges; None for all keys.
         key_forms: see `KeyForms`.
         chain: the interceptors.
-        discovery_seconds: after how many seconds topics of a pattern are looked for again.
+        discovery_seconds: the interval of polls for topics of a pattern.
 
     Raises:
-        InvalidUse, InvalidKeyHashRange, NoSuchTopic: as their names say; nothing was opened.
+        InvalidUse, InvalidKeyHashRange, NoSuchTopic: an argument is invalid or a topic is missing; nothing was opened.
         AdminError: the topics of a pattern cannot be listed; nothing was opened.
     """
     topics = named["topic"] if isinstance(named["topic"], re.Pattern) else list(named["topic"])
@@ -151,7 +151,7 @@ def open_topics_reader(
 
 
 class _Opening:
-    """Opens one reader of several topics; the arguments are those of `open_topics_reader()`."""
+    """Opening of one reader of several topics; the arguments are those of `open_topics_reader()`."""
 
     def __init__(
         self,
@@ -169,16 +169,16 @@ class _Opening:
         self._find = partial(partitions_of_each, context, topics)
 
     def open(self, discovery_seconds: int) -> TopicsReader:
-        """Open it."""
+        """Open the reader."""
         context, chain, is_pattern = self._context, self._chain, isinstance(self._topics, re.Pattern)
         if self._ranges is not None and not is_pattern:
             for topic in self._topics:
-                refuse_missing_topic(context.admin_api(), topic)
+                check_topic_exists(context.admin_api(), topic)
         found = self._find()
         starts = _starts(self._named["start_message_id"], found)
         self._queue = max(1, min(self._queue, _QUEUES // max(len(found), 1)))
-        schema = schema_of(self._named["schema"], context.admin_api, reads=True)  # each part makes its own of it
-        reader = TopicsReader._over_(context, self._topics, schema, message_class(schema, several_topics=True))
+        schema = schema_of(self._named["schema"], context.admin_api, reads=True)  # each part makes its own copy
+        reader = TopicsReader._without_parts_(context, self._topics, schema, message_class(schema, several_topics=True))
         if self._ranges is not None:
             reader.key_hash_ranges = self._ranges
         listener = self._named["reader_listener"]
@@ -195,66 +195,66 @@ class _Opening:
             if not chain.awaited:
                 intercept_reader(reader, chain)
             chain.show(reader)
-            look_after(context, chain, self._topics)
+            register_chain(context, chain, self._topics)
         seconds = discovery_seconds if is_pattern else _PARTITIONS_SECONDS
 
         def open_topic(topic: str) -> None:
             self._open_part(reader, listener, topic, MessageId.earliest)
 
         watch = TopicWatch(context, reader, self._find, open_topic, seconds, is_pattern=is_pattern)
-        reader._keep_(watch)
+        reader._set_watch_(watch)
         context.inquiries.watch(watch, seconds)
         return reader
 
     def _open_part(self, reader: TopicsReader, listener: Any, topic: str, start: Any) -> None:
         make: Callable[..., PartReader] = PartReader._assemble_
-        heard = None if not listener else lambda _, message: listener(reader, message)
+        part_listener = None if not listener else lambda _, message: listener(reader, message)
         if self._ranges is not None:
             wanted = SlotFilter(self._ranges, KeyForms(self._context.admin_api, self._key_forms))
             make = partial(RangePartReader._assemble_filtered_, wanted)
             if listener:
-                heard = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
+                part_listener = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
         named = {
             **self._named,
             "topic": topic,
             "start_message_id": start,
             "receiver_queue_size": self._queue,
-            "reader_listener": heard,
+            "reader_listener": part_listener,
         }
         reader._add_(topic, self._context.opener._open_reader_(named, make=make, several_topics=True))
 
 
 def _check(named: dict[str, Any], topics: Any, discovery_seconds: int) -> None:
-    """Refuse what cannot be read, before anything is opened."""
+    """Raise before anything is opened if an argument is invalid."""
     if not isinstance(topics, re.Pattern):
         if not topics:
-            raise InvalidUse("A reader of several topics needs at least one; the list is empty.")
+            raise InvalidUse("The list of topics must not be empty. Nothing was opened.")
         if len({TopicName.parse(topic) for topic in topics}) != len(topics):
-            raise InvalidUse(f"A topic is named twice among {topics}; its messages would come twice.")
+            raise InvalidUse(f"The topics must differ, got duplicates in {topics}. Nothing was opened.")
     size = named["receiver_queue_size"]
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidUse(f"receiver_queue_size is {size!r}; a reader of several topics needs room for one or more.")
+        raise InvalidUse(f"receiver_queue_size of a reader of several topics must be an int >= 1, got {size!r}.")
     if isinstance(discovery_seconds, bool) or not isinstance(discovery_seconds, int) or discovery_seconds < 1:
-        raise InvalidUse(f"pattern_auto_discovery_period is an int of 1 or more, not {discovery_seconds!r}.")
+        raise InvalidUse(f"pattern_auto_discovery_period must be an int >= 1, got {discovery_seconds!r}.")
 
 
 def _starts(start: Any, topics: list[str]) -> dict[str, Any]:
-    """Give where each topic or partition starts.
+    """Return the start of each topic or partition.
 
     Raises:
-        InvalidUse: that is not known of each of them.
+        InvalidUse: the start of a topic is missing or invalid.
     """
     if not isinstance(start, Mapping):
-        if isinstance(start, int) or not is_end(start):
+        if isinstance(start, int) or not is_on_any_topic(start):
             raise InvalidUse(
-                f"A reader of several topics cannot start at {start!r}: give MessageId.earliest, MessageId.latest, or "
-                "a dict that has an id by topic."
+                f"A reader of several topics cannot start at {start!r}: pass MessageId.earliest, MessageId.latest, or "
+                "a dict from topics to ids. Nothing was opened."
             )
         return dict.fromkeys(topics, start)
     found = targets_by_topic(start, topics)
     missing = [topic for topic in topics if topic not in found]
     if missing:
-        raise InvalidUse(f"It is not said where to start on {', '.join(missing)}.")
+        raise InvalidUse(f"start_message_id has no entry for {', '.join(missing)}. Nothing was opened.")
     if any(isinstance(one, int) for one in found.values()):
-        raise InvalidUse("A reader starts at a message's id; seek() to a time when it is open.")
+        raise InvalidUse("A reader of several topics cannot start at a time: open it, and then seek() to the time.")
     return found

@@ -1,4 +1,4 @@
-"""Every page that people open, in a real browser: the site's, and those of `look`, `ranges` and `spark audit`."""
+"""Every HTML page in a real browser: the site's, and those of `look`, `ranges` and `spark audit`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pulsar_ext.look.survey import Survey
 from pulsar_ext.look.topic_map import map_of
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit")]  # the builder and the facts are no part of the package
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit")]  # the builder and the facts are not in the package
 WIDTHS = (360, 1300)
 NAME = "a subscription with a name that is as long as names become once a team, a service and a region are in it"
 
 
 def _drawn():
-    """Return the pages that the commands draw, by name, each with what may be too wide for a screen."""
+    """Return the pages that the commands draw, by name, with texts that may be too wide for a screen."""
     facts = importlib.import_module("doctor_facts")
     ranges = ",".join(f"(1:{at}..1:{at + 1}]" for at in range(0, 2_000, 2))
     cursors = {NAME.replace(" ", "-"): ("1:-1", f"[{ranges}]", None), "s": ("1:1998", "[]", None)}
@@ -49,7 +49,7 @@ def _drawn():
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The URL below which the site and the drawn pages are served."""
+    """The folder and the URL of the served site and drawn pages."""
     importlib.import_module("docs.builder.__main__").main()
     place = tmp_path_factory.mktemp("pages")
     shutil.copytree(ROOT / ".site" / "html", place, dirs_exist_ok=True)
@@ -80,15 +80,15 @@ def browser():
 
 
 def test_no_page_overflows_or_complains(served, browser):
-    """Each page fits a phone's and a desk's width, loads nothing from elsewhere, and its console stays empty."""
+    """Each page fits a phone's and a desk's width, loads nothing from other hosts, and its console stays empty."""
     place, url = served
     page = browser.new_page()
     faults = []
     page.on("console", lambda message: faults.append(f"{page.url}: console: {message.text}"))
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
     page.on("response", lambda got: got.status < 400 or faults.append(f"{page.url}: {got.status} for {got.url}"))
-    page.on("request", lambda made: made.url.startswith((url, "data:")) or faults.append(f"leaves: {made.url}"))
-    # The reports for upstream are made of one template: one of them will do.
+    page.on("request", lambda made: made.url.startswith((url, "data:")) or faults.append(f"foreign: {made.url}"))
+    # The reports for upstream have one template, so one of them is enough.
     shown = [file for file in place.rglob("*.html") if file.parent.name != "upstream" or file.stem == "index"]
     assert len(shown) > 40
     for file in sorted(shown):

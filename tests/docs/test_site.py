@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links lead somewhere, and its reference has everything public."""
+"""The site builds without a warning or a broken link, and its reference has every public name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ pytest.importorskip("zensical")
 pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]
-if str(ROOT) not in sys.path:  # the builder is no part of the package
+if str(ROOT) not in sys.path:  # the builder is not in the package
     sys.path.insert(0, str(ROOT))
 
-from pulsar_ext.cli import command_line  # noqa: E402  # behind the checks
-from pulsar_ext.testing import fixtures  # noqa: E402  # likewise
+from pulsar_ext.cli import command_line  # noqa: E402  # after the checks
+from pulsar_ext.testing import fixtures  # noqa: E402  # after the checks
 
 main = importlib.import_module("docs.builder.__main__").main
 drawings, links, names, reference = (
@@ -28,7 +28,7 @@ HTML = ROOT / ".site" / "html"
 
 @pytest.fixture(scope="module", autouse=True)
 def site():
-    """Builds the site; a warning or a broken link ends it."""
+    """Build the site; a warning or a broken link fails."""
     main()
 
 
@@ -45,14 +45,14 @@ def test_every_public_name_has_an_entry():
         assert [name for name in names.names_on(page) if f'id="{name}"' not in text] == []
 
 
-def test_methods_of_the_official_client_are_there_too():
-    """What a class inherits from the official one is in its entry."""
+def test_inherited_official_methods_have_entries():
+    """An entry of a class has its inherited official methods."""
     assert 'id="pulsar_ext.Client.get_topic_partitions"' in text_of("client")
     assert 'id="pulsar_ext.Message.properties"' in text_of("messages")
 
 
 def test_every_fixture_command_and_variable_has_an_entry():
-    """The fixtures by their names, the commands with their options, and what is read from the environment."""
+    """Fixtures, commands, and environment variables are in the reference."""
     testing, commands, options = text_of("testing"), text_of("commands"), text_of("options")
     for module in (fixtures,):
         assert [name for name in module.__all__ if name.startswith("pulsar_") and f'id="{name}"' not in testing] == []
@@ -66,13 +66,13 @@ def test_every_fixture_command_and_variable_has_an_entry():
 
 
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
-def test_a_drawing_is_what_its_program_draws(name):
-    """The committed picture was drawn by `python -m docs.builder.drawings` as it is now."""
+def test_committed_drawings_are_current(name):
+    """The committed picture equals the output of `python -m docs.builder.drawings`."""
     assert (ROOT / "docs" / "explanation" / f"{name}.svg").read_text() == drawings.draw(name)
 
 
 def test_a_broken_link_is_found(tmp_path):
-    """A page, an anchor or a picture that is not there is told with the page that links to it."""
+    """A missing page, anchor or picture is reported with the page that links to it."""
     (tmp_path / "a.html").write_text('<a href="b.html#x">b</a><a href="#y">y</a><img src="c.png"><h1 id="z">z</h1>')
     (tmp_path / "b.html").write_text('<a href="a.html#z">a</a><a href="https://pulsar.apache.org">elsewhere</a>')
     assert links.broken_links(tmp_path) == ["a.html: #y", "a.html: b.html#x", "a.html: c.png"]

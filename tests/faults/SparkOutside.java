@@ -139,7 +139,7 @@ public class SparkOutside {
         }
     }
 
-    /** What is on its way: the first failure ends the program. */
+    /** Sends in flight; the first failure ends the program. */
     static class Sending {
         private final AtomicReference<Throwable> failure = new AtomicReference<>();
 

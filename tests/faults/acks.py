@@ -1,16 +1,16 @@
-"""Acknowledgements under faults: nothing lost, nothing confirmed comes again, no hole is left.
+"""Acknowledgements under faults: nothing is lost, nothing confirmed is redelivered, no hole remains.
 
     python tests/faults/acks.py [--cycles N] [--only crash|kill|unload|cut] [--ahead] [--json]
 
-`crash`: a process consumes k of n messages, flushes with confirmation, and is killed with SIGKILL; the next one goes
-on. Nothing that was confirmed may be delivered again, and everything that was not has to be.
+`crash`: a process consumes k of n messages, flushes with confirmation, and is killed with SIGKILL; the next one
+continues. Nothing confirmed may be redelivered, and everything else has to be.
 
 `kill`, `unload`, `cut`: consumers of sixteen subscriptions, of each type and for each kind of message, receive and
 acknowledge while the broker is killed and restarted, every topic is unloaded, or every connection is cut, once a
 cycle. After each cycle every message was delivered, the backlog is zero and no hole remains. With `--ahead` they fetch
-whatever there is ahead of every receive, as a loop at full speed does now and then.
+all available messages ahead of every receive, as a loop at full speed sometimes does.
 
-Starts brokers of its own, which need Java. Exits with 1 if anything was lost, came again or stayed.
+Starts brokers of its own, which need Java. Exits with 1 if a message was lost, redelivered or left unacknowledged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, print_outcomes, quiet, unacknowledged
 from acks_crash import run_crashes
-from acks_streams import Stream, settle
+from acks_streams import Stream, wait_until_acknowledged
 
 __all__ = ["Outcome", "run_crashes", "run_faults"]
 
@@ -44,7 +44,7 @@ FAULTS: Final = ("kill", "unload", "cut")
 def run_faults(
     fault: str, cycles: int, messages: int = 40, say: Callable[[str], None] = print, *, ahead: bool = False
 ) -> list[Outcome]:
-    """Consume under one fault of the broker or the connection a cycle."""
+    """Consume under one fault of the broker or the connection in each cycle."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(PulsarProcess("small-chunks", settings=SETTINGS))
         proxy = stack.enter_context(FaultProxy.to(broker.service_url))
@@ -63,9 +63,9 @@ def run_faults(
             began = time.monotonic()
             for stream in streams:
                 stream.send(messages)
-            time.sleep(random.random() * 0.3)  # anywhere in the stream
+            time.sleep(random.random() * 0.3)  # at a random time
             _FAULT[fault](broker, proxy, admin, [stream.topic for stream in streams])
-            settle(partial(unacknowledged, admin), streams, cycle)
+            wait_until_acknowledged(partial(unacknowledged, admin), streams, cycle)
             if cycle % 10 == 9:
                 holes = sum(stream.outcome.holes for stream in streams)
                 say(f"{fault}: cycle {cycle + 1}, {time.monotonic() - began:.1f} s, {holes} holes so far")
@@ -93,7 +93,7 @@ _FAULT: Final = {"kill": _kill, "unload": _unload, "cut": _cut}
 
 
 def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Give the outcomes as a table in Markdown."""
+    """Yield the outcomes as a table in Markdown."""
     yield "| fault | subscription | messages | cycles | sent | lost | confirmed, again | holes | delivered again |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for one in outcomes:
@@ -104,7 +104,7 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested faults."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=100, help="of each fault (100)")
     parser.add_argument("--only", choices=("crash", *FAULTS), help="one fault")

@@ -1,4 +1,4 @@
-"""What the programs of faults of acknowledgements share: outcomes, senders, subscriptions, and what is left."""
+"""Common parts of the programs for faults of acknowledgements: outcomes, senders, subscriptions, the backlog."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUBSCRIPTION: Final = "s"
 BATCH: Final = 10
 _CHUNKED_BYTES: Final = 250_000
 _ANSWER_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.005
+_POLL_SECONDS: Final = 0.005
 _FIRST_LETTER_MILLIS: Final = 30_000
 _NEXT_LETTER_MILLIS: Final = 5_000
 SETTINGS: Final = {
@@ -40,7 +40,7 @@ SETTINGS: Final = {
 
 @dataclass
 class Outcome:
-    """What became of one subscription's messages over all cycles."""
+    """Outcome of one subscription's messages over all cycles."""
 
     fault: str
     type: str
@@ -56,12 +56,12 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether anything happened that must not."""
+        """True if a message was lost, or redelivered after its confirmation, or a hole remains."""
         return bool(self.lost or self.confirmed_again or self.holes)
 
 
 def print_outcomes(outcomes: list[Outcome], table: Iterable[str], *, as_json: bool) -> int:
-    """Print outcomes, as JSON or as a table and their notes; give the exit status."""
+    """Print outcomes, as JSON or as a table and their notes; return the exit status."""
     if as_json:
         print(json.dumps([asdict(one) for one in outcomes], indent=1))
     else:
@@ -71,7 +71,7 @@ def print_outcomes(outcomes: list[Outcome], table: Iterable[str], *, as_json: bo
 
 
 def quiet() -> Any:
-    """Give a logger that discards: reconnections are what happens here."""
+    """Return a logger that discards everything, because reconnections are expected here."""
     return official.FileLogger(official.LoggerLevel.Error, os.devnull)
 
 
@@ -80,7 +80,7 @@ def label_of(data: bytes) -> int:
 
 
 def producer_options(*, batch: int, chunked: bool) -> dict[str, Any]:
-    """Give the arguments of a producer that sends batches of so many messages, 0 for none, or in chunks."""
+    """Return the arguments of a producer that sends batches of `batch` messages, 0 for none, or chunks."""
     options: dict[str, Any] = {"send_timeout_millis": 0}
     if batch:
         options |= {
@@ -94,10 +94,10 @@ def producer_options(*, batch: int, chunked: bool) -> dict[str, Any]:
 
 
 class Sender:
-    """Sends messages of one kind, and returns when all are persisted.
+    """A sender of messages of one kind that returns when all are persisted.
 
-    Nothing is flushed: on a topic that the broker had fenced as it lost its store the official client's flush was seen
-    never to return, though all was persisted later. What is not answered is sent once more by another producer.
+    It never flushes: on a topic that the broker had fenced as it lost its store, the official client's flush never
+    returned, though everything was persisted later. Unanswered messages are resent by another producer.
     """
 
     def __init__(self, client: Any, topic: str, kind: str) -> None:
@@ -109,7 +109,7 @@ class Sender:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """Send so many more."""
+        """Send `count` more messages."""
         waiting = set(range(self.sent, self.sent + count))
         self.sent += count
         while not self._try(waiting):
@@ -124,14 +124,14 @@ class Sender:
             self._producer.send_async((b"%d." % label).ljust(self._size, b"x"), partial(on_answer, label))
         deadline = time.monotonic() + _ANSWER_SECONDS
         while waiting and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return not waiting
 
 
 def subscribe(client: Any, topic: str, kind: str, type_name: str, queue: int = 20) -> Any:
     grouping = (
         {"ack_group_time_ms": 100} if isinstance(client, pulsar_ext.Client) else {}
-    )  # the official one has its own
+    )  # the official client has a fixed one
     return client.subscribe(
         topic,
         SUBSCRIPTION,
@@ -144,7 +144,7 @@ def subscribe(client: Any, topic: str, kind: str, type_name: str, queue: int = 2
 
 
 def unacknowledged(admin: PulsarAdmin, topic: str) -> str:
-    """Say what of the topic is not acknowledged; empty if nothing."""
+    """Return a description of the topic's unacknowledged entries; empty without any."""
     try:
         stats = admin.stats(topic, precise_backlog=True)
         cursor = admin.internal_stats(topic).cursors[SUBSCRIPTION]
@@ -156,7 +156,7 @@ def unacknowledged(admin: PulsarAdmin, topic: str) -> str:
 
 
 def note_remains(outcome: Outcome, admin: PulsarAdmin, topics: Iterable[str]) -> None:
-    """Note what of the topics is not acknowledged."""
+    """Add a note for each topic with unacknowledged entries."""
     for topic in topics:
         remains = unacknowledged(admin, topic)
         if remains:
@@ -165,7 +165,7 @@ def note_remains(outcome: Outcome, admin: PulsarAdmin, topics: Iterable[str]) ->
 
 
 def dead_letters(client: Any, topic: str) -> Iterator[int]:
-    """Give the label of each dead letter of a topic's subscription, with an official client."""
+    """Yield the label of each dead letter of a topic's subscription, with an official client."""
     reader = client.create_reader(f"{topic}-{SUBSCRIPTION}-DLQ", official.MessageId.earliest)
     patience = _FIRST_LETTER_MILLIS
     with contextlib.suppress(official.Timeout):

@@ -1,6 +1,6 @@
 """Consuming processes that are killed; as a program, one such process.
 
-It receives and acknowledges k messages, flushes with confirmation, says so, and goes on until it is killed or idle.
+It receives and acknowledges k messages, flushes with confirmation, reports, and continues until it is killed or idle.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def run_crashes(cycles: int, messages: int = 40, say: Callable[[str], None] = pr
 
 
 class _Subscription:
-    """One subscription whose processes are killed, and what they reported before."""
+    """A subscription whose processes are killed, and their earlier reports."""
 
     def __init__(self, topic: str, outcome: Outcome, sender: Sender) -> None:
         self.topic, self.outcome, self.sender = topic, outcome, sender
@@ -76,9 +76,9 @@ class _Subscription:
         self._confirmed: set[int] = set()
 
     def crash(self, broker: PulsarProcess) -> None:
-        """Run a process until it has confirmed k messages, and kill it somewhere in what follows."""
+        """Run a process until it has confirmed k messages, and kill it at a random time after that."""
         self.outcome.cycles += 1
-        count = random.randrange(1, 4 if self.outcome.kind == "chunked" else 30)  # no secret
+        count = random.randrange(1, 4 if self.outcome.kind == "chunked" else 30)  # not a secret
         if self.outcome.kind == "batched":
             count = (count + BATCH - 1) // BATCH * BATCH  # the cursor holds whole batches
         with self._process(broker, count) as process:
@@ -91,7 +91,7 @@ class _Subscription:
                 self._take_report(line)
 
     def finish(self, broker: PulsarProcess, admin: PulsarAdmin) -> None:
-        """Consume what is left, and count."""
+        """Consume the remaining messages, and count."""
         left = self.sender.sent - len(self._confirmed)
         with self._process(broker, left) as process:
             out, _ = process.communicate(timeout=120)
@@ -108,7 +108,7 @@ class _Subscription:
 
     def _process(self, broker: PulsarProcess, count: int) -> subprocess.Popen[str]:
         arguments = [broker.service_url, broker.admin_url, self.topic, self.outcome.type, self.outcome.kind, str(count)]
-        return subprocess.Popen(  # this very file
+        return subprocess.Popen(  # this file
             [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True
         )
 
@@ -117,10 +117,10 @@ class _Subscription:
         labels = [int(text) for text in rest.split()]
         if word == "got":
             self._delivered.update(labels)
-            came_again = self._confirmed.intersection(labels)
-            self.outcome.confirmed_again += len(came_again)
-            if came_again:
-                self.outcome.notes.append(f"confirmed, and delivered again: {sorted(came_again)[:5]}")
+            redelivered = self._confirmed.intersection(labels)
+            self.outcome.confirmed_again += len(redelivered)
+            if redelivered:
+                self.outcome.notes.append(f"confirmed, and redelivered: {sorted(redelivered)[:5]}")
         elif word == "confirmed":
             self._confirmed.update(labels)
             return True
@@ -128,7 +128,7 @@ class _Subscription:
 
 
 def child(arguments: list[str]) -> None:
-    """Receive and acknowledge so many messages, confirm them, then go on without confirming until killed or idle."""
+    """Receive, acknowledge and confirm `count` messages, then continue without confirming until killed or idle."""
     service_url, admin_url, topic, type_name, kind, count = arguments
     client = pulsar_ext.Client(service_url, admin=admin_url, logger=quiet())
     consumer = subscribe(client, topic, kind, type_name)

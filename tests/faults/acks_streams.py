@@ -1,4 +1,4 @@
-"""Consumers under faults: a subscription with its sender and its consumers, and the wait until all is acknowledged."""
+"""Consumers under faults: a subscription with its sender and consumers, and the wait until all is acknowledged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from acks_common import Outcome, Sender, label_of, subscribe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Stream", "settle"]
+__all__ = ["Stream", "wait_until_acknowledged"]
 
 _CYCLE_SECONDS: Final = 45.0
 
 
 class Stream:
-    """One subscription: its sender, its consumers, and what they saw."""
+    """A subscription: its sender, its consumers, and the messages they received."""
 
     def __init__(self, client: Any, sender: Sender, topic: str, outcome: Outcome, *, ahead: bool) -> None:
         self.topic, self.outcome, self._sender, self._ahead = topic, outcome, sender, ahead
@@ -35,15 +35,15 @@ class Stream:
             thread.start()
 
     def send(self, count: int) -> None:
-        """Send so many more, whole batches of them."""
+        """Send at least `count` more messages, in whole batches."""
         self._sender.send(count // 10 if self.outcome.kind == "chunked" else count)
 
     def missing(self) -> int:
-        """How many sent messages were not delivered yet."""
+        """Return the number of sent messages that were not delivered yet."""
         return self._sender.sent - len(self.seen)
 
     def stop(self) -> None:
-        """Consume no more."""
+        """Stop consuming, and count."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -62,7 +62,7 @@ class Stream:
                 self.seen[label_of(message.data())] += 1
                 held.append(message)
                 time.sleep(dice.random() * 0.01)
-                if dice.random() > 0.2 and len(held) < 8:  # some wait, and go out of order
+                if dice.random() > 0.2 and len(held) < 8:  # some are acknowledged late, out of order
                     continue
             dice.shuffle(held)
             for message in held:
@@ -70,14 +70,16 @@ class Stream:
             held.clear()
 
 
-def settle(left_of: Callable[[str], str], streams: list[Stream], cycle: int, seconds: float = _CYCLE_SECONDS) -> None:
-    """Wait until every message was delivered and acknowledged, and note where that does not come true.
+def wait_until_acknowledged(
+    left_of: Callable[[str], str], streams: list[Stream], cycle: int, seconds: float = _CYCLE_SECONDS
+) -> None:
+    """Wait until every message was delivered and acknowledged; add a note for each stream that was late.
 
     Args:
-        left_of: says what of a topic is not acknowledged, as `unacknowledged()`.
-        streams: what to wait for.
-        cycle: is noted.
-        seconds: how long to wait.
+        left_of: returns the unacknowledged entries of a topic, as `unacknowledged()`.
+        streams: the streams to wait for.
+        cycle: number of the cycle, for the note.
+        seconds: the timeout.
     """
     waiting = {stream.topic: stream for stream in streams}
     deadline = time.monotonic() + seconds

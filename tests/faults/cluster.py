@@ -1,20 +1,20 @@
-"""A whole cluster under faults: nothing lost, nothing stored twice, nothing left unacknowledged.
+"""A whole cluster under faults: nothing is lost, stored twice, or left unacknowledged.
 
     python tests/faults/cluster.py [--cycles N] [--minutes M] [--only move …] [--clients pulsar] [--record FILE]
 
 Two brokers, two bookies and one ZooKeeper on one machine. For each client four deduplicating producers (unbatched,
-batched, chunked, to four partitions) send numbers all the time, and sixteen subscriptions, of each type and for each
+batched, chunked, to four partitions) send numbers continuously, and sixteen subscriptions, of each type and for each
 kind of message, receive and acknowledge, while once a cycle
 
 `kill-broker`: one broker by turns is killed by SIGKILL and restarted; `kill-bookie`: one bookie by turns;
 `move`: a bundle is moved to the other broker, by an unload with a destination;
-`roll`: bookies and brokers are restarted in good order, one after the other, brokers drained before;
-`store`: a broker loses ZooKeeper, for 2 s, or for longer than its session lasts, so that it ends, and is started again;
-`silent`: nothing passes between clients and brokers in one direction, or in both, and then goes on, or is reset;
-`half-open`: one end of every connection is reset, and the other hears of it later.
+`roll`: bookies and brokers are restarted one after the other, brokers drained before;
+`store`: a broker loses ZooKeeper, for 2 s, or for longer than its session lasts, so that it exits, and is restarted;
+`silent`: no data passes between clients and brokers in one direction, or in both, and then passes again, or is reset;
+`half-open`: one end of every connection is reset, and the other detects it later.
 
-In the end every producer's topic is read with the official client from the beginning, and the numbers are compared.
-Starts a cluster for each fault, which needs Java. Exits with 1 if `pulsar_ext` lost, repeated or left anything.
+Finally every producer's topic is read with the official client from the beginning, and the numbers are compared.
+Starts a cluster for each fault, which needs Java. Exits with 1 if `pulsar_ext` lost, repeated or left messages.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ CYCLES: Final = {
     "silent": 1_000,
     "half-open": 1_000,
 }
-"""How often each fault happens in a full run."""
+"""Number of faults of each kind in a full run."""
 _NETWORK: Final = ("silent", "half-open")
-_SETTLE_EVERY: Final = 10
-"""Cycles of network faults, which are short, between two waits for everything to arrive."""
+_WAIT_EVERY: Final = 10
+"""Cycles of network faults, which are short, between two waits for all messages."""
 _SHORT_LOSS_SECONDS: Final = 2.0
 _LONG_LOSS_SECONDS: Final = 12.0
 PROFILE: Final = Profile(
@@ -64,13 +64,13 @@ PROFILE: Final = Profile(
         **get_profile("small-chunks").settings,
         **{name: str(value).lower() for name, value in SETTINGS.items()},
         "brokerDeduplicationEnabled": "true",
-        # A producer that comes back by a new connection waits so long for the half-open one to be found dead.
+        # A producer that reconnects waits until the broker has detected the half-open connection, at most this time.
         "connectionLivenessCheckTimeoutMillis": "500",
     },
 )
-"""What a cluster for these faults has to be."""
+"""Profile of the cluster for these faults."""
 _SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
-    # By default a broker whose session has expired may go on serving what another one has taken: two owners.
+    # By default a broker whose session has expired may continue serving what another one has taken: two owners.
     "store": {"zookeeperSessionExpiredPolicy": "shutdown"}
 }
 
@@ -82,7 +82,7 @@ def run(
     say: Callable[[str], None] = lambda _: None,
     minutes: float = 1e6,
 ) -> Iterator[tuple[list[producer_topics.Outcome], list[Consumed]]]:
-    """Have the cluster suffer each fault so many times, but for no longer than `minutes`; give what came of each."""
+    """Inject each fault `cycles` times, at most for `minutes`, and yield its outcomes."""
     prepare()
     prepare_namespace(cluster)
     for fault, count in cycles.items():
@@ -92,14 +92,14 @@ def run(
             for turn in range(count):
                 began = time.monotonic()
                 load.send()
-                time.sleep(random.random() * 0.3)  # anywhere in the stream
+                time.sleep(random.random() * 0.3)  # at a random time
                 _FAULTS[fault](cluster, turn, load.topics)
                 struck = time.monotonic()
                 is_last = turn == count - 1 or struck > end
-                if is_last or fault not in _NETWORK or turn % _SETTLE_EVERY == _SETTLE_EVERY - 1:
-                    load.settle()
+                if is_last or fault not in _NETWORK or turn % _WAIT_EVERY == _WAIT_EVERY - 1:
+                    load.wait_until_acknowledged()
                 now = time.monotonic()
-                say(f"{fault} {turn + 1} of {count}: {struck - began:.1f} s, all there after {now - struck:.1f} s more")
+                say(f"{fault} {turn + 1} of {count}: {struck - began:.1f} s, complete after {now - struck:.1f} s more")
                 if is_last:
                     break
             yield list(load.produced()), list(load.consumed())
@@ -169,7 +169,7 @@ _FAULTS: Final = {
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether `pulsar_ext` kept its word."""
+    """Run and print; return 1 if `pulsar_ext` broke a guarantee."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--cycles",
@@ -178,9 +178,9 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", choices=tuple(CYCLES), default=tuple(CYCLES), metavar="FAULT")
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
-    parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
-    parser.add_argument("--record", type=Path, help="add what is found to this file, and print what all its runs found")
-    parser.add_argument("--keep", type=Path, help="if something was lost, put the logs of all parts there")
+    parser.add_argument("--minutes", type=float, default=1e6, help="the longest time for each fault's cycles")
+    parser.add_argument("--record", type=Path, help="add the outcomes to this file, and print those of all its runs")
+    parser.add_argument("--keep", type=Path, help="the directory for the logs of all parts, if a message was lost")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:

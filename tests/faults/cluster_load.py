@@ -1,4 +1,4 @@
-"""What runs while a cluster suffers: writers in processes, and consumers of every type and kind of message."""
+"""The load of a cluster under faults: writers in processes, and consumers of every type and kind of message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
 from acks_common import KINDS, TYPES, Outcome, Sender, quiet, unacknowledged
-from acks_streams import Stream, settle
+from acks_streams import Stream, wait_until_acknowledged
 from producer_topics import PARTITIONS, Writer
 from producer_writer import KINDS as WRITER_KINDS
 
@@ -40,21 +40,21 @@ _OFFICIAL_SECONDS: Final = 10.0
 
 @dataclass
 class Consumed:
-    """What became of one subscription under one fault, with the client that consumed."""
+    """Outcome of one subscription under one fault, with the client that consumed."""
 
     client: str
     outcome: Outcome
     left: str = ""
-    """What the broker says is not acknowledged in the end, of one that was late."""
+    """Unacknowledged entries at the end, by the broker; only of a late subscription."""
 
     @property
     def clean(self) -> bool:
-        """Whether every message was delivered and acknowledged, and that in time after each fault."""
+        """True if every message was delivered and acknowledged in time after each fault."""
         return not (self.outcome.failed or self.left)
 
 
 def prepare_namespace(cluster: PulsarCluster) -> None:
-    """Make the namespace: few bundles, so that a move takes much with it, and everything is kept to be counted."""
+    """Create the namespace: few bundles, so that a move moves many topics, and retention for the counts."""
     with PulsarAdmin(cluster.admin_url) as admin:
         if NAMESPACE not in admin.namespaces("public"):
             admin.create_namespace(NAMESPACE, bundles=_BUNDLES)
@@ -63,13 +63,13 @@ def prepare_namespace(cluster: PulsarCluster) -> None:
 
 
 class Load(contextlib.ExitStack):
-    """The writers and consumers of one fault, each client with its own topics; leaving it ends them.
+    """The writers and consumers of one fault, each client with its own topics; leaving the block ends them.
 
     Args:
-        cluster: where they work.
-        fault: names their topics.
-        clients: whose they are, `pulsar_ext` and `pulsar`.
-        url: where they connect.
+        cluster: the cluster.
+        fault: prefix of the topics.
+        clients: names of the client packages, `pulsar_ext` and `pulsar`.
+        url: service URL of the consumers.
     """
 
     def __init__(self, cluster: PulsarCluster, fault: str, clients: Sequence[str], url: str) -> None:
@@ -111,50 +111,52 @@ class Load(contextlib.ExitStack):
 
     @property
     def topics(self) -> list[str]:
-        """Every topic that something is done with; of a partitioned one, its partitions."""
+        """Return every topic in use, with the partitions of partitioned ones."""
         streams = [stream.topic for streams in self._streams.values() for stream in streams]
         return [*streams, *(topic for writer in self._writers for topic in writer.topics())]
 
     def send(self) -> None:
-        """Send some more to the consumers; each message is persisted when this returns."""
+        """Send more messages to the consumers; they are persisted when this returns."""
         self._cycles += 1
         for streams in self._streams.values():
             for stream in streams:
                 stream.send(_MESSAGES)
 
-    def settle(self) -> None:
-        """Wait until everything was delivered and acknowledged; for the official client not long, and not again."""
+    def wait_until_acknowledged(self) -> None:
+        """Wait until everything was delivered and acknowledged; for the official client shortly, and once a stream."""
         for client, streams in self._streams.items():
             whole = [stream for stream in streams if not stream.outcome.holes]
-            settle(self._left_of, whole, self._cycles, _OURS_SECONDS if client == _OURS else _OFFICIAL_SECONDS)
+            wait_until_acknowledged(
+                self._left_of, whole, self._cycles, _OURS_SECONDS if client == _OURS else _OFFICIAL_SECONDS
+            )
 
     def produced(self) -> Iterator[producer_topics.Outcome]:
-        """End the writers, and count with the official client what their topics hold."""
+        """End the writers, and yield the contents of their topics, counted with the official client."""
         for writer in self._writers:
             writer.ask_to_stop()
         for writer in self._writers:
             yield writer.outcome(self._cycles, self._service_url, self._fault)
 
     def consumed(self) -> Iterator[Consumed]:
-        """End the consumers, and say what each of them got, and what the broker says is left."""
+        """End the consumers, and yield their outcomes, with the broker's backlog."""
         for client, streams in self._streams.items():
             for stream in streams:
-                # One that was late was not waited for again: it may be done by now.
+                # A late one was not waited for again: it may be complete by now.
                 left = self._left_of(stream.topic) if stream.outcome.holes else ""
                 stream.stop()
                 stream.outcome.cycles = self._cycles
                 yield Consumed(client, stream.outcome, left)
 
     def _left_of(self, topic: str) -> str:
-        """Say what of a topic is not acknowledged, by the broker whose copy of it has the most.
+        """Return a topic's unacknowledged entries, from the broker with the longest copy of it.
 
-        A broker whose session with the store has expired may go on answering for what another one took meanwhile.
+        A broker whose session with the store has expired may still answer for topics that another one has taken.
         """
         return unacknowledged(max(self._each_broker, key=lambda admin: _end_of(admin, topic)), topic)
 
 
 def _end_of(admin: PulsarAdmin, topic: str) -> Position:
-    """Give the last entry of a topic, as one broker knows it; before any if it does not answer."""
+    """Return the last entry of a topic by one broker; a position before all entries if it does not answer."""
     try:
         return admin.internal_stats(topic).last_confirmed_entry
     except AdminError:

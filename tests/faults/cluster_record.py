@@ -1,4 +1,4 @@
-"""What runs of the program of faults of clusters found, line by line: a full count may take several runs."""
+"""A file of the outcomes of several runs of `cluster.py`, a line each: a full count may take several runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTED = {"cycles", "sent", "lost", "duplicated", "disordered", "delivered", "
 
 
 def record(file: Path, produced: Sequence[Produced], consumed: Sequence[Consumed]) -> None:
-    """Add one run's outcomes to the file."""
+    """Append one run's outcomes to the file."""
     day = time.strftime("%Y-%m-%d")
     with file.open("a", encoding="utf-8") as lines:
         for one in produced:
@@ -31,7 +31,7 @@ def record(file: Path, produced: Sequence[Produced], consumed: Sequence[Consumed
 
 
 def read(file: Path) -> tuple[list[Produced], list[Consumed]]:
-    """Give all runs' outcomes, each count added up."""
+    """Return all runs' outcomes, each count added up."""
     produced: dict[tuple[str, ...], Produced] = {}
     consumed: dict[tuple[str, ...], Consumed] = {}
     for line in file.read_text(encoding="utf-8").splitlines():

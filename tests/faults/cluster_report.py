@@ -1,4 +1,4 @@
-"""The tables of the program of faults of clusters."""
+"""The tables of `cluster.py`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["report"]
 
 
 def report(produced: Sequence[producer_topics.Outcome], consumed: Sequence[Consumed]) -> str:
-    """Give the outcomes as Markdown: what producers' topics hold, and what consumers got, by fault and type.
+    """Return the outcomes as Markdown: the producers' topics, and the consumers by fault and type.
 
-    "late" and "left" count subscriptions: not all acknowledged in time after a fault, and not in the end either.
+    "late" and "left" count subscriptions: not acknowledged in time after a fault, and not at the end either.
     """
     return "\n".join(
         ["## Producers", "", table(produced), "", "## Consumers", "", *_consumers(consumed), "", *_notes(consumed)]
@@ -42,5 +42,5 @@ def _consumers(consumed: Sequence[Consumed]) -> Iterator[str]:
 def _notes(consumed: Sequence[Consumed]) -> Iterator[str]:
     for one in consumed:
         for note in one.outcome.notes:
-            end = one.left or "nothing is left"
-            yield f"- {one.client} {one.outcome.fault} {one.outcome.type} {one.outcome.kind}: {note}; in the end {end}"
+            end = one.left or "0"
+            yield f"- {one.client} {one.outcome.fault} {one.outcome.type} {one.outcome.kind}: {note}; {end} at the end"

@@ -1,15 +1,15 @@
-"""A signal anywhere: at each point of each public method at which Python may run a signal's handler.
+"""A signal at each point of each public method at which Python may run a signal handler.
 
     python tests/faults/interrupt.py [--only NAME] [--kind KIND] [--every N] [--most N] [--point N] [--json] [--save]
 
-The handler of the signal raises, as a Ctrl-C does (in an event loop it cancels, as `asyncio.run()` does); or it sends
-with the same producer, or one of the same client; or it closes the handle or the client. Afterwards, with the same
-handles: what was not returned comes next, in its order; what was acknowledged leaves, and nothing else does; each
-message that was sent has one outcome, unless its call raised, and is persisted at most once; no lock is held; the
-schedulers work; calls from another thread return. A call that hangs ends its process, and the next goes on.
+The handler raises, as a Ctrl-C does (in an event loop it cancels, as `asyncio.run()` does); or it sends with the same
+producer, or one of the same client; or it closes the handle or the client. Afterwards, with the same handles: messages
+that were not returned are received next, in order; acknowledgements are sent, and no others; each sent message has one
+outcome, unless its call raised, and is persisted at most once; no lock is held; the schedulers work; calls from another
+thread return. A call that hangs ends its process, and the next one continues.
 
-`--every N` tries each N-th point, `--most N` no more than so many of a method and a kind of handler (0: all). `--save`
-writes `RESULTS-interrupt.md`. Starts a broker of its own, which needs Java. Exits with 1 if anything was found.
+`--every N` tries each N-th point, `--most N` at most N points of a method and a kind of handler (0: all). `--save`
+writes `RESULTS-interrupt.md`. Starts a broker of its own, which needs Java. Exits with 1 after any finding.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BEGIN = "<!-- written by interrupt.py -->\n"
 
 @dataclass
 class Tried:
-    """What became of one method with one kind of handler."""
+    """Outcome of one method with one kind of handler."""
 
     name: str
     kind: str
@@ -59,7 +59,7 @@ class Tried:
     findings: list[dict[str, Any]] = field(default_factory=list)
 
     def found(self, point: Any, place: str, problem: str) -> None:
-        """Keep a finding."""
+        """Add a finding."""
         self.findings.append({"point": point, "place": place, "problem": problem})
 
 
@@ -69,7 +69,7 @@ def _worker(urls: tuple[str, str], jobs: list[Any]) -> subprocess.Popen[str]:
 
 
 class _Reports:
-    """Reads what workers report about some runs."""
+    """The reports of workers about some runs."""
 
     def __init__(self, runs: list[Tried], say: Callable[[Tried], None]) -> None:
         self._runs = {(one.name, one.kind): one for one in runs}
@@ -78,7 +78,7 @@ class _Reports:
         self.over = False
 
     def take(self, report: dict[str, Any]) -> None:
-        """Take one line."""
+        """Process one report."""
         if "began" in report:
             self.now = self._runs[tuple(report["began"])]
         one = self.now
@@ -94,7 +94,7 @@ class _Reports:
         if "finding" in report:
             one.found(**report["finding"])
         if "failed" in report:
-            one.found("", "", f"could not be tried: {report['failed']}")
+            one.found("", "", f"the case failed: {report['failed']}")
             one.next = sys.maxsize
         if "hang" in report:
             doing, one.hangs = report["hang"], one.hangs + 1
@@ -116,11 +116,11 @@ def run_all(
 
     Args:
         urls: the service URL and the admin URL of a broker that deduplicates.
-        jobs: the name of a case and a kind of handler each.
-        most: how many points at most of each; 0 for all.
-        every: which points.
+        jobs: pairs of the name of a case and a kind of handler.
+        most: maximum number of points of each job; 0 for all.
+        every: distance between two points.
         begin: the first point.
-        say: is called with what changes.
+        say: is called with each changed outcome.
     """
     runs = [Tried(name, kind, next=begin) for name, kind in jobs]
     left = list(runs)
@@ -143,7 +143,7 @@ def run_all(
 
 
 _HOPELESS: Final = 3
-"""So many hangs of one method and kind are enough."""
+"""Number of hangs after which a method and kind are abandoned."""
 
 
 def _markdown(runs: list[Tried]) -> Iterator[str]:
@@ -180,13 +180,13 @@ def _summary(console: Console, runs: list[Tried]) -> None:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested cases."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="the beginning of the names of calls, several with commas between")
     parser.add_argument("--kind", choices=KINDS, help="one kind of handler")
-    parser.add_argument("--every", type=int, default=1, help="each so many points (1)")
-    parser.add_argument("--most", type=int, default=100, help="so many points of each at most; 0 for all (100)")
-    parser.add_argument("--point", type=int, help="this one alone")
+    parser.add_argument("--every", type=int, default=1, help="distance between two points (1)")
+    parser.add_argument("--most", type=int, default=100, help="maximum number of points of each; 0 for all (100)")
+    parser.add_argument("--point", type=int, help="only this point")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a summary")
     parser.add_argument("--save", action="store_true", help="write RESULTS-interrupt.md")
     arguments = parser.parse_args()

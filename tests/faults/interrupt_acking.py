@@ -1,4 +1,4 @@
-"""Acknowledging, interrupted, and what else moves a cursor: what was acknowledged leaves, and nothing else does."""
+"""Interrupted acknowledgements and other moves of a cursor: acknowledged messages are sent, and no others."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 _SHOWN_SECONDS = 8.0
-_LEFT_OUT = 100
+_EXCLUDED = 100
 
 
 def _coming_again(consumer: Any, wanted: set[int]) -> set[int]:
-    """Receive and acknowledge until these messages have come; give which came in time, others among them."""
+    """Receive and acknowledge until these messages were received; return those received in time, and any others."""
     deadline, came = time.monotonic() + PATIENCE, set[int]()
     while wanted - came and time.monotonic() < deadline:
         for message in consumer.receive_many(1000, 100):
@@ -40,7 +40,7 @@ def _coming_again(consumer: Any, wanted: set[int]) -> set[int]:
 
 
 class Acknowledging(Receiving):
-    """Acknowledges some of the messages, each an entry; every hundredth one is left out for good."""
+    """Acknowledges some of the messages, each an entry; every hundredth one is never acknowledged."""
 
     batch = 1
     how = "acknowledge"
@@ -65,27 +65,27 @@ class Acknowledging(Receiving):
     def begin(self) -> None:
         super().begin()
         before = {"a full inbox": 255, "in runs": 2}.get(self.variant, 0)
-        if self.feeder.sent - self.next < (2 * MANY if before > _LEFT_OUT else 20):
+        if self.feeder.sent - self.next < (2 * MANY if before > _EXCLUDED else 20):
             self.feeder.send(2 * MANY)
         messages = self.receive(6)
-        while sum(index_of(one) % _LEFT_OUT > 0 for one in messages[:-1]) < 2:
-            messages = self.receive(6)  # a new consumer gets first what was left out
+        while sum(index_of(one) % _EXCLUDED > 0 for one in messages[:-1]) < 2:
+            messages = self.receive(6)  # a new consumer first gets the excluded ones
         if before:
-            others = [one for one in self.receive(before + before // 10 + 1) if index_of(one) % _LEFT_OUT][:before]
+            others = [one for one in self.receive(before + before // 10 + 1) if index_of(one) % _EXCLUDED][:before]
             self.surely.update(index_of(one) for one in others)
             self.handle.flush_acks()
             for message in others:
                 self.handle.acknowledge(message)
         elif self.variant != "again":
-            self.handle._acks.scheduled = False  # the call takes its longest way
-        self.indexes = [index_of(one) for one in messages[:-1] if index_of(one) % _LEFT_OUT]
+            self.handle._acks.scheduled = False  # the call takes its longest path
+        self.indexes = [index_of(one) for one in messages[:-1] if index_of(one) % _EXCLUDED]
         self.messages = [one for one in messages if index_of(one) in self.indexes]
         self.targets = self.messages
         if self.variant == "by id":
             self.targets = [pulsar_ext.MessageId.parse(one.message_id().to_text()) for one in self.messages]
 
     def receive(self, count: int) -> list[Any]:
-        """Receive so many messages, and account for them."""
+        """Receive `count` messages, and record them."""
         messages = [self.handle.receive(MILLIS) for _ in range(count)]
         self.next = index_of(messages[-1]) + 1
         return messages
@@ -117,8 +117,8 @@ class Acknowledging(Receiving):
             if problem:
                 yield problem
 
-    def look(self) -> Iterator[str]:
-        yield from Rig.look(self)
+    def check_later(self) -> Iterator[str]:
+        yield from Rig.check_later(self)
         if not self.is_closed:
             self.begin()
             self.handle.acknowledge(self.messages[0])
@@ -128,7 +128,7 @@ class Acknowledging(Receiving):
         yield from self._shows("after a flush" if not self.is_closed else "after the close")
 
     def _shows(self, when: str) -> Iterator[str]:
-        """Say what the cursor does not show soon, and what it must not show."""
+        """Yield acknowledgements that the cursor does not show in time, and wrong ones that it shows."""
         deadline = time.monotonic() + _SHOWN_SECONDS
         while True:
             shown = acknowledged_entries(self.world.admin, self.topic, self.feeder.sent)
@@ -139,7 +139,7 @@ class Acknowledging(Receiving):
         if missing:
             yield f"{len(missing)} of {len(self.surely)} acknowledgements do not show {when}: {sorted(missing)[:3]}"
         if wrong := shown - self.surely - self.maybe:
-            yield f"{len(wrong)} messages are acknowledged that nobody acknowledged: {sorted(wrong)[:3]}"
+            yield f"{len(wrong)} messages are acknowledged without a call: {sorted(wrong)[:3]}"
 
 
 MANY = 600
@@ -154,7 +154,7 @@ class AcknowledgingUpTo(Acknowledging):
 
 
 class Flushing(Acknowledging):
-    """`flush_acks()` and `pending_acks()`, with something to send."""
+    """`flush_acks()` and `pending_acks()`, with pending acknowledgements."""
 
     def begin(self) -> None:
         super().begin()
@@ -178,7 +178,7 @@ class Flushing(Acknowledging):
 
 
 class Scoping(Acknowledging):
-    """A block of `ack_scope()`: whole acknowledged at its end, or whole redelivered."""
+    """A block of `ack_scope()`: all acknowledged at its end, or all redelivered."""
 
     options: ClassVar = {"negative_ack_redelivery_delay_ms": 100, "consumer_type": official.ConsumerType.Shared}
 
@@ -190,7 +190,7 @@ class Scoping(Acknowledging):
         self.inside = False
 
     def call(self) -> Any:
-        if self.variant == "given":
+        if self.variant == "explicit":
             messages = self.handle.receive_many(2, MILLIS)
             for message in messages:
                 self.taken.append(index_of(message))
@@ -207,10 +207,10 @@ class Scoping(Acknowledging):
         self.next = max([self.next, *(one + 1 for one in self.taken)])
         (self.surely if came else self.maybe).update(self.taken)
         if not self.is_closed and self.handle._recorder is not None and self.handle._recorder.lists:
-            yield "a scope that has ended still notes what is received"
+            yield "a scope that has ended still records received messages"
 
-    def look(self) -> Iterator[str]:
-        yield from Rig.look(self)
+    def check_later(self) -> Iterator[str]:
+        yield from Rig.check_later(self)
         if self.is_closed:
             Receiving.begin(self)
         else:
@@ -224,15 +224,15 @@ class Scoping(Acknowledging):
                 came.add(index_of(message))
                 self.handle.acknowledge(message)
         if missing := wanted - self.maybe - came:
-            yield f"{len(missing)} messages do not come to a new consumer: {sorted(missing)[:3]}"
+            yield f"{len(missing)} messages do not reach a new consumer: {sorted(missing)[:3]}"
         if again := came & self.surely:
-            yield f"{len(again)} acknowledged messages come again: {sorted(again)[:3]}"
+            yield f"{len(again)} acknowledged messages are redelivered: {sorted(again)[:3]}"
         self.surely |= came | self.maybe
         self.next = self.feeder.sent
 
 
 class Nacking(Scoping):
-    """`negative_acknowledge()`: what was refused comes again, to this consumer."""
+    """`negative_acknowledge()`: the message is redelivered to this consumer."""
 
     def begin(self) -> None:
         super().begin()
@@ -246,28 +246,28 @@ class Nacking(Scoping):
     def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
         self.next = max(self.next, self.taken[0] + 1)
         if came:
-            self.refused = getattr(self, "refused", set()) | set(self.taken)
+            self.nacked = getattr(self, "nacked", set()) | set(self.taken)
         if not self.is_closed:
             other = self.handle.receive(MILLIS)
             problem, _ = self.elsewhere.call("negative_acknowledge()", lambda: self.handle.negative_acknowledge(other))
             self.next = max(self.next, index_of(other) + 1)
-            self.refused = getattr(self, "refused", set()) | {index_of(other)}
+            self.nacked = getattr(self, "nacked", set()) | {index_of(other)}
             if problem:
                 yield problem
 
-    def look(self) -> Iterator[str]:
-        refused, self.refused = getattr(self, "refused", set()), set()
+    def check_later(self) -> Iterator[str]:
+        nacked, self.nacked = getattr(self, "nacked", set()), set()
         if not self.is_closed:
-            came = _coming_again(self.handle, refused)
-            if missing := refused - came:
-                yield f"{len(missing)} refused messages do not come again: {sorted(missing)[:3]}"
+            came = _coming_again(self.handle, nacked)
+            if missing := nacked - came:
+                yield f"{len(missing)} negatively acknowledged messages are not redelivered: {sorted(missing)[:3]}"
             self.handle.flush_acks(confirm=True)
             self.surely |= came
-        yield from super().look()
+        yield from super().check_later()
 
 
 class Reconsuming(Rig):
-    """`reconsume_later()`: the message comes, as a letter if there is one, and whoever looks gets every message."""
+    """`reconsume_later()`: the message is redelivered, as a letter if there is one, and no message is missing."""
 
     cost = 4
 
@@ -303,12 +303,12 @@ class Reconsuming(Rig):
     def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
         return iter(())
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         wanted, self.wanted = self.wanted, set()
         if not self.client.is_closed and not self.handle.is_closed:
-            self.handle.close()  # what was not acknowledged comes again to the next one
+            self.handle.close()  # unacknowledged messages are redelivered to the next one
             self._subscribe()
             came = _coming_again(self.handle, wanted)
             if missing := wanted - came:
-                yield f"{len(missing)} messages do not come again: {sorted(missing)[:3]}"
-        yield from super().look()
+                yield f"{len(missing)} messages are not redelivered: {sorted(missing)[:3]}"
+        yield from super().check_later()

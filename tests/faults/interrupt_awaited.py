@@ -1,4 +1,4 @@
-"""The awaited client, interrupted: its calls are cancelled as `asyncio.run()` does it, and the next one has it all."""
+"""The interrupted asyncio client: calls are cancelled as by `asyncio.run()`, and the next one loses nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW = pulsar_ext.DiagnosisLimits(entries=3, pause_seconds=0)
 
 
 class Awaited(Rig):
-    """Awaits a consumer's or a reader's method in a loop; the variant says which."""
+    """Awaits a consumer's or a reader's method in a loop; the variant is its name."""
 
     awaits = True
 
@@ -83,7 +83,7 @@ class Awaited(Rig):
         self.loop.run_until_complete(self.task)
 
     async def _keep(self) -> None:
-        self.got = await self._call()  # as an application's own coroutine: a cancelled task returns nothing
+        self.got = await self._call()  # like an application's coroutine: a cancelled task returns nothing
 
     async def _call(self) -> Any:
         handle, variant = self.handle, self.variant
@@ -129,7 +129,7 @@ class Awaited(Rig):
         self.tasks.add(self.loop.create_task(self.handle.close()))
 
     def close_client(self) -> None:
-        """Close the client, from the handler of a signal."""
+        """Close the client, from a signal handler."""
         self.tasks.add(self.loop.create_task(self.awaited.close()))
 
     def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
@@ -139,7 +139,7 @@ class Awaited(Rig):
         yield from self.took(messages)
         if self.feeder.sent - self.next < 10:
             self.feeder.send(20)
-        if self.variant in _CLOSING and not self.handle.blocking.is_closed:  # one that was cancelled may be under way
+        if self.variant in _CLOSING and not self.handle.blocking.is_closed:  # a cancelled close may be in progress
             with contextlib.suppress(pulsar_ext.PulsarException):
                 self.run(self.handle.close())
         if self.handle.blocking.is_closed or self.client.is_closed:
@@ -157,17 +157,17 @@ class Awaited(Rig):
             except pulsar_ext.PulsarException:
                 pass
             except TimeoutError:
-                yield "what the handler began does not end"
+                yield "a task started by the handler does not end"
 
     def took(self, messages: list[Any], how: str = "") -> Iterator[str]:
-        """Compare with what had to come."""
+        """Compare with the expected messages."""
         for message in messages:
             index = index_of(message)
             if index != self.next and self.variant not in _UNORDERED:
-                yield f"message {self.next} had to come{how}, and {index} came"
+                yield f"message {self.next} was expected{how}, and {index} received"
             self.next = index + 1
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         if self.client.is_closed or self.handle.blocking.is_closed:
             self.begin()
         if self.variant in _OF_READER or self.variant not in _ACKNOWLEDGING:
@@ -241,12 +241,12 @@ class AwaitedSending(Awaited):
             self.run(self.handle.send(b"z"))
             self.run(self.handle.flush())
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         return iter(())
 
 
 class AwaitedOpening(Awaited):
-    """Awaits a method of the client, and awaits it again."""
+    """Awaits a method of the client twice."""
 
     async def _open_handle(self) -> None:
         if not self.feeder.sent:
@@ -309,7 +309,7 @@ class AwaitedOpening(Awaited):
                     await again.close()
                 return
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Whether the library still lives after an interrupted call: locks, threads, calls from another thread."""
+"""Health of the library after an interrupted call: locks, threads, calls from another thread."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["HANG_EXIT", "Elsewhere", "Watchdog", "held_locks", "locks_of_library
 
 HANG_EXIT = 70
 PATIENCE = 3.0
-"""Seconds that nothing here may take which does not wait for anything."""
+"""Timeout in seconds of calls that wait for nothing."""
 _HANG_SECONDS = 15.0
 
 _LOCKS = (type(threading.RLock()), type(threading.Lock()))
 
 
 class Elsewhere:
-    """A thread that makes calls, one after the other, and says which do not return."""
+    """A thread that makes calls, one after the other, and reports those that do not return."""
 
     def __init__(self) -> None:
         self._begin()
@@ -41,7 +41,7 @@ class Elsewhere:
         threading.Thread(target=self._work, args=(self._calls,), daemon=True, name="elsewhere").start()
 
     def call(self, name: str, call: Callable[[], Any], seconds: float = PATIENCE) -> tuple[str, Any]:
-        """Make a call on the thread; give what is wrong with it, empty if nothing is, and what it returned."""
+        """Make a call on the thread; return its problem, or an empty text, and its result."""
         done, answer = threading.Lock(), []
         done.acquire()
         self._calls.put((call, answer, done))
@@ -57,17 +57,17 @@ class Elsewhere:
             call, answer, done = calls.get()
             try:
                 answer.extend((None, call()))
-            except BaseException as error:  # noqa: BLE001  # it is reported
+            except BaseException as error:  # noqa: BLE001  # reported
                 answer.extend((error, None))
             done.release()
 
 
 _broken: dict[int, Any] = {}
-"""Locks that were found held for good, kept so that none is reported twice."""
+"""Locks that are held for good, so that none is reported twice."""
 
 
 def locks_of_library() -> list[tuple[str, Any]]:
-    """Give the locks of all objects of the library that live, each with its name."""
+    """Return the locks of all live objects of the library, each with its name."""
     found = {}
     for one in gc.get_objects():
         kind = type(one)
@@ -88,7 +88,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def held_locks(locks: list[tuple[str, Any]]) -> list[str]:
-    """Name those that nobody lets go; on a thread that holds none."""
+    """Return the names of locks that are never released; call it on a thread that holds none."""
     held = []
     for name, lock in locks:
         if lock.acquire(timeout=PATIENCE):
@@ -100,7 +100,7 @@ def held_locks(locks: list[tuple[str, Any]]) -> list[str]:
 
 
 def silent_schedulers(client: Any) -> Iterator[str]:
-    """Say which scheduler's thread does not work any more."""
+    """Yield an error for each scheduler whose thread does not work any more."""
     schedulers = {"batches": batch_scheduler}
     if client is not None and not client.is_closed:
         context = client.context
@@ -114,7 +114,7 @@ def silent_schedulers(client: Any) -> Iterator[str]:
 
 
 class Watchdog:
-    """Ends this process where it hangs, and says where."""
+    """Ends this process if it hangs, and reports the place."""
 
     def __init__(self) -> None:
         self.doing: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class Watchdog:
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
 
     def beat(self, **doing: Any) -> None:
-        """Say what is done now."""
+        """Record the current step."""
         self.doing, self._since = doing or self.doing, time.monotonic()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""Every public method, and what interrupts it; and those that nothing interrupts, with the reason."""
+"""Every public method with the cases that interrupt it, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["CASES", "Case", "uncovered"]
 
 @dataclass(frozen=True)
 class Case:
-    """One way to call one method.
+    """A way to call a method.
 
     Args:
         method: its class and its name.
-        variant: which way, as the rig understands it.
-        rig: makes the call, and says what is wrong behind it.
+        variant: the way, as the rig knows it.
+        rig: makes the call, and checks afterwards.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is called by."""
+        """Name of the case."""
         return f"{self.method}: {self.variant}" if self.variant else self.method
 
 
@@ -60,12 +60,12 @@ def _named(rig: type[Rig], of: str, *names: str, **variants: str) -> Iterator[Ca
 def _receiving() -> Iterator[Case]:
     one, many = receiving.Receiving, receiving.ManyReceiving
     yield from _cases(
-        one, "Consumer.receive", "", "ready", "not acknowledged", "fetched ahead", "queue of 0", "looked at"
+        one, "Consumer.receive", "", "ready", "not acknowledged", "fetched ahead", "queue of 0", "screened"
     )
-    yield from _cases(many, "Consumer.receive_many", "", "fetched ahead", "looked at")
+    yield from _cases(many, "Consumer.receive_many", "", "fetched ahead", "screened")
     yield from _cases(receiving.BatchReceiving, "Consumer.batch_receive", "", "own policy")
     yield from _cases(receiving.Looping, "Consumer.__iter__", "", "fetched ahead")
-    yield from _cases(receiving.LoopingOn, "Consumer.__iter__", "goes on")
+    yield from _cases(receiving.LoopingOn, "Consumer.__iter__", "continued")
     yield from _named(
         receiving.Asking,
         "Consumer",
@@ -98,7 +98,7 @@ def _acking() -> Iterator[Case]:
     yield from _cases(acking.AcknowledgingUpTo, "Consumer.acknowledge_cumulative", "", "by id")
     yield from _cases(acking.Flushing, "Consumer.flush_acks", "", "confirmed")
     yield from _cases(acking.Flushing, "Consumer.pending_acks", "pending")
-    yield from _cases(acking.Scoping, "Consumer.ack_scope", "", "given")
+    yield from _cases(acking.Scoping, "Consumer.ack_scope", "", "explicit")
     yield from _cases(acking.Nacking, "Consumer.negative_acknowledge")
     yield from _cases(acking.Reconsuming, "Consumer.reconsume_later")
     yield from _cases(moving.Seeking, "Consumer.seek", "earliest", "id")
@@ -198,13 +198,13 @@ def _awaited() -> Iterator[Case]:
 
 CASES: Final = {one.name: one for part in (_receiving, _acking, _producing, _opening, _awaited) for one in part()}
 
-_OWN: Final = "is between the parts of this library: no application calls it"
-_HELD: Final = "gives what is in memory"
+_OWN: Final = "is internal to this library: no application calls it"
+_HELD: Final = "returns what is in memory"
 _LISTENS: Final = "belongs to listeners, which run on the C++ client's threads, where no signal arrives"
 _INHERITED: Final = "is the base class's own, which is covered"
 _THREAD: Final = "runs the blocking one, which is covered, on a thread, where no signal arrives"
-_ENTERS: Final = "gives the object itself"
-_ASKS: Final = "only asks the admin API, of what may change in between as well"
+_ENTERS: Final = "returns the object itself"
+_ASKS: Final = "only asks the admin API for values that may change in between anyway"
 
 _OF_CONSUMERS: Final = (
     *("__exit__", "__iter__", "ack_scope", "acknowledge", "acknowledge_cumulative", "acknowledge_many"),
@@ -212,7 +212,7 @@ _OF_CONSUMERS: Final = (
     *("pending_acks", "reconsume_later", "reconsume_later_cumulative", "redeliver_unacknowledged_messages"),
     *("pause", "process", "resume", "seek", "send_dead_letter", "subscription_name", "topic", "unsubscribe"),
 )
-_LEFT_OUT: Final[dict[str, dict[str, str]]] = {
+_EXCLUDED: Final[dict[str, dict[str, str]]] = {
     "": {
         **dict.fromkeys(
             (*("context", "fail_pending", "inner", "open", "sender"),),
@@ -222,7 +222,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
             ("fetched_ahead", "is_closed", "is_paused", "key_hash_ranges", "misrouted", "subscribed_to"),
             _HELD,
         ),
-        "stop_processing": "says so, and no more",
+        "stop_processing": "only reports itself",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
         **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "stats"), _ASKS),
         **dict.fromkeys(("__enter__", "__aenter__", "__aiter__"), _ENTERS),
@@ -243,7 +243,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "GroupReader": {
         **dict.fromkeys((*_OF_CONSUMERS, "batch_receive", "receive", "receive_many"), _INHERITED),
         **dict.fromkeys(
-            ("__iter__", "has_message_available"), "only looks at what read_next() returns, which is covered"
+            ("__iter__", "has_message_available"), "only checks what read_next() returns, which is covered"
         ),
         "seek": "is one transition, as a consumer's, which is covered",
     },
@@ -275,7 +275,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     | dict.fromkeys(("__iter__", "for_each", "get", "items", "keys", "values"), _HELD),
     "asyncio.RangeReaderGroup": dict.fromkeys(("__aexit__", "__iter__", "close"), _THREAD),
 }
-"""By class, or of all classes: the names that no case has, and why."""
+"""By class, or for all classes: names without a case, and the reason."""
 
 _CLASSES: Final[dict[str, type[Any]]] = {
     "Client": pulsar_ext.Client,
@@ -302,7 +302,7 @@ _SPECIAL: Final = frozenset(
 
 
 def uncovered(classes: dict[str, type[Any]] = _CLASSES) -> list[str]:
-    """Name the public methods that have neither a case nor a reason to be left out."""
+    """Return the public methods that have neither a case nor a reason."""
     covered = {one.method for one in CASES.values()}
     return [
         f"{of}.{name}"
@@ -310,6 +310,6 @@ def uncovered(classes: dict[str, type[Any]] = _CLASSES) -> list[str]:
         for name in dir(kind)
         if (name in _SPECIAL or not name.startswith("_"))
         and f"{of}.{name}" not in covered
-        and name not in _LEFT_OUT[""]
-        and name not in _LEFT_OUT.get(of, {})
+        and name not in _EXCLUDED[""]
+        and name not in _EXCLUDED.get(of, {})
     ]

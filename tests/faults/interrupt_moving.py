@@ -1,4 +1,4 @@
-"""What moves a cursor or ends a consumer, interrupted: done once more, it is done."""
+"""Interrupted moves of a cursor and ends of a consumer: a second call completes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Closing", "Redelivering", "Seeking", "Unsubscribing"]
 
 
 class Seeking(Receiving):
-    """`Consumer.seek()`, or `Reader.seek()`: seek once more, and it is there."""
+    """`Consumer.seek()`, or `Reader.seek()`: a second seek succeeds."""
 
     cost = 20
     batch = 1
@@ -53,14 +53,14 @@ class Seeking(Receiving):
             first = index_of(self._receive())
             wanted = index_of(self.last) + 1 if self.variant == "id" else 0
             if first != wanted:
-                yield f"message {wanted} was sought, and {first} came"
+                yield f"message {wanted} was the target, and {first} was received"
         patiently(lambda: self.handle.seek(pulsar_ext.MessageId.earliest))
         found = [index_of(self._receive()) for _ in range(4)]
         if found != [0, 1, 2, 3]:
-            yield f"after one more seek to the beginning {found} came"
+            yield f"after another seek to the beginning {found} were received"
 
-    def look(self) -> Iterator[str]:
-        yield from Rig.look(self)
+    def check_later(self) -> Iterator[str]:
+        yield from Rig.check_later(self)
 
 
 class Redelivering(Seeking):
@@ -80,11 +80,11 @@ class Redelivering(Seeking):
             found.append(index_of(self._receive()))
         following = [index_of(self._receive()) for _ in range(3)]
         if following != [1, 2, 3]:
-            yield f"after a redelivery came {found[-3:]}, then {following}"
+            yield f"after a redelivery {found[-3:]}, then {following} were received"
 
 
 class Closing(Acknowledging):
-    """`close()`, after an acknowledgement that has not left: another consumer can subscribe, and it has left."""
+    """`close()` with a pending acknowledgement: another consumer can subscribe, and the acknowledgement was sent."""
 
     cost = 5
 
@@ -121,7 +121,7 @@ class Closing(Acknowledging):
         message = self.handle.receive(MILLIS)
         found = index_of(message)
         if found != self.next:
-            yield f"after the close message {self.next} had to come, and {found} came"
+            yield f"after the close message {self.next} was expected, and {found} was received"
         self.handle.acknowledge(message)
         self.surely.add(found)
         self.next = found + 1
@@ -129,12 +129,12 @@ class Closing(Acknowledging):
     def reopen(self) -> None:
         self.open_handle()
 
-    def look(self) -> Iterator[str]:
-        yield from Rig.look(self)
+    def check_later(self) -> Iterator[str]:
+        yield from Rig.check_later(self)
 
 
 class Unsubscribing(Closing):
-    """`unsubscribe()`: done once more if it did not come through, and a new subscription begins anew."""
+    """`unsubscribe()`: repeated if it failed; a new subscription begins at its initial position."""
 
     def call(self) -> Any:
         self.handle.unsubscribe()

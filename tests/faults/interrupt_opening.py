@@ -1,4 +1,4 @@
-"""Opening, looking up, skipping and ending, interrupted: the same call made again works, and nothing is left behind."""
+"""Interrupted openings, lookups, skips and ends: a second call works, and nothing stays open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEW = pulsar_ext.DiagnosisLimits(entries=3, pause_seconds=0)
 
 
 class Opening(Rig):
-    """Calls a method of the client, and calls it again; the variant says which."""
+    """Calls a method of the client twice; the variant is its name."""
 
     cost = 5
 
@@ -101,13 +101,13 @@ class Opening(Rig):
                 break
             except (official.ConsumerBusy, official.ProducerBusy) as busy:
                 if time.monotonic() > deadline:
-                    yield f"what the interrupted call opened is still there: {busy}"
+                    yield f"what the interrupted call opened is still open: {busy}"
                     return
                 time.sleep(0.02)
         if self.variant == "subscribe shared":
             found = [index_of(again.receive(3000)) for _ in range(_MESSAGES)]
             if sorted(found) != list(range(_MESSAGES)):
-                yield f"messages are with a consumer that nobody has: {sorted(set(range(_MESSAGES)) - set(found))}"
+                yield f"messages went to an unreferenced consumer: {sorted(set(range(_MESSAGES)) - set(found))}"
         self._end_one(again)
 
     @staticmethod
@@ -118,7 +118,7 @@ class Opening(Rig):
 
 
 class Ending(Rig):
-    """`Client.close()` with handles open: what was sent and acknowledged before is not lost."""
+    """`Client.close()` with open handles: earlier sends and acknowledgements are not lost."""
 
     cost = 8
 
@@ -162,10 +162,10 @@ class Ending(Rig):
         if self.variant != "shutdown" and results not in allowed:
             yield f"a message that was sent before the close has the outcomes {results}"
         if self.first != self.next and self.variant != "shutdown":
-            yield f"message {self.next} had to come, and {self.first} came"
+            yield f"message {self.next} was expected, and {self.first} received"
         self.next = self.first + 1
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         self._handler_sent.clear()
         return iter(())
 
@@ -216,5 +216,5 @@ class TableViewing(Rig):
 
     def close_handle(self) -> None:
         self._closed = True
-        with contextlib.suppress(pulsar_ext.PulsarException):  # closed already, as officially
+        with contextlib.suppress(pulsar_ext.PulsarException):  # already closed, as officially
             self.handle.close()

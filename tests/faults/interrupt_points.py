@@ -1,9 +1,9 @@
-"""The points of a call at which Python may run the handler of a signal, and a signal at exactly one of them.
+"""The points of a call at which Python may run a signal handler, and a signal at exactly one of them.
 
-CPython looks for signals behind every call, at the beginning of every function and at every jump back, and nowhere
-else. A dry run of a call notes the instructions behind which it looks, of all Python code below it. Then the call is
-made again, and at one of these instructions a signal arrives, without a line of Python in between: the
-interpreter runs its handler by itself, where it looks next. No timer is needed, and no impossible point is tried.
+CPython checks for signals after every call, at the beginning of every function and at every jump back, and nowhere
+else. A dry run of a call records the instructions after which it checks, in all Python code of the call. Then the call
+is repeated, and at one of these instructions a signal arrives, without a line of Python in between: the
+interpreter runs its handler by itself at its next check. No timer is needed, and no impossible point is tried.
 """
 
 from __future__ import annotations
@@ -25,88 +25,88 @@ __all__ = ["Interruption", "points_of"]
 
 _OWN = str(Path(__file__).parent)
 _DEPTH = 4
-"""How many callers a point is told apart by."""
-_LOOKING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
+"""Number of callers that distinguish a point."""
+_CHECKING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
 
 @cache
 def _instructions(code: CodeType) -> frozenset[int]:
-    """Where the instructions of a function begin; a call that is under way stands behind its own."""
+    """Return the offsets of a function's instructions; a call in progress is at the end of its own."""
     return frozenset(one.offset for one in dis.get_instructions(code))
 
 
 @cache
-def _looks(code: CodeType) -> frozenset[int]:
-    """Where in a function the instructions are behind which Python looks for signals."""
+def _checked_offsets(code: CodeType) -> frozenset[int]:
+    """Return the offsets of a function's instructions after which Python checks for signals."""
     return frozenset(
         one.offset
         for one in dis.get_instructions(code)
-        if one.opname in _LOOKING or ("JUMP_BACKWARD" in one.opname and "NO_INTERRUPT" not in one.opname)
+        if one.opname in _CHECKING or ("JUMP_BACKWARD" in one.opname and "NO_INTERRUPT" not in one.opname)
     )
 
 
-def _is_watched(code: CodeType) -> bool:
+def _is_traced(code: CodeType) -> bool:
     return not code.co_filename.startswith((_OWN, "<frozen"))
 
 
 Point = tuple[tuple[Any, ...], int]
-"""Instructions, from one behind which Python looks to those that led there, and the how-manieth time it is passed."""
+"""An instruction after which Python checks, followed by its callers', and the number of its pass."""
 
 
 def _watch_instructions(frame: FrameType, watch: Callable[[FrameType, str, Any], Any]) -> None:
-    """Have a function called at every instruction of a frame; from CPython 3.13 on only in this order."""
+    """Call a function at every instruction of a frame; from CPython 3.13 on only in this order."""
     frame.f_trace_lines = False
     frame.f_trace = watch
     frame.f_trace_opcodes = True
 
 
 def _settrace(watch: Callable[[FrameType, str, Any], Any]) -> None:
-    """Begin to watch; CPython 3.12 gives no instructions unless a frame has asked for them by then."""
+    """Begin to trace; CPython 3.12 reports no instructions unless a frame has requested them before."""
     sys._getframe().f_trace_opcodes = True  # public in all but name
     sys.settrace(watch)
 
 
 def _path(frame: FrameType) -> tuple[Any, ...]:
-    """Give the instruction that a function is at, and those of its callers."""
+    """Return the current instruction of a function, and those of its callers."""
     path = []
     caller: FrameType | None = frame
-    while caller is not None and len(path) < _DEPTH and _is_watched(caller.f_code):
+    while caller is not None and len(path) < _DEPTH and _is_traced(caller.f_code):
         path.append((caller.f_code, caller.f_lasti))
         caller = caller.f_back
     return tuple(path)
 
 
 class _Count:
-    """Notes the points of a call, in their order."""
+    """Records the points of a call, in order."""
 
     def __init__(self) -> None:
         self._passed: Counter[tuple[Any, ...]] = Counter()
 
     def points(self) -> list[Point]:
-        """Give the points; of one that is passed again and again, the first, second and last time."""
+        """Return the points; of a repeated one, the first, second and last pass."""
         return [(path, time) for path, count in self._passed.items() for time in sorted({1, min(2, count), count})]
 
     def on_call(self, frame: FrameType, _: str, __: Any) -> Any:
-        """Watch a function; before it began, Python looked, also where no call led to it, as to a property."""
-        if not _is_watched(frame.f_code):
+        """Trace a function; Python checked before its beginning, also if no call led to it, as for a property."""
+        if not _is_traced(frame.f_code):
             return None
         caller = frame.f_back
-        if caller is not None and _is_watched(caller.f_code):
+        if caller is not None and _is_traced(caller.f_code):
             code, at = caller.f_code, caller.f_lasti
-            if at in _instructions(code) and at not in _looks(code):
+            if at in _instructions(code) and at not in _checked_offsets(code):
                 self._passed[_path(caller)] += 1
         _watch_instructions(frame, self.on_instruction)
         return self.on_instruction
 
     def on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
-        """Note an instruction behind which Python looks."""
-        if event == "opcode" and frame.f_lasti in _looks(frame.f_code):
+        """Record an instruction after which Python checks."""
+        if event == "opcode" and frame.f_lasti in _checked_offsets(frame.f_code):
             self._passed[_path(frame)] += 1
         return self.on_instruction
 
 
 def points_of(call: Callable[[], Any]) -> tuple[list[Point], Any]:
-    """Make a call; give the points at which a signal can arrive, and what it returned."""
+    """Make a call; return the points at which a signal can arrive, and the result."""
     counter = _Count()
     _settrace(counter.on_call)
     try:
@@ -117,10 +117,10 @@ def points_of(call: Callable[[], Any]) -> tuple[list[Point], Any]:
 
 
 class Interruption:
-    """One call, and a signal that arrives at one point of it.
+    """A call, and a signal that arrives at one point of it.
 
     Args:
-        point: which one.
+        point: the point.
     """
 
     def __init__(self, point: Point) -> None:
@@ -128,36 +128,36 @@ class Interruption:
         self._target, self._at = self._path[0]
         self._code: CodeType | None = None
         self._line: int | None = 0
-        self._watch = self._on_call  # kept: the interpreter uses it after it is let go
-        # One step of it stops the watching and lets the signal arrive, all of it in C.
+        self._watch = self._on_call  # kept: the interpreter uses it after its release
+        # One step of it ends the tracing and sends the signal, all of it in C.
         self._signal = zip(map(sys.settrace, (None,)), map(_thread.interrupt_main, (signal.SIGINT,)), strict=False)
         self.came: Any = None
         self.error: BaseException | None = None
 
     @property
     def arrived(self) -> bool:
-        """Whether the signal arrived: a call may have fewer points than the one before."""
+        """True if the signal arrived: a call may have fewer points than the one before."""
         return self._code is not None
 
     @property
     def place(self) -> str:
-        """Where it arrived: file, line and function."""
+        """File, line and function where the signal arrived."""
         if self._code is None:
             return "nowhere"
         return f"{'/'.join(Path(self._code.co_filename).parts[-2:])}:{self._line} {self._code.co_name}"
 
     def make(self, call: Callable[[], Any]) -> None:
-        """Make the call, a Python function without arguments; `came` and `error` say what became of it."""
+        """Make the call, a Python function without arguments; `came` and `error` have the outcome."""
         try:
             _settrace(self._watch)
-            self.came = call()  # stored with no look for signals in between
+            self.came = call()  # stored without a check for signals in between
             sys.settrace(None)
-        except BaseException as error:  # noqa: BLE001  # it is looked at
+        except BaseException as error:  # noqa: BLE001  # checked later
             sys.settrace(None)
             self.error = error.with_traceback(None)
 
     def _on_call(self, frame: FrameType, _: str, __: Any) -> Any:
-        if not _is_watched(frame.f_code):
+        if not _is_traced(frame.f_code):
             return None
         _watch_instructions(frame, self._on_instruction)
         return self._on_instruction
@@ -168,5 +168,5 @@ class Interruption:
             if not self._left:
                 self._code, self._line = frame.f_code, frame.f_lineno
                 for _here in self._signal:
-                    return None  # no call from here on: Python would look for signals in this function
+                    return None  # no call from here on: Python would check for signals in this function
         return self._on_instruction

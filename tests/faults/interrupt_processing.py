@@ -1,4 +1,4 @@
-"""`process()`, interrupted, blocking and awaited: each message is handled once, or comes next, and no thread stays."""
+"""Interrupted `process()`, blocking and awaited: each message is handled once, or next, and no thread stays."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ __all__ = ["AwaitedProcessing", "Processing"]
 _EACH = 3
 _THREAD = "pulsar-ext-handler"
 _OPTIONS: dict[str, Any] = {
-    "consumer_type": official.ConsumerType.Shared,  # where one message alone comes again
+    "consumer_type": official.ConsumerType.Shared,  # where a single message is redelivered
     "initial_position": official.InitialPosition.Earliest,
     "negative_ack_redelivery_delay_ms": 100,
 }
 
 
 class _Account:
-    """Which messages were handled, in this call and before."""
+    """The messages handled in this call and before."""
 
     def __init__(self) -> None:
         self.call: list[int] = []
         self.done: set[int] = set()
         self.may_repeat: set[int] = set()
         self.next = 0
-        """Below it all are done."""
+        """All messages below it are done."""
 
     def end_call(self, *, closed: bool) -> tuple[int, list[str]]:
-        """Give how far messages have to come now, and what is wrong with those that were handled."""
+        """Return the end of the messages that must have been received by now, and the problems of handled ones."""
         handled, self.call = self.call, []
         problems = self.note(handled)
         if closed:
-            self.may_repeat.update(handled)  # what a handler was at when it closed cannot be acknowledged
+            self.may_repeat.update(handled)  # the current message of a closing handler cannot be acknowledged
         return max(handled, default=self.next) + 1, problems
 
     def misses(self, upto: int) -> bool:
-        """Whether one up to this has not come."""
+        """Return True if a message up to this one was not received."""
         while self.next in self.done:
             self.next += 1
         return self.next <= upto
 
     def note(self, numbers: list[int], how: str = "") -> list[str]:
-        """Take what came; give what is wrong with it."""
+        """Record received messages; return their problems."""
         again = [number for number in numbers if number in self.done and number not in self.may_repeat]
         self.may_repeat.difference_update(numbers)
         self.done.update(numbers)
-        return [f"message {number} came again{how}, and was acknowledged" for number in again]
+        return [f"message {number} was received again{how}, and was acknowledged" for number in again]
 
     def unseen(self, shown: set[int]) -> list[str]:
-        """Say what the cursor does not show."""
+        """Return handled messages that the cursor does not show."""
         missing = sorted(self.done - self.may_repeat - shown)
         return [f"messages {missing[:3]} were handled, and the cursor does not show it"] if missing else []
 
@@ -76,7 +76,7 @@ class Processing(Receiving):
         self.handle = self.client.subscribe(self.topic, "s", **_OPTIONS)
 
     def reopen(self) -> None:
-        """Go on with a new consumer: it gets what was not acknowledged."""
+        """Continue with a new consumer: it gets the unacknowledged messages."""
         self.open_handle()
 
     def call(self) -> None:
@@ -95,10 +95,10 @@ class Processing(Receiving):
             message = self.handle.receive(MILLIS)
             yield from self.account.note([index_of(message)], " by receive()")
             self.handle.acknowledge(message)
-        self.next = len(self.account.done)  # by which more is sent
+        self.next = len(self.account.done)  # determines the number of messages to send
 
-    def look(self) -> Iterator[str]:
-        yield from Rig.look(self)
+    def check_later(self) -> Iterator[str]:
+        yield from Rig.check_later(self)
         if self.is_closed:
             return
         problem, _ = self.elsewhere.call("flush_acks()", lambda: self.handle.flush_acks(confirm=True), 12)
@@ -114,11 +114,11 @@ def _threads_end() -> Iterator[str]:
                 thread.join(PATIENCE)
             if thread.ident is None or thread.is_alive():
                 thread.name += ", left"  # reported once
-                yield "a handler's thread does not end, or never began"
+                yield "a handler's thread does not end, or never started"
 
 
 class AwaitedProcessing(Awaited):
-    """`process()` of the awaited client, two tasks at a time, which a handler stops at its third message."""
+    """`process()` of the asyncio client, two tasks at a time, which a handler stops at its third message."""
 
     cost = 2
 
@@ -145,13 +145,13 @@ class AwaitedProcessing(Awaited):
             message = self.run(self._receive())
             yield from self.account.note([index_of(message)], " by receive()")
             self.run(self.handle.acknowledge(message))
-        self.next = len(self.account.done)  # by which more is sent
+        self.next = len(self.account.done)  # determines the number of messages to send
 
     @property
     def _is_closed(self) -> bool:
         return bool(self.client.is_closed or self.handle.blocking.is_closed)
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         if self._is_closed:
             return
         self.run(self.handle.flush_acks(confirm=True))

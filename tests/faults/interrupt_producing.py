@@ -1,4 +1,4 @@
-"""Sending, interrupted: each message has one outcome, unless its call raised, and is persisted at most once."""
+"""Interrupted sends: each message has one outcome, unless its call raised, and is persisted at most once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "deduplicated in chunks": {"chunking_enabled": True, "deduplication": True},
 }
 _BIG = 7_000_000
-"""Bytes that make two chunks."""
+"""Payload size in bytes that makes two chunks."""
 
 
 class Sending(Rig):
-    """Sends by one of the producer's methods, between two messages whose outcomes must be good.
+    """Sends by one of the producer's methods, between two messages that must succeed.
 
-    The variant is the kind of producer, and behind a slash the method and what is particular about the call.
+    The variant is the kind of producer, and after a slash the method and the special features of the call.
     """
 
     def __init__(self, world: Any, variant: str = "") -> None:
@@ -62,7 +62,7 @@ class Sending(Rig):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the producer is, by itself or with its client."""
+        """True if the producer is closed, by itself or with its client."""
         return self.client.is_closed or self.handle.sender.closed
 
     def begin(self) -> None:
@@ -124,7 +124,7 @@ class Sending(Rig):
                 yield f"message {name} has the outcome {results}"
         self.waiting.clear()
 
-    def look(self) -> Iterator[str]:
+    def check_later(self) -> Iterator[str]:
         if not self.is_closed:
             self.handle.flush()
             yield from self.handler_outcomes()
@@ -133,7 +133,7 @@ class Sending(Rig):
         if twice := [name for name, count in self._names.items() if count > 1]:
             yield f"{len(twice)} messages are persisted twice: {twice[:3]}"
         if missing := self.good - self._names.keys():
-            yield f"{len(missing)} messages were reported as persisted, and are not: {sorted(missing)[:3]}"
+            yield f"{len(missing)} messages were reported as persisted, and are missing: {sorted(missing)[:3]}"
         self.good.clear()
         self._handler_sent.clear()
 
@@ -146,7 +146,7 @@ class Sending(Rig):
 
 
 class ClosingProducer(Sending):
-    """`close()`: what was sent before is persisted, and closing again does nothing."""
+    """`close()`: earlier messages are persisted, and closing again does nothing."""
 
     cost = 3
 

@@ -1,4 +1,4 @@
-"""Receiving, interrupted: by a consumer, a reader, and loops. What was not returned comes next, in its order."""
+"""Interrupted receives of a consumer, a reader, and loops: messages not returned are received next, in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AHEAD = 400
 
 
 class Receiving(Rig):
-    """`Consumer.receive()`: the next message is the one behind the last that was returned."""
+    """`Consumer.receive()`: the next message is the one after the last returned one."""
 
     batch = 10
     options: ClassVar[dict[str, Any]] = {}
@@ -43,7 +43,7 @@ class Receiving(Rig):
         self.open_sending()
         self.topic = self.world.topic()
         if self.variant == "queue of 0":
-            self.batch = 1  # of a batch only the first message comes then
+            self.batch = 1  # otherwise only the first message of a batch would arrive
         self.feeder = Feeder(self.world, self.topic, self.batch)
         self.next, self.acknowledged = 0, 0
         self.elsewhere = Elsewhere()
@@ -54,7 +54,7 @@ class Receiving(Rig):
         options = dict(self.options)
         if self.variant == "queue of 0":
             options["receiver_queue_size"] = 0
-        if self.variant == "looked at":
+        if self.variant == "screened":
             options["consumer_type"] = official.ConsumerType.Shared
             options["dead_letter_policy"] = official.ConsumerDeadLetterPolicy(3, self.topic + "-dead")
         if self.variant == "ranges":
@@ -79,25 +79,25 @@ class Receiving(Rig):
         if self.feeder.sent - self.next < _AHEAD // 4:
             self.feeder.send(_AHEAD)
         if self.variant == "fetched ahead" and self.handle._prefetch is not None:
-            self.handle._prefetch._fast, self.handle._prefetch._singly = True, 0
+            self.handle._prefetch._fast, self.handle._prefetch._single_left = True, 0
         if self.variant != "ready":
-            self.handle._order.begin_epoch()  # nothing is ready: the call takes its longest way
+            self.handle._order.begin_epoch()  # nothing is ready: the call takes its longest path
 
     def reopen(self) -> None:
-        """Go on with a new consumer: it gets what was not acknowledged."""
+        """Continue with a new consumer: it gets the unacknowledged messages."""
         self.open_handle()
         self.next = self.acknowledged // self.batch * self.batch
 
     @property
     def is_closed(self) -> bool:
-        """Whether the handle is, by itself or with its client."""
+        """True if the handle is closed, by itself or with its client."""
         return self.client.is_closed or self.handle.is_closed
 
     def call(self) -> Any:
         return self.handle.receive(MILLIS)
 
     def follow(self) -> list[Any]:
-        """Receive what comes after the call."""
+        """Receive the next messages after the call."""
         return [self.handle.receive(MILLIS)]
 
     def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
@@ -107,22 +107,22 @@ class Receiving(Rig):
             yield from self.took(self.follow(), " by the next call")
 
     def took(self, messages: list[Any], how: str = "") -> Iterator[str]:
-        """Compare with what had to come, and acknowledge it."""
+        """Compare with the expected messages, and acknowledge."""
         for message in messages:
             index = index_of(message)
             if index != self.next:
-                yield f"message {self.next} had to come{how}, and {index} came"
+                yield f"message {self.next} was expected{how}, and {index} received"
             self.next = index + 1
         if messages and self.variant != "not acknowledged" and not self.is_closed:
             self.acknowledge(messages)
 
     def acknowledge(self, messages: list[Any]) -> None:
-        """Acknowledge some."""
+        """Acknowledge messages."""
         self.handle.acknowledge_many(messages)
         self.acknowledged = self.next
 
-    def look(self) -> Iterator[str]:
-        yield from super().look()
+    def check_later(self) -> Iterator[str]:
+        yield from super().check_later()
         if self.is_closed:
             return
         self.begin()
@@ -140,9 +140,9 @@ class Receiving(Rig):
         if missing := set(range(last)) - shown:
             yield f"entries {sorted(missing)[:3]} were acknowledged, and the cursor does not show it"
         if shown - set(range(self.acknowledged // self.batch + 1)):
-            yield "the cursor shows what was not acknowledged"
+            yield "the cursor shows entries that were not acknowledged"
         self.handle.close()
-        self.reopen()  # numbered again: no other thread has received by this one
+        self.reopen()  # numbered again: no other thread has received by this consumer
 
     def close_handle(self) -> None:
         self.handle.close()
@@ -153,7 +153,7 @@ class Receiving(Rig):
 
 
 class ManyReceiving(Receiving):
-    """`Consumer.receive_many()`: the next call returns what the interrupted one had."""
+    """`Consumer.receive_many()`: the next call returns the messages of the interrupted one."""
 
     def call(self) -> Any:
         return self.handle.receive_many(7, MILLIS)
@@ -168,11 +168,11 @@ class ManyReceiving(Receiving):
 
 
 class BatchReceiving(ManyReceiving):
-    """`Consumer.batch_receive()`: the next call returns what the interrupted one had."""
+    """`Consumer.batch_receive()`: the next call returns the messages of the interrupted one."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """With a policy of its own, the C++ client makes the batches."""
+        """Options of the consumer; with a policy of its own, the C++ client builds the batches."""
         own = {"batch_receive_policy": official.ConsumerBatchReceivePolicy(7, 1 << 20, 20)}
         return own if self.variant == "own policy" else {}
 
@@ -195,7 +195,7 @@ class BatchReceiving(ManyReceiving):
 
 
 class Looping(Receiving):
-    """A `for` loop over a consumer, that is begun anew behind each message."""
+    """A `for` loop over a consumer, started again after each message."""
 
     def call(self) -> Any:
         for message in self.handle:
@@ -204,7 +204,7 @@ class Looping(Receiving):
 
 
 class LoopingOn(Looping):
-    """A `for` loop over a consumer, that goes on."""
+    """A `for` loop over a consumer that continues."""
 
     def begin(self) -> None:
         super().begin()
@@ -239,8 +239,8 @@ class Reading(Receiving):
     def acknowledge(self, messages: list[Any]) -> None:
         pass
 
-    def look(self) -> Iterator[str]:
-        yield from Rig.look(self)
+    def check_later(self) -> Iterator[str]:
+        yield from Rig.check_later(self)
         if self.is_closed:
             return
         self.begin()
@@ -256,14 +256,14 @@ class ReadingOfTopics(Reading):
 
 
 class Asking(Receiving):
-    """A consumer's method that takes nothing; the variant is its name."""
+    """A consumer's method without arguments; the variant is its name."""
 
     def call(self) -> Any:
         getattr(self.handle, self.variant)()
 
 
 class Pausing(Receiving):
-    """`pause()` or `resume()`: behind the end of the pause the next message comes."""
+    """`pause()` or `resume()`: after the pause the next message is received."""
 
     def call(self) -> Any:
         getattr(self.handle, self.variant)()
@@ -275,7 +275,7 @@ class Pausing(Receiving):
 
 
 class AskingReader(Reading):
-    """A reader's method that takes nothing; the variant is its name."""
+    """A reader's method without arguments; the variant is its name."""
 
     def call(self) -> Any:
         getattr(self.handle, self.variant)()
@@ -302,7 +302,7 @@ class ClosingReader(Reading):
 
 
 class ReadingInGroup(Reading):
-    """A reader of a group that the broker filters for; there is one, and it has all slots."""
+    """A reader of a group with the broker's filter; it is the only one, with all slots."""
 
     def open_handle(self) -> None:
         if not self.feeder.sent:
@@ -349,12 +349,12 @@ class ReadingInGroup(Reading):
 
 
 class ReadingOnRanges(Reading):
-    """A reader of half of the slots that tile: each message has no key, and one slot."""
+    """A reader of nearly all slots: each message has no key, and one slot."""
 
     def open_handle(self) -> None:
         if not self.feeder.sent:
             self.feeder.send(_AHEAD)
-        ranges = [pulsar_ext.KeyHashRange(0, 65534)]  # nearly all, so that each message is looked at
+        ranges = [pulsar_ext.KeyHashRange(0, 65534)]  # nearly all, so that each message is checked
         self.handle = self.client.create_reader(self.topic, pulsar_ext.MessageId.earliest, key_hash_ranges=ranges)
 
     def call(self) -> Any:

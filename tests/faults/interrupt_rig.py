@@ -1,4 +1,4 @@
-"""What every kind of call that is interrupted has in common: a world with a broker, and handles that are used again."""
+"""Common parts of all interrupted calls: a world with a broker, and handles that are reused."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PATIENT_SECONDS = 3.0
 
 
 class World:
-    """A broker, and clients of it that no signal touches.
+    """A broker, and clients of it that are never interrupted.
 
     Args:
-        service_url: of the broker.
-        admin_url: likewise.
+        service_url: service URL of the broker.
+        admin_url: admin URL of the broker.
     """
 
     def __init__(self, service_url: str, admin_url: str) -> None:
@@ -45,7 +45,7 @@ class World:
         )
 
     def topic(self, partitions: int = 0) -> str:
-        """Give an unused topic."""
+        """Return an unused topic."""
         topic = f"persistent://public/default/interrupt-{os.getpid()}-{next(self._names)}"
         if partitions:
             self.admin.create_partitioned_topic(topic, partitions)
@@ -53,12 +53,12 @@ class World:
 
 
 def quiet() -> Any:
-    """Give a logger that discards."""
+    """Return a logger that discards everything."""
     return official.FileLogger(official.LoggerLevel.Error, os.devnull)
 
 
 class Feeder:
-    """Sends messages that hold their number, in batches of a size, by the official client."""
+    """Sends numbered messages, in batches of a size, by the official client."""
 
     def __init__(self, world: World, topic: str, batch: int = 1) -> None:
         options: dict[str, Any] = {"block_if_queue_full": True}
@@ -73,26 +73,26 @@ class Feeder:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """Send so many more, in whole batches."""
+        """Send at least `count` more messages, in whole batches."""
         for _ in range(-(-count // self._batch) * self._batch):
             self._producer.send_async(b"%d" % self.sent, None)
             self.sent += 1
         self._producer.flush()
 
     def close(self) -> None:
-        """Send no more."""
+        """Close the producer."""
         self._producer.close()
 
 
 class Outcomes:
-    """What was reported about messages, by their names."""
+    """Reported outcomes of messages, by name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.of: dict[str, list[Any]] = defaultdict(list)
 
     def callback(self, name: str) -> Any:
-        """Give the callback of a message."""
+        """Return the callback of a message."""
 
         def report(result: Any, _: Any) -> None:
             self.of[name].append(result)
@@ -101,18 +101,18 @@ class Outcomes:
 
 
 class Rig:
-    """Makes one kind of call again and again, and says what is wrong after each.
+    """Makes one kind of call repeatedly, and reports problems after each.
 
     Args:
-        world: where.
-        variant: which of the ways in which the call can go.
+        world: the broker and its clients.
+        variant: the way of the call.
     """
 
     client: Any = None
     awaits = False
-    """Whether the call runs in an event loop, where a Ctrl-C cancels it."""
+    """True if the call runs in an event loop, where a Ctrl-C cancels it."""
     cost = 1
-    """How many times longer than the quickest one point takes."""
+    """Duration of a point, relative to the shortest one."""
 
     def __init__(self, world: World, variant: str = "") -> None:
         self.world, self.variant = world, variant
@@ -126,23 +126,23 @@ class Rig:
         self.client = self.world.client()
 
     def begin(self) -> None:
-        """Get ready for one call."""
+        """Prepare one call."""
 
     def call(self) -> Any:
-        """Make the call that is interrupted; what it returns is the application's."""
+        """Make the call that is interrupted; its result is the application's."""
         raise NotImplementedError
 
     def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
-        """Say what is wrong right after the call, with the same handles."""
+        """Yield problems right after the call, with the same handles."""
         raise NotImplementedError
         yield
 
-    def look(self) -> Iterator[str]:
-        """Say what is wrong after some calls: what takes longer to see."""
+    def check_later(self) -> Iterator[str]:
+        """Yield problems after several calls, if they take longer to detect."""
         yield from self.handler_outcomes()
 
     def send(self) -> None:
-        """Send, in the handler of a signal."""
+        """Send, in a signal handler."""
         if self._sending is None:
             return
         name = f"handler-{next(self._sent)}"
@@ -153,46 +153,46 @@ class Rig:
             self._handler_sent.append((name, False))
 
     def open_sending(self) -> None:
-        """Open the producer that the handler of a signal sends with."""
+        """Open the producer for the signal handler."""
         self._sending = self.client.create_producer(
             self.world.topic(), batching_enabled=True, batching_max_publish_delay_ms=2
         )
 
     def close_handle(self) -> None:
-        """Close what is used, in the handler of a signal."""
+        """Close the handle, in a signal handler."""
         self.client.close()
 
     def cancel(self) -> None:
-        """Cancel the call, where it runs in an event loop."""
+        """Cancel the call, if it runs in an event loop."""
         raise NotImplementedError
 
     def close_client(self) -> None:
-        """Close the client, in the handler of a signal."""
+        """Close the client, in a signal handler."""
         self.client.close()
 
     def handler_outcomes(self) -> Iterator[str]:
-        """Say what is wrong with what handlers sent."""
+        """Yield problems of messages that handlers sent."""
         if self._handler_sent and self._sending is not None and not self._sending.sender.closed:
             self._sending.flush()
         for name, accepted in self._handler_sent:
             count = len(self.outcomes.of[name])
             if count > 1 or (accepted and not count):
-                yield f"what the handler sent has {count} outcomes"
+                yield f"a message sent by the handler has {count} outcomes"
         self._handler_sent.clear()
 
     def end(self) -> None:
-        """Close all."""
+        """Close everything."""
         if self.client is not None and not self.client.is_closed:
             self.client.close()
 
 
 def index_of(message: Any) -> int:
-    """Give the number that a message holds."""
+    """Return the number in a message."""
     return int(message.data())
 
 
 def acknowledged_entries(admin: PulsarAdmin, topic: str, upto: int) -> set[int]:
-    """Give the entries below a number that the cursor shows, in a topic of one ledger."""
+    """Return the entries below a number that the cursor shows, on a topic of one ledger."""
     cursor = admin.internal_stats(topic).cursors["s"]
     found = set(range(min(cursor.mark_delete_position.entry_id + 1, upto)))
     for one in cursor.individually_deleted:
@@ -201,7 +201,7 @@ def acknowledged_entries(admin: PulsarAdmin, topic: str, upto: int) -> set[int]:
 
 
 def patiently(call: Any) -> None:
-    """Make a call until it succeeds: the connection may be lost just now."""
+    """Repeat a call until it succeeds, because the connection may be lost."""
     deadline = time.monotonic() + _PATIENT_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Interrupts one kind of call at its points, in a process of its own, and reports each line as JSON."""
+"""Interrupts one kind of call at its points, in a process of its own; reports are lines of JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_LOOK_EVERY = 40
+_CHECK_EVERY = 40
 _SLOW_SECONDS = 4.0
 _TRIES = 2
 _ALLOWED = {
@@ -47,7 +47,7 @@ class Run:
         self.findings: list[dict[str, Any]] = []
 
     def open(self) -> None:
-        """Open the handles, and make the call some times, which shows its points."""
+        """Open the handles, and make the call several times to determine its points."""
         rig = self._rig
         rig.open()
         self.points: list[Any] = []
@@ -55,13 +55,13 @@ class Run:
             self._watchdog.beat()
             rig.begin()
             found, came = points_of(rig.call)
-            self.points = [] if first else max(self.points, found, key=len)  # the first call of all imports
+            self.points = [] if first else max(self.points, found, key=len)  # the first call imports modules
             for problem in rig.ended(came, None):
                 raise RuntimeError(f"without any signal: {problem}")
         self._locks = locks_of_library()
 
     def try_point(self, number: int) -> bool:
-        """Have a signal arrive at a point; whether it did: a call does not always go the same way."""
+        """Send a signal at a point; return True if it arrived: calls do not always take the same path."""
         return any(self._try(number) for _ in range(_TRIES))
 
     def _try(self, number: int) -> bool:
@@ -77,9 +77,9 @@ class Run:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         problems = list(handled)
         error = attempt.error
-        self._watchdog.beat(point=number, step="behind the call", place=attempt.place)
+        self._watchdog.beat(point=number, step="after the call", place=attempt.place)
         if error is not None and not isinstance(error, _ALLOWED[self._kind]):
-            problems.append(f"{type(error).__name__}: {error} came out of the call")
+            problems.append(f"{type(error).__name__}: {error} was raised by the call")
         try:
             problems += rig.ended(attempt.came, error)
         except Exception as failure:  # noqa: BLE001  # a finding
@@ -91,12 +91,12 @@ class Run:
         self._found(number, attempt.place, problems)
         return attempt.arrived
 
-    def look(self, numbers: str) -> None:
-        """Look at what shows only after a while."""
+    def check_later(self, numbers: str) -> None:
+        """Check problems that show only later."""
         self._watchdog.beat(point=numbers, step="look")
         problems: list[str] = []
         try:
-            problems += self._rig.look()
+            problems += self._rig.check_later()
             problems += silent_schedulers(self._rig.client)
         except Exception as failure:  # noqa: BLE001  # a finding
             problems.append(f"raised {type(failure).__name__}: {failure}{_line(failure)}")
@@ -108,7 +108,7 @@ class Run:
         return [problem] if problem else [f"{name} is held for good" for name in held]
 
     def _handle(self, handled: list[str]) -> None:
-        if self._handled:  # the C++ client lets a signal that ends a wait arrive twice
+        if self._handled:  # the C++ client makes a signal that ends a wait arrive twice
             return
         self._handled = True
         if self._kind == "raise":
@@ -122,7 +122,7 @@ class Run:
         try:
             act()
         except pulsar_ext.InvalidUse:
-            pass  # it is refused, and says so
+            pass  # expected: the library raises
         except Exception as error:  # noqa: BLE001  # a finding
             handled.append(f"in the handler: {type(error).__name__}: {error}{_line(error)}")
 
@@ -156,17 +156,17 @@ def run(world: World, rig: Rig, kind: str, watchdog: Watchdog, begin: int, most:
         arrived = one.try_point(number)
         tried += arrived
         print(json.dumps({"tried": number, "arrived": arrived}), flush=True)
-        if tried % _LOOK_EVERY == 0:
-            one.look(f"{max(number - (_LOOK_EVERY - 1) * step, 0)} to {number}")
-    one.look(f"up to {count - 1}")
+        if tried % _CHECK_EVERY == 0:
+            one.check_later(f"{max(number - (_CHECK_EVERY - 1) * step, 0)} to {number}")
+    one.check_later(f"up to {count - 1}")
     watchdog.beat(step="end")
     with contextlib.suppress(pulsar_ext.AlreadyClosed):
         one._rig.end()
 
 
 def main() -> None:
-    """Run what was asked for."""
-    from interrupt_methods import CASES  # noqa: PLC0415  # it needs what is above
+    """Run the requested jobs."""
+    from interrupt_methods import CASES  # noqa: PLC0415  # it needs the path above
 
     parser = argparse.ArgumentParser()
     parser.add_argument("service_url")
@@ -183,7 +183,7 @@ def main() -> None:
         try:
             case = CASES[name]
             run(world, case.rig(world, case.variant), kind, watchdog, begin, most, every)
-        except Exception as error:  # noqa: BLE001  # it is reported, and the next goes on
+        except Exception as error:  # noqa: BLE001  # reported, and the next job follows
             traceback.print_exc()
             print(json.dumps({"failed": f"{type(error).__name__}: {error}{_line(error)}"}), flush=True)
     print(json.dumps({"over": True}), flush=True)

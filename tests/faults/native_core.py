@@ -4,7 +4,7 @@
 
 Builds the extension with both sanitizers into a copy of the package, and runs the core's tests with it. Then reads the
 fields and the id of N messages on two threads, each of which frees what the other made, and compares the process's
-memory at a tenth and at the end. Needs g++; no broker. Exits with 1 if anything was found.
+memory at a tenth and at the end. Needs g++; no broker. Exits with 1 after any finding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _sanitized() -> bool:
-    """Return if a test failed, or a sanitizer found something."""
+    """Return True if a test failed, or a sanitizer reported an error."""
     with tempfile.TemporaryDirectory() as scratch:
         package = Path(shutil.copytree(_ROOT / "pulsar_ext", Path(scratch, "pulsar_ext")))
         source, target = (package / "_native" / name for name in ("_core.cpp", "_core.abi3.so"))
@@ -51,7 +51,7 @@ def _sanitized() -> bool:
         ]
         environment = {
             "LD_PRELOAD": " ".join(map(str.strip, libraries)),
-            "ASAN_OPTIONS": "detect_leaks=0",  # CPython keeps what it has until its end
+            "ASAN_OPTIONS": "detect_leaks=0",  # CPython frees its memory only at its end
             "UBSAN_OPTIONS": "halt_on_error=1",
             "PYTHONMALLOC": "malloc",
             "PYTHONPATH": scratch,
@@ -62,7 +62,7 @@ def _sanitized() -> bool:
 
 
 def _growth(messages: int) -> int:
-    """Return how many bytes the process has grown by since a tenth of the messages was read."""
+    """Return the growth of the process in bytes since a tenth of the messages was read."""
     from pulsar_ext._native.core import native_status  # noqa: PLC0415  # the sanitized tests have their own
     from pulsar_ext._native.messages import InnerMessageId, batch_messages  # noqa: PLC0415
     from pulsar_ext.message import received  # noqa: PLC0415

@@ -2,13 +2,13 @@
 
     python tests/faults/pairs.py [--runs N] [--seed N] [--only OPERATION] [--model N] [--json] [--save]
 
-On the broker, each run has a topic and a consumer of its own: two operations meet within 200 ms while messages are
-received and acknowledged in all ways there are. Afterwards every message has come, and, where a seek moved the cursor,
-has come behind it; what was never acknowledged comes to another consumer, and when everything is acknowledged nothing
-is left. A run is repeated by its number: `--seed N --runs 1`.
+On the broker, each run has a topic and a consumer of its own: two operations run within 200 ms while messages are
+received and acknowledged in all ways. Afterwards every message was received, and again after a seek moved the cursor;
+unacknowledged messages are delivered to another consumer, and after all acknowledgements the backlog is empty. A run is
+repeated by its number: `--seed N --runs 1`.
 
 `--model N` tries N random sequences of moves on a model instead, and each two and three moves in every order. `--save`
-writes `RESULTS-pairs.md`. Starts a broker of its own, which needs Java. Exits with 1 if anything was found.
+writes `RESULTS-pairs.md`. Starts a broker of its own, which needs Java. Exits with 1 after any finding.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ _HERE = Path(__file__).parent
 _RESULTS = _HERE / "RESULTS-pairs.md"
 _BEGIN = "<!-- written by pairs.py -->\n"
 _AT_ONCE: Final = 6
-"""So many runs side by side."""
+"""Number of concurrent runs."""
 
 
 @dataclass
 class Outcome:
-    """What became of all runs."""
+    """Outcome of all runs."""
 
     done: list[int] = field(default_factory=list)
     findings: dict[int, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
     def found(self, seed: int, *problems: str) -> None:
-        """Keep what is wrong with a run."""
+        """Add the problems of a run."""
         self.findings.setdefault(seed, []).extend(problems)
 
 
 def start_broker() -> PulsarProcess:
-    """Give a broker whose messages have chunks of 20 KiB; not started yet."""
+    """Return a broker whose messages have chunks of 20 KiB, not started yet."""
     return PulsarProcess("small-chunks", settings={"maxMessageSize": CHUNK_BYTES})
 
 
 def run_all(broker: PulsarProcess, seeds: Iterable[int], *, say: Callable[[Outcome], None] = lambda _: None) -> Outcome:
-    """Carry out runs by their numbers; those that kill the broker come last, by themselves.
+    """Carry out runs by their numbers; those that kill the broker are last, in processes of their own.
 
     Args:
-        broker: the one that it is done on.
+        broker: the broker.
         seeds: the numbers.
         say: is called after each run.
     """
@@ -81,7 +81,7 @@ def run_all(broker: PulsarProcess, seeds: Iterable[int], *, say: Callable[[Outco
 
 
 def _work(broker: PulsarProcess, seeds: list[int], outcome: Outcome, say: Callable[[Outcome], None]) -> set[int]:
-    """Have a process carry out runs; give those that it began: it may end before it is through."""
+    """Carry out runs in a process; return those that it started: it may end before the others."""
     command = [sys.executable, str(_HERE / "pairs_worker.py"), broker.service_url, broker.admin_url]
     command += [str(_AT_ONCE), json.dumps(seeds)]
     begun: set[int] = set()
@@ -100,7 +100,7 @@ def _work(broker: PulsarProcess, seeds: list[int], outcome: Outcome, say: Callab
             elif "kill" in report:
                 broker.kill()
                 broker.restart()
-                with contextlib.suppress(BrokenPipeError):  # it has ended, which is found out below
+                with contextlib.suppress(BrokenPipeError):  # it has ended, which is detected below
                     worker.stdin.write("\n")
                     worker.stdin.flush()
             elif "done" in report:
@@ -117,7 +117,7 @@ def _work(broker: PulsarProcess, seeds: list[int], outcome: Outcome, say: Callab
         outcome.found(seeds[0], f"the process ended with status {worker.returncode}")
         say(outcome)
     else:
-        for seed in sorted(cut_off):  # by itself: it says which one it was
+        for seed in sorted(cut_off):  # alone, to determine the one at fault
             _work(broker, [seed], outcome, say)
     return begun or set(seeds)
 
@@ -181,12 +181,12 @@ def _run_model(count: int, console: Console) -> int:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested pairs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=2000, help="so many on the broker (2000)")
-    parser.add_argument("--seed", type=int, default=0, help="the number of the first (0)")
-    parser.add_argument("--only", choices=OPERATIONS, help="those in which this is one of the two")
-    parser.add_argument("--model", type=int, help="so many random sequences on the model instead")
+    parser.add_argument("--runs", type=int, default=2000, help="number of runs on the broker (2000)")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first run (0)")
+    parser.add_argument("--only", choices=OPERATIONS, help="only runs with this operation")
+    parser.add_argument("--model", type=int, help="number of random sequences, on the model instead")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a summary")
     parser.add_argument("--save", action="store_true", help="write RESULTS-pairs.md")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Which two operations, on what kind of messages and subscription, each run is: by its number alone."""
+"""The operations, kind of messages and subscription of each run, determined by its number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS: Final = list(product(SHAPES, TYPES))
 
 
 def case_of(seed: int) -> Case:
-    """Give the run of a number: each so many have each pair once, and each pair meets another kind each time."""
+    """Return the run of a number: each round has each pair once, and each pair gets another kind each round."""
     round_, place = divmod(seed, len(PAIRS))
     kinds = random.Random(place).sample(_KINDS, len(_KINDS))
     shape, type_name = kinds[round_ % len(kinds)]

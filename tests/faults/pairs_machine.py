@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["every_order", "every_two_at_once", "run_machine"]
 
 _WORLDS: Final = [
-    {"splits": splits, "fetches": fetches, "makes": makes}
-    for splits in (False, True)
+    {"is_shared": is_shared, "fetches": fetches, "makes": makes}
+    for is_shared in (False, True)
     for fetches, makes in ((False, False), (True, False), (True, True))
 ]
 _UNWAITED: Final = ("close", "fork", "reconnect")
-"""What may come in the midst of a move: the others wait for its end."""
+"""Moves that may happen during another one: the others wait for its end."""
 
 
 def every_order() -> Iterator[tuple[World, list[tuple[Any, ...]]]]:
-    """Give each two and three moves in each order, and each one that fails somewhere before, behind and beside them."""
+    """Yield each two and three moves in each order, and each failing one before, after and beside them."""
     good = [(what,) for what in MOVES]
     failing = list(product(MOVES, PLACES, ERRORS))
     orders = chain(
@@ -40,14 +40,14 @@ def every_order() -> Iterator[tuple[World, list[tuple[Any, ...]]]]:
 
 
 def every_two_at_once() -> Iterator[tuple[World, tuple[str, str, str]]]:
-    """Give each move, each place of it, and each other one that comes there."""
+    """Yield each move, each step of it, and each other move that happens there."""
     for moves in product(MOVES, PLACES, _UNWAITED):
         for kind in _WORLDS:
             yield World(**kind), moves
 
 
 def try_order(world: World, moves: list[tuple[Any, ...]]) -> None:
-    """Carry out moves, with messages that an interrupted receive left, that were taken, and that come."""
+    """Carry out moves, with messages of an interrupted receive, received ones, and later ones."""
     for move in moves:
         world.receive("many", interrupted=1)
         world.receive("one", count=1)
@@ -60,7 +60,7 @@ def try_order(world: World, moves: list[tuple[Any, ...]]) -> None:
 
 
 def try_at_once(world: World, moves: tuple[str, str, str]) -> None:
-    """Carry out a move in the midst of another one."""
+    """Carry out a move during another one."""
     world.receive("many", interrupted=1)
     world.receive("one", count=1)
     world.move_within(*moves)
@@ -69,15 +69,15 @@ def try_at_once(world: World, moves: tuple[str, str, str]) -> None:
 
 
 class Moving(RuleBasedStateMachine):
-    """One consumer, received from on two threads, while it is moved."""
+    """A consumer that is received from on two threads, while it is moved."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(splits=False, fetches=True)
+        self.world = World(is_shared=False, fetches=True)
 
     @rule(kind=st.sampled_from(_WORLDS))
     def begin(self, kind: dict[str, bool]) -> None:
-        """Begin anew, with another kind of consumer."""
+        """Start with another kind of consumer."""
         self.world.drain()
         self.world = World(**kind)
 
@@ -114,12 +114,12 @@ class Moving(RuleBasedStateMachine):
         self.world.check()
 
     def teardown(self) -> None:
-        """Find out that nothing is missing."""
+        """Check that nothing is missing."""
         self.world.drain()
 
 
 def run_machine(examples: int, steps: int = 20) -> None:
-    """Try so many random sequences; raises with the shortest one that fails."""
+    """Try `examples` random sequences; raise with the shortest one that fails."""
     options = settings(
         max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
     )

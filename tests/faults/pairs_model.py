@@ -1,8 +1,8 @@
-"""A consumer over a broker that is a model: what it holds, what it hands out, and where its next step fails.
+"""A consumer over a modelled broker: what it holds, what it delivers, and which of its next steps fails.
 
-The consumer is the library's own, with all its parts that keep messages, and two more that note what they hear. Under
-it is a queue instead of the C++ consumer. A message knows since which move of the cursor it is on its way: what is
-from before a transition says so by itself.
+The consumer is the library's own, with all its parts that keep messages, and two more that record their calls. Beneath
+it is a queue instead of the C++ consumer. A message has the number of the cursor's move since which it was sent, so an
+outdated message is recognised by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.receive import many
 from pulsar_ext.receive import many as prefetch
-from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
+from pulsar_ext.receive.order import ReceiveOrder, Transition, TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,44 +34,44 @@ __all__ = ["ERRORS", "MOVES", "PLACES", "WAYS", "World"]
 
 MOVES: Final = ("seek", "redeliver", "replace", "reset", "cluster", "unsubscribe", "close", "fork", "reconnect")
 PLACES: Final = ("first before", "before", "move", "moved", "retire", "first after", "after", "open", "renew")
-"""Where a transition fails, is interrupted, or meets another one."""
+"""Steps at which a transition fails, is interrupted, or coincides with another one."""
 WAYS: Final = ("one", "many", "batch", "loop")
 ERRORS: Final = (ConnectionError, KeyboardInterrupt)
 _ENDED: Final = (AlreadyClosed, ForkedClientError)
 _AHEAD: Final = 5
-"""So many the broker has more than were handed out, at first."""
+"""Initial number of messages of the broker beyond the delivered ones."""
 
 
 class Came(NamedTuple):
-    """A C++ message: since which move it is on its way, and which one of the topic it is."""
+    """A C++ message: the number of the move since which it was sent, and its index on the topic."""
 
     stamp: int
     place: int
 
     def length(self) -> int:
-        """Give its size in bytes."""
+        """Return its size in bytes."""
         return 1
 
 
 class Broker:
-    """One subscription: how many messages there are, where its cursor is, and how often that was moved."""
+    """A subscription: the number of messages, its cursor, and the number of the cursor's moves."""
 
     def __init__(self) -> None:
         self.sent, self.cursor, self.stamp = _AHEAD, 0, 0
         self.trip: tuple[str, Callable[[], None]] | None = None
-        """At which step something comes between, and what."""
+        """The step that is interrupted, and the interruption."""
         self.receives = -1
-        """How many receives go well before one is interrupted; negative for all."""
+        """Number of receives before one is interrupted; negative for none."""
 
     def step(self, place: str) -> None:
-        """Have something come between, if this is where it is wanted."""
+        """Interrupt, if this is the step."""
         if self.trip is not None and self.trip[0] == place:
             (_, between), self.trip = self.trip, None
             between()
 
 
 class Queue:
-    """Stands for the C++ consumer."""
+    """A substitute for the C++ consumer."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self.is_open = broker, True
@@ -100,16 +100,16 @@ class Queue:
     receive_async = receive
 
     def batch_receive(self) -> list[Came]:
-        """Refuse, or give nothing: a consumer that fetches ahead comes here only when it is closed."""
+        """Raise, or return nothing: a consumer that fetches ahead calls this only when it is closed."""
         self._check()
         return []
 
     def left(self) -> int:
-        """Count what it has."""
+        """Return the number of its messages."""
         return self._broker.sent - self._next if self.is_open else 0
 
     def fetch(self) -> list[Came]:
-        """Give all at once, as `batch_receive()` does, unless it is interrupted."""
+        """Return all messages at once, as `batch_receive()` does, unless it is interrupted."""
         self._check()
         messages: list[Came] = []
         with contextlib.suppress(Timeout):
@@ -121,7 +121,7 @@ class Queue:
         return messages
 
     def fetch_made(self, cls: type[Message]) -> list[Any]:
-        """Give the same as messages of a class."""
+        """Return what `fetch()` returns, as messages of a class."""
         return [adopt_message(SimpleNamespace(_message=one), cls) for one in self.fetch()]
 
     def seek(self, target: int) -> None:
@@ -140,12 +140,12 @@ class Queue:
         self.is_open = False
 
     def close(self) -> None:
-        """Close; the second time nothing happens."""
+        """Close; a second call does nothing."""
         self.is_open = False
 
 
 class Ground:
-    """Opens another queue in the place of the consumer's."""
+    """Opens another queue that replaces the consumer's."""
 
     def __init__(self, broker: Broker, consumer: Any) -> None:
         self._broker, self._consumer = broker, consumer
@@ -158,40 +158,40 @@ class Ground:
         self._consumer.inner.seek(target)
 
     def move_to_cluster(self) -> None:
-        """Fail, or be interrupted, where the broker says; the cursor is at the same place there."""
+        """Fail, or be interrupted, if the broker says so; the cursor is unchanged on the other cluster."""
         self._broker.step("move")
         self._broker.step("moved")
 
-    def open_anew(self) -> tuple[Any, Iterator[Any]]:
-        """Open it, and take its first message beforehand, as behind a seek into a batch."""
+    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+        """Open a queue, and take its first message beforehand, as after a seek into a batch."""
         self._consumer.inner.is_open = False
         self._broker.step("open")
-        inner = self._consumer._stand_on_(_official(Queue(self._broker)))
+        inner = self._consumer._set_native_(_official(Queue(self._broker)))
         ahead = [inner.receive(0)] if self._broker.cursor % 2 and self._broker.cursor < self._broker.sent else []
         return inner, iter(ahead)
 
 
-class Noting(Part):
-    """Counts what it hears, and fails where the broker says."""
+class Noting(TransitionSubscriber):
+    """Counts its calls, and fails if the broker says so."""
 
     def __init__(self, broker: Broker, prefix: str) -> None:
         self._broker, self._prefix = broker, prefix
         self.begun: Counter[Transition] = Counter()
         self.ended: Counter[Transition] = Counter()
 
-    def before(self, transition: Transition, /) -> None:
+    def on_before(self, transition: Transition, /) -> None:
         self.begun[transition] += 1
         self._broker.step(self._prefix + "before")
 
-    def after(self, transition: Transition, /) -> None:
+    def on_after(self, transition: Transition, /) -> None:
         self.ended[transition] += 1
         self._broker.step(self._prefix + "after")
 
-    def abandon(self, transition: Transition, /) -> None:
+    def on_abandon(self, transition: Transition, /) -> None:
         self.ended[transition] += 1
         self._broker.step(self._prefix + "abandon")
 
-    def renew(self, *_: Any) -> None:
+    def on_reopen(self, *_: Any) -> None:
         self._broker.step("renew")
 
 
@@ -202,31 +202,33 @@ def _official(queue: Queue) -> Any:
 
 
 class World:
-    """One consumer, and what it may hand out.
+    """A consumer, and what it may deliver.
 
-    `taken` has what was handed out since the cursor was moved last, in order.
+    `taken` has the deliveries since the cursor was last moved, in order.
     """
 
-    def __init__(self, *, splits: bool, fetches: bool, makes: bool = False) -> None:
+    def __init__(self, *, is_shared: bool, fetches: bool, makes: bool = False) -> None:
         self.broker, self._makes = Broker(), makes
         self.order = ReceiveOrder(numbers=not makes)
-        self.order.number_if(wanted=True)
+        self.order.set_numbering(wanted=True)
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
-        nothing.leave_now = nothing.refuse = lambda: None
-        nothing.came_again = lambda _: False
+        nothing.send_pending = nothing.mark_closed = lambda: None
+        nothing.is_redelivered_duplicate = lambda _: False
         nothing.inbox = nothing.collector = nothing
-        nothing.unsubscribing = lambda inner: lambda answer, begun: (begun.append(0), inner.unsubscribe_async(answer))
+        nothing.unsubscribe_starter = lambda inner: (
+            lambda answer, begun: (begun.append(0), inner.unsubscribe_async(answer))
+        )
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
             opener=client,
             calls_back=False,
-            callbacks=SimpleNamespace(refuse=lambda _: None),
+            callbacks=SimpleNamespace(raise_inside=lambda _: None),
             resolver=None,
-            insist=lambda begin, _: begin(None),
+            call_with_retries=lambda begin, _: begin(None),
             operation_timeout_seconds=0,
         )
-        self.order.take_part(self._noting[0])
+        self.order.add_subscriber(self._noting[0])
         subscription: Any = Subscription(
             context,
             self.order,
@@ -235,13 +237,13 @@ class World:
             nothing,
             message_class(BytesSchema()),
             "topic",
-            splits=splits,
+            is_shared=is_shared,
             fetches=fetches,
         )
         with _on(1, makes=makes):
             self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
-            self.consumer._found_(Ground(self.broker, self.consumer))
-        self.order.take_part(self._noting[1])
+            self.consumer._set_reopener_(Ground(self.broker, self.consumer))
+        self.order.add_subscriber(self._noting[1])
         self.ended: str | None = None
         self.floor = self.epoch = 0
         self.threads: dict[tuple[str, int], Came] = {}
@@ -253,7 +255,7 @@ class World:
     # -- what the application does -----------------------------------------------------------------------------------
 
     def send(self, count: int = 3) -> None:
-        """Have more messages come."""
+        """Add messages to the topic."""
         self.broker.sent += count
 
     def acknowledge(self) -> None:
@@ -262,13 +264,13 @@ class World:
             self.broker.cursor = max(self.broker.cursor, self.last.place + 1)
 
     def receive(self, how: str, thread: int = 1, count: int = 3, interrupted: int = -1) -> list[Came]:
-        """Receive in one of the ways of the consumer, and check what came.
+        """Receive in one of the consumer's ways, and check the messages.
 
         Args:
             how: `one`, `many`, `batch` or `loop`.
-            thread: which of two.
-            count: how many at most.
-            interrupted: how many come before a Ctrl-C; negative for no Ctrl-C.
+            thread: 1 or 2.
+            count: maximum number of messages.
+            interrupted: number of messages before a Ctrl-C; negative for no Ctrl-C.
         """
         self.broker.receives = interrupted
         with _on(thread, makes=self._makes):
@@ -289,7 +291,7 @@ class World:
                 came = [one.inner for one in consumer.receive_many(count, 100)]
             elif how == "batch":
                 came = [one.inner for one in consumer.batch_receive()]
-            elif self.ended or self._has(count):  # a loop waits for ever
+            elif self.ended or self._has(count):  # a loop waits forever
                 for one in consumer:
                     came.append(one.inner)
                     if len(came) == count:
@@ -297,18 +299,18 @@ class World:
         except (Timeout, KeyboardInterrupt):
             pass
         except _ENDED:
-            assert self.ended, "refused while it is open"
+            assert self.ended, "raised while the consumer is open"
         return came
 
     def _has(self, count: int) -> bool:
-        """Whether the queue surely has so many."""
+        """Return True if the queue certainly has `count` messages."""
         return self.consumer.inner.left() >= count
 
     def _check_one(self, one: Came, how: str, thread: int) -> None:
-        assert not self.ended, f"{one} was handed out after {self.ended}"
+        assert not self.ended, f"{one} was delivered after {self.ended}"
         assert one.stamp >= self.floor, f"{one} is from before the last move, number {self.floor}"
         self.stamp = max(self.stamp, one.stamp)
-        # What an interrupted call had comes with the next one of its kind, and others may have gone on meanwhile.
+        # An interrupted call's messages are returned by the next one of its kind; others may have continued before it.
         before = self.threads.get((how, thread))
         assert before is None or one > before, f"{one} came after {before} by {how} on thread {thread}"
         assert one not in self.came, f"{one} came twice"
@@ -316,13 +318,13 @@ class World:
         self.came.add(one)
 
     def doubt(self, *, begins: bool) -> None:
-        """Have each message looked at from now on, or none any more: the connection may be another one."""
-        (self.order.doubt if begins else self.order.trust)()
+        """Begin or end the screening of messages: the connection may be another one."""
+        (self.order.start_screening if begins else self.order.end_screening)()
 
     # -- what moves it -----------------------------------------------------------------------------------------------
 
     def move(self, what: str, place: str | None = None, error: type[BaseException] = ConnectionError) -> bool:
-        """Carry out a move, which fails at a place; tell whether it succeeded."""
+        """Carry out a move, which fails at a step; return True if it succeeded."""
 
         def fail() -> None:
             raise error(place)
@@ -330,7 +332,7 @@ class World:
         return self._do(what, place, fail)
 
     def move_within(self, what: str, place: str, other: str) -> bool:
-        """Carry out a move, in the midst of which another one comes; tell whether it succeeded."""
+        """Carry out a move, during which another one happens; return True if it succeeded."""
         return self._do(what, place, lambda: self._do(other, None, None) and None)
 
     def _do(self, what: str, place: str | None, between: Any) -> bool:
@@ -340,13 +342,13 @@ class World:
         try:
             with _on(1, makes=self._makes):
                 self._move(what)
-        except InvalidUse:  # the handler of a signal asks for it, which is what the midst of a move stands for
+        except InvalidUse:  # a signal handler calls it, which is what a call during a move simulates
             if place is not None:
                 raise
             return False
         except (*ERRORS, *_ENDED) as raised:
             if not (isinstance(raised, ERRORS) or self.ended or self._ending):
-                raise AssertionError(f"{what} was refused while it is open") from raised
+                raise AssertionError(f"{what} raised while the consumer is open") from raised
             return False
         finally:
             self._ending = ends
@@ -360,7 +362,7 @@ class World:
 
     @property
     def consumer_is_open(self) -> bool:
-        """Whether it is, for the application."""
+        """Return True if the consumer is open for the application."""
         return not self.consumer.is_closed and (
             not isinstance(self.consumer.inner, Queue) or self.consumer.inner.is_open or self.order._is_retired
         )
@@ -368,11 +370,11 @@ class World:
     def _move(self, what: str) -> None:
         consumer, order = self.consumer, self.order
         if what == "seek":
-            with order.passing(Transition.SEEK):
-                foundation = order.foundation
-                (consumer.inner.seek if foundation is None else foundation.move)(self.broker.sent // 2)
+            with order.run_transition(Transition.SEEK):
+                reopener = order.reopener
+                (consumer.inner.seek if reopener is None else reopener.move)(self.broker.sent // 2)
         elif what == "reset":
-            with order.passing(Transition.CURSOR_RESET):
+            with order.run_transition(Transition.CURSOR_RESET):
                 self.broker.step("move")
                 self.broker.cursor = 0
         elif what == "cluster":
@@ -390,25 +392,25 @@ class World:
             getattr(consumer, what)()
 
     def _moved(self, what: str) -> None:
-        brings_back = what in ("seek", "redeliver") or (
-            what in ("replace", "reset", "cluster") and self.order.foundation is not None
+        redelivers = what in ("seek", "redeliver") or (
+            what in ("replace", "reset", "cluster") and self.order.reopener is not None
         )
-        if brings_back and not self.ended:
+        if redelivers and not self.ended:
             self.floor = self.broker.stamp
 
     # -- what always holds -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check what holds between any two steps."""
+        """Check the invariants between any two steps."""
         assert self.order.epoch >= self.epoch
         self.epoch = self.order.epoch
         for lock in (self.order._lock, self.order._moving):
             assert not lock._is_owned()
         for noting in self._noting:
-            assert noting.begun == noting.ended, f"heard of beginnings {noting.begun}, of ends {noting.ended}"
+            assert noting.begun == noting.ended, f"notified of beginnings {noting.begun}, of ends {noting.ended}"
 
     def drain(self) -> None:
-        """Take what is left: nothing is missing, or everything is refused."""
+        """Receive the remaining messages: nothing is missing, or every call raises."""
         if self.ended:
             for how in WAYS:
                 assert self.receive(how) == []
@@ -420,16 +422,16 @@ class World:
         assert self.last is not None
         came = {one.place for one in self.came if one.stamp == self.stamp}
         missing = set(range(self.broker.cursor, self.broker.sent)) - came
-        assert not missing, f"{missing} did not come"
+        assert not missing, f"{missing} were not received"
 
 
 @contextlib.contextmanager
 def _on(thread: int, *, makes: bool) -> Iterator[None]:
-    """Have the consumer see another thread, and a queue that gives all at once without a wait.
+    """Simulate another thread, and a queue that returns all at once without a wait.
 
     Args:
-        thread: which one.
-        makes: whether it gives messages, as the native core does, or C++ messages.
+        thread: 1 or 2.
+        makes: True if it returns messages, as the native core does; False for C++ messages.
     """
     replaced = (
         (pulsar_ext.consumer, "get_ident", lambda: thread),
@@ -438,9 +440,9 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
         (prefetch, "IS_USED", makes),
         (prefetch, "_OFFICIAL_MILLIS", 0),
         (prefetch, "_FAST_SECONDS", 1.0),
-        (prefetch, "_FEWEST", 2),
-        (prefetch, "_SINGLY", 4),
-        (prefetch, "_MOST", 8),
+        (prefetch, "_MIN_FETCH", 2),
+        (prefetch, "_SINGLE_RECEIVES", 4),
+        (prefetch, "_MAX_FETCH", 8),
     )
     before = [getattr(module, name) for module, name, _ in replaced]
     for module, name, value in replaced:

@@ -1,4 +1,4 @@
-"""The operations of which two meet: each is done once, and notes what it may make of the messages."""
+"""The operations of a pair: each runs once, and records what it may do to the messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _acknowledge_id(rig: Rig) -> None:
         message_id.topic_name(rig.topics[rig.topic_of(number)])
         rig.consumer.acknowledge(message_id)
         with rig.lock:
-            rig.told.acknowledged[number] = now
+            rig.record.acknowledged[number] = now
 
 
 def _acknowledge_cumulative(rig: Rig) -> None:
@@ -61,10 +61,10 @@ def _acknowledge_cumulative(rig: Rig) -> None:
         return
     number = label_of(message.data())
     with rig.lock:
-        rig.told.left_out |= {one for one in range(number) if rig.topic_of(one) == rig.topic_of(number)}
+        rig.record.may_be_skipped |= {one for one in range(number) if rig.topic_of(one) == rig.topic_of(number)}
     rig.consumer.acknowledge_cumulative(message)
     with rig.lock:
-        rig.told.acknowledged[number] = time.monotonic()
+        rig.record.acknowledged[number] = time.monotonic()
 
 
 def _negative_acknowledge(rig: Rig) -> None:
@@ -75,9 +75,9 @@ def _negative_acknowledge(rig: Rig) -> None:
 
 def _seek_id(rig: Rig) -> None:
     with rig.lock:
-        number = min(rig.told.received, default=0) if len(rig.topics) > 1 else rig.dice.randrange(rig.half)
-        rig.told.left_out |= {one for one in range(number) if rig.topic_of(one) == rig.topic_of(number)}
-    if len(rig.topics) > 1 and number not in rig.told.received:
+        number = min(rig.record.received, default=0) if len(rig.topics) > 1 else rig.dice.randrange(rig.half)
+        rig.record.may_be_skipped |= {one for one in range(number) if rig.topic_of(one) == rig.topic_of(number)}
+    if len(rig.topics) > 1 and number not in rig.record.received:
         return
     same = {one for one in range(number, rig.sent) if rig.topic_of(one) == rig.topic_of(number)}
     rig.move_to(same, lambda: rig.consumer.seek(rig.id_of(number)))
@@ -85,7 +85,7 @@ def _seek_id(rig: Rig) -> None:
 
 def _seek_time(rig: Rig) -> None:
     with rig.lock:
-        rig.told.left_out |= set(range(rig.half))
+        rig.record.may_be_skipped |= set(range(rig.half))
     rig.move_to(set(range(rig.half, rig.sent)), lambda: rig.consumer.seek(rig.half_millis))
 
 
@@ -108,7 +108,7 @@ def _flush(rig: Rig) -> None:
 
 def _skip(rig: Rig) -> None:
     with rig.lock:
-        rig.told.skipped += _FEW * 5
+        rig.record.skipped += _FEW * 5
     rig.client.skip_messages(
         rig.topics[0], SUBSCRIPTION, _FEW, unit="entry" if rig.case.shape != "chunked" else "message"
     )
@@ -208,8 +208,8 @@ OPERATIONS: Final[dict[str, Callable[[Rig], Any]]] = {
     KILL: _kill,
 }
 MOVING: Final = ("seek id", "seek time", "seek earliest", "reset", "skip")
-"""What moves the cursor."""
+"""Operations that move the cursor."""
 ENDING: Final = ("unsubscribe", "close", "close client", "shutdown")
-"""After these the consumer is closed."""
+"""Operations that close the consumer."""
 BREAKING: Final = ("unload", "cut", "silent", "reset", "skip", "partitions", KILL)
-"""Under these a call that needs the connection may fail, and says so."""
+"""Operations during which a call that needs the connection may raise."""

@@ -1,4 +1,4 @@
-"""One run's topic, its messages, its consumer, and what became of each message."""
+"""A run's topic, messages and consumer, and the record of each message."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = ["CHUNK_BYTES", "SHAPES", "Case", "Rig"]
 
 SHAPES: Final = ("plain", "batched", "chunked", "partitioned", "pattern")
 CHUNK_BYTES: Final = 20_480
-"""The broker's largest message."""
+"""The broker's maximum message size."""
 _BATCH: Final = 5
 _NAMESPACE: Final = "persistent://public/default"
 _FORGOTTEN: Final = 0.1
-"""So many of the messages are not acknowledged by who receives them."""
+"""Share of the messages that their receiver never acknowledges."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run."""
+    """A run."""
 
     seed: int
     shape: str
@@ -46,22 +46,22 @@ class Case:
 
     @property
     def operations(self) -> tuple[str, str]:
-        """Give both."""
+        """Return both operations."""
         return self.first, self.second
 
 
 @dataclass
-class Told:
-    """What became of the messages, by their number; times are those of `time.monotonic()`."""
+class Record:
+    """Record of the messages, by number; times are those of `time.monotonic()`."""
 
     received: dict[int, list[float]] = field(default_factory=dict)
     acknowledged: dict[int, float] = field(default_factory=dict)
-    left_out: set[int] = field(default_factory=set)
-    """What a seek forward or a cumulative acknowledgement may have passed by."""
+    may_be_skipped: set[int] = field(default_factory=set)
+    """Messages that a seek forward or a cumulative acknowledgement may have skipped."""
     moves: list[tuple[float, set[int]]] = field(default_factory=list)
-    """When the cursor was moved by the application, and which messages come behind that."""
+    """Times of the application's moves of the cursor, and the messages after each."""
     skipped: int = 0
-    """How many more may not come, because they were skipped."""
+    """Number of further messages that may be missing, because they were skipped."""
 
 
 class Rig:
@@ -75,18 +75,18 @@ class Rig:
     def __init__(self, case: Case, urls: tuple[str, str]) -> None:
         self.case, self._urls = case, urls
         self.dice = random.Random(case.seed)
-        self.told = Told()
+        self.record = Record()
         self.lock = threading.Lock()
         self.problems: list[str] = []
         self.held: list[Any] = []
-        """Received and not yet acknowledged, on whatever thread."""
+        """Received and not yet acknowledged, on any thread."""
         self.ids: dict[int, Any] = {}
         self.topics: list[str] = []
         self.half_millis = 0
-        """The publish time before which exactly the first half was sent."""
+        """Publish time before which exactly the first half was sent."""
         self.sent = 0
         self.ended = threading.Event()
-        """The consumer or its client was closed, or it was unsubscribed."""
+        """Set if the consumer or its client was closed, or it was unsubscribed."""
         self.forgets = True
         self._stop = threading.Event()
         self._stack = contextlib.ExitStack()
@@ -95,7 +95,7 @@ class Rig:
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the topic, send the first messages, and begin to receive."""
+        """Create the topic, send the first messages, and begin to receive."""
         self.admin = self._stack.enter_context(PulsarAdmin(self._urls[1]))
         self.proxy = self._stack.enter_context(FaultProxy.to(self._urls[0]))
         self._sending = pulsar_ext.Client(self._urls[0], admin=self._urls[1], logger=quiet())
@@ -114,13 +114,13 @@ class Rig:
 
     def connect(self, service_url: str | None = None) -> Any:
         """Open a client of the broker."""
-        seconds = 60 if KILL in self.case.operations else 15  # for as long as a broker may take to start
+        seconds = 60 if KILL in self.case.operations else 15  # at least the start of a broker
         return pulsar_ext.Client(
             service_url or self._urls[0], admin=self._urls[1], logger=quiet(), operation_timeout_seconds=seconds
         )
 
     def close(self) -> None:
-        """Let everything go."""
+        """Close everything."""
         self._stop.set()
         with contextlib.suppress(Exception):
             self.client.close()
@@ -140,7 +140,7 @@ class Rig:
         self._producers = [self._sending.create_producer(topic, **options) for topic in self.topics]
 
     def send(self, count: int) -> None:
-        """Send so many more, and return when they are persisted."""
+        """Send `count` more messages, and return when they are persisted."""
         size = CHUNK_BYTES * 2 + 1000 if self.case.shape == "chunked" else 0
         for _ in range(count):
             number = self.sent
@@ -159,7 +159,7 @@ class Rig:
         self.ids[number] = message_id
 
     def topic_of(self, number: int) -> int:
-        """Give which topic a message is in."""
+        """Return the index of a message's topic."""
         return number // _BATCH % len(self.topics)
 
     def subscribe(self, client: Any) -> Any:
@@ -184,7 +184,7 @@ class Rig:
     # -- receiving ---------------------------------------------------------------------------------------------------
 
     def receive(self, consumer: Any, dice: random.Random) -> list[Any]:
-        """Receive in one of the ways there are, and note what came."""
+        """Receive in one of the consumer's ways, and record the messages."""
         how = dice.choice(("receive", "many", "batch"))
         if how == "receive":
             try:
@@ -196,19 +196,19 @@ class Rig:
         with self.lock:
             for message in messages:
                 number = label_of(message.data())
-                self.told.received.setdefault(number, []).append(time.monotonic())
-                self.ids[number] = message.message_id()  # which knows its topic
+                self.record.received.setdefault(number, []).append(time.monotonic())
+                self.ids[number] = message.message_id()  # has its topic
         return messages
 
     def acknowledge(self, consumer: Any, message: Any) -> None:
-        """Acknowledge, and note it."""
-        now = time.monotonic()  # before: a cursor that is moved meanwhile may come behind it
+        """Acknowledge a message, and record it."""
+        now = time.monotonic()  # before the call: a concurrent move of the cursor may be after it
         consumer.acknowledge(message)
         with self.lock:
-            self.told.acknowledged[label_of(message.data())] = now
+            self.record.acknowledged[label_of(message.data())] = now
 
     def take_held(self) -> Any:
-        """Give a message that was received and not acknowledged; None if there is none."""
+        """Return a message that was received and not acknowledged; or None."""
         with self.lock:
             return self.held.pop(self.dice.randrange(len(self.held))) if self.held else None
 
@@ -226,19 +226,19 @@ class Rig:
                 time.sleep(dice.random() * 0.01)
         except pulsar_ext.AlreadyClosed as error:
             if not self.ended.is_set() and not self._stop.is_set():
-                self.problems.append(f"the receiving thread was refused while the consumer was open: {error}")
+                self.problems.append(f"the receiving thread got an error while the consumer was open: {error}")
         except BaseException as error:  # noqa: BLE001  # a finding
             self.problems.append(f"the receiving thread ended: {describe(error)}")
 
     def stop(self, seconds: float = 20) -> None:
-        """Receive no more."""
+        """Stop receiving."""
         self._stop.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
             self.problems.append(f"the receiving thread hangs: {stack_of(self._thread)}")
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something holds, or the receiving thread has ended; tell whether it holds."""
+        """Wait for a condition, or the end of the receiving thread; return the condition."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline or not self._thread.is_alive():
@@ -247,33 +247,33 @@ class Rig:
         return True
 
     def drain(self, consumer: Any, seconds: float, is_enough: Callable[[], bool]) -> None:
-        """Receive and acknowledge whatever comes, until it is enough."""
+        """Receive and acknowledge messages until it is enough."""
         dice, deadline = random.Random(self.case.seed + 2), time.monotonic() + seconds
         while not is_enough() and time.monotonic() < deadline:
             for message in self.receive(consumer, dice):
                 self.acknowledge(consumer, message)
 
     def move_to(self, come: set[int], move: Callable[[], Any]) -> None:
-        """Move the cursor, behind which some messages come, received before or not."""
+        """Move the cursor, after which some messages are delivered, received before or not."""
         began = time.monotonic()
         move()
         with self.lock:
-            self.told.moves.append((began, come))
+            self.record.moves.append((began, come))
 
     def id_of(self, number: int) -> MessageId:
-        """Give the id of a message that was sent."""
+        """Return the id of a sent message."""
         return self.ids[number]
 
 
 def describe(error: BaseException) -> str:
-    """Say what an exception is, and where in the library it was raised."""
+    """Describe an exception, and where in the library it was raised."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "pulsar_ext" in one.filename]
     where = "".join(f" < {'/'.join(one.filename.split('/')[-2:])}:{one.lineno}" for one in reversed(frames[-4:]))
     return f"{type(error).__name__}: {str(error)[:160]}{where}"
 
 
 def stack_of(thread: threading.Thread) -> str:
-    """Say where a thread is."""
+    """Return the stack of a thread."""
     frame = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(frame) if frame is not None else []
     return " > ".join(f"{'/'.join(one.filename.split('/')[-2:])}:{one.lineno} {one.name}" for one in frames[-6:])

@@ -1,4 +1,4 @@
-"""One run: two operations at once while messages are received, and then a comparison with what the broker holds."""
+"""A run: two operations at once while messages are received, and then a comparison with the broker's state."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ __all__ = ["run_case"]
 _DELAY_SECONDS: Final = 0.2
 _CALL_SECONDS: Final = 45.0
 _KILLED_SECONDS: Final = 240.0
-"""A killed broker is started again for several runs."""
-_COME_SECONDS: Final = 20.0
-_COME_AGAIN_SECONDS: Final = 90.0
-"""The longer a broker was away, the longer the C++ client waits before it tries again."""
+"""A killed broker is restarted for several runs."""
+_RECEIVE_SECONDS: Final = 20.0
+_RECONNECT_SECONDS: Final = 90.0
+"""The longer a broker was down, the longer the C++ client waits before it retries."""
 _TAIL: Final = 5
 
 
 class _Run:
-    """One run of a case.
+    """A run of a case.
 
     Args:
-        case: which.
+        case: the case.
         urls: the service URL and the admin URL of the broker.
-        kill: kills the broker and starts it again.
+        kill: kills the broker and restarts it.
         ready: is called when everything is open.
     """
 
     def __init__(self, case: Case, urls: tuple[str, str], kill: Callable[[], None], ready: Callable[[], None]) -> None:
         self.case, self.rig, self._kill, self._ready = case, Rig(case, urls), kill, ready
         self.succeeded: set[str] = set()
-        self._call_seconds, self._come_seconds = _CALL_SECONDS, _COME_SECONDS
+        self._call_seconds, self._receive_seconds = _CALL_SECONDS, _RECEIVE_SECONDS
 
     def run(self) -> list[str]:
-        """Carry it out; give what is wrong."""
+        """Carry out the run; return its problems."""
         rig = self.rig
         try:
             try:
@@ -58,9 +58,9 @@ class _Run:
             rig.forgets = False
             if not hangs:
                 if rig.ended.is_set():
-                    self._look_behind_the_end()
+                    self._check_ended()
                 else:
-                    self._look_at_the_living()
+                    self._check_open()
         except Exception as error:  # noqa: BLE001  # a finding
             rig.problems.append(f"the run itself: {describe(error)}")
         finally:
@@ -74,9 +74,9 @@ class _Run:
     # -- the two operations ------------------------------------------------------------------------------------------
 
     def _operate(self) -> bool:
-        """Carry out both; tell whether one hangs."""
+        """Carry out both operations; return True if one hangs."""
         if KILL in self.case.operations:
-            self._call_seconds, self._come_seconds = _KILLED_SECONDS, _COME_AGAIN_SECONDS
+            self._call_seconds, self._receive_seconds = _KILLED_SECONDS, _RECONNECT_SECONDS
         delays = [self.rig.dice.random() * _DELAY_SECONDS for _ in range(2)]
         threads = [
             threading.Thread(target=self._do, args=(name, delay), daemon=True, name=name)
@@ -99,7 +99,7 @@ class _Run:
             else:
                 OPERATIONS[name](self.rig)
             self.succeeded.add(name)
-        except BaseException as error:  # noqa: BLE001  # looked at
+        except BaseException as error:  # noqa: BLE001  # checked below
             if not self._may_raise(error):
                 self.rig.problems.append(f"{name} raised {describe(error)}")
 
@@ -113,19 +113,19 @@ class _Run:
 
     # -- what has to be true afterwards ------------------------------------------------------------------------------
 
-    def _look_at_the_living(self) -> None:
-        """The consumer goes on: everything comes, and is acknowledged, or comes to another one."""
-        rig, told = self.rig, self.rig.told
+    def _check_open(self) -> None:
+        """Check a live consumer: every message is received, and acknowledged, or delivered to another consumer."""
+        rig, record = self.rig, self.rig.record
         rig.send(_TAIL)
-        if not rig.wait(lambda: len(self._missing()) <= told.skipped, self._come_seconds):
-            rig.problems.append(f"did not come: {sorted(self._missing())} of {rig.sent}; {self._backlog()}")
-        if not rig.wait(lambda: not self._not_again(), self._come_seconds):
-            rig.problems.append(f"did not come behind the seek: {sorted(self._not_again())} of {rig.sent}")
+        if not rig.wait(lambda: len(self._missing()) <= record.skipped, self._receive_seconds):
+            rig.problems.append(f"not received: {sorted(self._missing())} of {rig.sent}; {self._backlog()}")
+        if not rig.wait(lambda: not self._not_again(), self._receive_seconds):
+            rig.problems.append(f"not received after the seek: {sorted(self._not_again())} of {rig.sent}")
         rig.problems += silent_schedulers(rig.client)
         if rig.dice.random() < 0.5:
             while (message := rig.take_held()) is not None:
                 rig.acknowledge(rig.consumer, message)
-            if not rig.wait(lambda: not self._backlog(), self._come_seconds):
+            if not rig.wait(lambda: not self._backlog(), self._receive_seconds):
                 rig.problems.append(f"everything was acknowledged, and there is {self._backlog()}")
             rig.stop()
             rig.consumer.flush_acks(confirm=True)
@@ -133,40 +133,40 @@ class _Run:
         else:
             rig.stop()
             rig.consumer.close()
-            self._look_with_another()
+            self._check_another()
 
-    def _look_behind_the_end(self) -> None:
-        """Nothing comes any more; what was not acknowledged comes to another consumer."""
+    def _check_ended(self) -> None:
+        """Check an ended consumer: it receives nothing; unacknowledged messages reach another consumer."""
         rig = self.rig
         rig.stop()
         if self.succeeded & {*ENDING}:
             try:
                 rig.consumer.receive(100)
-                rig.problems.append("a message came behind the end")
+                rig.problems.append("a message was received after the end")
             except (AlreadyClosed, pulsar_ext.NotOpen):
                 pass
         if "unsubscribe" in self.succeeded:
-            # An operator who adds partitions has the broker make each subscription anew that it listed a moment before.
+            # When an operator adds partitions, the broker recreates each subscription that it listed just before.
             if "partitions" not in self.case.operations and not self._eventually(lambda: not self._subscribed(), 5):
-                rig.problems.append(f"the subscription is there behind unsubscribe(): {self._subscribed()}")
+                rig.problems.append(f"the subscription exists after unsubscribe(): {self._subscribed()}")
         else:
-            with contextlib.suppress(official.PulsarException):  # what failed has left it open
+            with contextlib.suppress(official.PulsarException):  # a failed close has left it open
                 rig.consumer.close()
-            self._look_with_another()
+            self._check_another()
 
-    def _look_with_another(self) -> None:
-        rig, told = self.rig, self.rig.told
+    def _check_another(self) -> None:
+        rig, record = self.rig, self.rig.record
         with rig.lock:
-            told.received.clear()
+            record.received.clear()
         client = rig.connect()
         try:
             consumer = self._subscribe(client)
             rig.drain(
-                consumer, self._come_seconds, lambda: len(self._missing()) <= told.skipped and not self._backlog()
+                consumer, self._receive_seconds, lambda: len(self._missing()) <= record.skipped and not self._backlog()
             )
             missing = self._missing()
-            if len(missing) > told.skipped:
-                rig.problems.append(f"not acknowledged, and never came to another consumer: {sorted(missing)}")
+            if len(missing) > record.skipped:
+                rig.problems.append(f"not acknowledged, and not received by another consumer: {sorted(missing)}")
             elif backlog := self._backlog():
                 rig.problems.append(f"another consumer acknowledged everything, and there is {backlog}")
         finally:
@@ -177,32 +177,32 @@ class _Run:
         while True:
             try:
                 return self.rig.subscribe(client)
-            except official.ConsumerBusy:  # the broker has not yet seen the end of the other
+            except official.ConsumerBusy:  # the broker has not yet detected the end of the other
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
     def _missing(self) -> set[int]:
-        """Give what was neither acknowledged nor is held, nor may have been left out."""
-        rig, told = self.rig, self.rig.told
+        """Return messages that were neither acknowledged nor held, and may not have been skipped."""
+        rig, record = self.rig, self.rig.record
         with rig.lock:
-            held = {int(message.data().split(b".", 1)[0]) for message in rig.held} & told.received.keys()
-            return set(range(rig.sent)) - told.acknowledged.keys() - held - told.left_out
+            held = {int(message.data().split(b".", 1)[0]) for message in rig.held} & record.received.keys()
+            return set(range(rig.sent)) - record.acknowledged.keys() - held - record.may_be_skipped
 
     def _not_again(self) -> set[int]:
-        """Give what has to come behind a move of the cursor, and did not."""
+        """Return messages that were not received after a move of the cursor, and have to be."""
         both = [name for name in self.case.operations if name in MOVING]
-        told = self.rig.told
-        if len(both) != 1 or len(told.moves) != 1:
+        record = self.rig.record
+        if len(both) != 1 or len(record.moves) != 1:
             return set()
-        ((since, come),) = told.moves
+        ((since, come),) = record.moves
         with self.rig.lock:
-            again = {number for number, times in told.received.items() if times[-1] >= since}
-            again |= {number for number, at in told.acknowledged.items() if at >= since}
-            return come - again - (told.left_out if "acknowledge cumulative" in self.case.operations else set())
+            again = {number for number, times in record.received.items() if times[-1] >= since}
+            again |= {number for number, at in record.acknowledged.items() if at >= since}
+            return come - again - (record.may_be_skipped if "acknowledge cumulative" in self.case.operations else set())
 
     def _backlog(self) -> str:
-        """Say what is in the backlog; empty for nothing."""
+        """Return the backlog as text; empty for none."""
         found = []
         for topic in self.rig.topics:
             try:
@@ -230,12 +230,12 @@ class _Run:
 def run_case(
     case: Case, urls: tuple[str, str], kill: Callable[[], None], ready: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """Carry out one run; give what is wrong, empty if nothing is.
+    """Carry out one run; return its problems.
 
     Args:
-        case: which.
+        case: the case.
         urls: the service URL and the admin URL of the broker.
-        kill: kills the broker and starts it again.
+        kill: kills the broker and restarts it.
         ready: is called when everything is open, and may wait for other runs.
     """
     return _Run(case, urls, kill, ready).run()

@@ -1,6 +1,6 @@
-"""A process of `pairs.py`: carries out runs side by side, and reports each as a line of JSON.
+"""A process of `pairs.py`: carries out concurrent runs, and reports each as a line of JSON.
 
-A line `{"kill": true}` asks for a killed and restarted broker; a line on the standard input says that it is there.
+A line `{"kill": true}` requests a restart of the broker; a line on the standard input confirms it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MEET_SECONDS = 60
 _KILL_SECONDS = 0.5
-"""So long a killing waits for those of other runs: one serves all."""
+"""Time in which the kills of several runs are combined into one."""
 
 
 def _say(**report: Any) -> None:
@@ -37,19 +37,19 @@ def _say(**report: Any) -> None:
 
 
 def _meet(together: threading.Barrier) -> None:
-    """Wait for other runs: one that is still being opened does not stand a killed broker."""
+    """Wait for other runs: an opening run fails if the broker is killed."""
     with contextlib.suppress(threading.BrokenBarrierError):
         together.wait(_MEET_SECONDS)
 
 
 def batched(seeds: list[int], size: int) -> Iterator[list[int]]:
-    """Give so many at a time."""
+    """Yield the seeds in groups of a size."""
     for begin in range(0, len(seeds), size):
         yield seeds[begin : begin + size]
 
 
 class _Killer:
-    """Has the broker killed, once for all that want it at the same time."""
+    """Requests a kill of the broker, once for all runs that need it at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class _Killer:
 
 
 def main() -> None:
-    """Carry out what was asked for."""
+    """Carry out the requested runs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("service_url")
     parser.add_argument("admin_url")
@@ -97,7 +97,7 @@ def main() -> None:
             together = threading.Barrier(len(group))
             list(pool.map(run, group, repeat(partial(_meet, together))))
     _say(over=True)
-    os._exit(0)  # what hangs is reported already
+    os._exit(0)  # hanging threads are reported already
 
 
 if __name__ == "__main__":

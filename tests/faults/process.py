@@ -1,18 +1,18 @@
-"""Workers with `process()` that are ended: every message is handled or a dead letter in the end, and none is lost.
+"""Workers with `process()` that are ended: every message is finally handled or a dead letter, and none is lost.
 
     python tests/faults/process.py [--cycles N] [--json]
 
 Workers handle messages four at a time, with the blocking or the asyncio client. Some handlers fail, once or always:
-their messages come again as retry letters, and are dead letters in the end. Once a worker is at work one of these
-happens, by turns:
+their messages are redelivered as retry letters, and finally become dead letters. Once a worker has started, one of
+these happens, by turns:
 
 - `kill`: the worker is killed with SIGKILL.
-- `term`: it is ended with SIGTERM, and has to end by itself, with status 0. A handler that began has to end. What it
-  handled must not come again.
-- `broker`: the broker is killed with SIGKILL and restarted, and the worker goes on; then it is ended with SIGTERM.
+- `term`: it gets SIGTERM, and has to exit with status 0. Started handlers have to end, and their messages must not be
+  redelivered.
+- `broker`: the broker is killed with SIGKILL and restarted, and the worker continues; then it gets SIGTERM.
 
-The next worker goes on. Starts a cluster of its own, which needs Java. Exits with 1 if anything was lost, stayed, or
-came again behind a clean end.
+The next worker continues. Starts a cluster of its own, which needs Java. Exits with 1 if a message was lost, stayed, or
+was redelivered after a clean end.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _CLEAN_SECONDS: Final = 120.0
 
 
 def run_faults(cycles: int, messages: int = 40, say: Callable[[str], None] = lambda _: None) -> list[Outcome]:
-    """Have workers end in each way by turns, for every type of subscription and kind of message; a row of each."""
+    """End workers in each way by turns, for every type of subscription and kind of message; return a row of each."""
     with contextlib.ExitStack() as stack:
-        # Not a standalone: its store is in the process that is killed, and was seen to lose a ledger that way.
+        # Not a standalone: its store is in the killed process, and has lost a ledger that way.
         broker = stack.enter_context(PulsarCluster("small-chunks", brokers=1, bookies=1, settings=SETTINGS))
         admin = stack.enter_context(PulsarAdmin(broker.admin_url))
         client = official.Client(broker.service_url, logger=quiet())
@@ -84,10 +84,10 @@ def run_faults(cycles: int, messages: int = 40, say: Callable[[str], None] = lam
             subject, turn = subjects[cycle % len(subjects)], cycle // len(subjects)
             fault = FAULTS[(cycle + turn) % len(FAULTS)]
             subject.sender.send(messages // 4 if subject.outcome.kind == "chunked" else messages)
-            subject.endure(fault, awaited=random.random() < 0.5)  # no secret
+            subject.endure(fault, awaited=random.random() < 0.5)  # not a secret
             if fault == "broker":
                 for one in subjects:
-                    one.clean.clear()  # a broker that is killed may not have written down every acknowledgement
+                    one.clean.clear()  # a killed broker may not have stored every acknowledgement
             if cycle % 10 == 9:
                 say(f"{cycle + 1} ended")
         for subject in subjects:
@@ -97,7 +97,7 @@ def run_faults(cycles: int, messages: int = 40, say: Callable[[str], None] = lam
 
 
 class _Worker:
-    """A worker in a process of its own, and what it said."""
+    """A worker in a process of its own, and its output."""
 
     def __init__(self, broker: PulsarCluster, topic: str, type_name: str, *, awaited: bool) -> None:
         client = "awaited" if awaited else "blocking"
@@ -116,14 +116,14 @@ class _Worker:
                 self.said[word][int(number)] += 1
 
     def wait_until_at_work(self) -> bool:
-        """Wait for the first handler; False if none began."""
+        """Wait for the first handler; return False if none started."""
         deadline = time.monotonic() + _AT_WORK_SECONDS
         while not self.said["began"] and self.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         return bool(self.said["began"])
 
     def end(self, number: int) -> int:
-        """Send it a signal, and wait for its end; its status is the result."""
+        """Send the worker a signal, wait for its end, and return its status."""
         self.process.send_signal(number)
         try:
             self.process.wait(_END_SECONDS)
@@ -137,21 +137,21 @@ class _Worker:
 
 
 class _Subject:
-    """One subscription whose workers are ended."""
+    """A subscription whose workers are ended."""
 
     def __init__(self, broker: PulsarCluster, topic: str, outcome: Outcome, sender: Sender) -> None:
         self._broker, self._topic = broker, topic
         self.outcome, self.sender = outcome, sender
         self.clean: set[int] = set()
-        """What a worker did that ended by itself."""
+        """Messages handled by workers that ended by themselves."""
         self._did: Counter[int] = Counter()
 
     def endure(self, fault: str, *, awaited: bool) -> None:
-        """Run a worker until it is at work, and have one thing happen."""
+        """Run a worker until it has started, and inject one fault."""
         self.outcome.cycles += 1
         worker = _Worker(self._broker, self._topic, self.outcome.type, awaited=awaited)
         if not worker.wait_until_at_work():
-            self.outcome.notes.append(f"no handler began before {fault}")
+            self.outcome.notes.append(f"no handler started before {fault}")
         time.sleep(random.random() * 0.4)  # no secret
         if fault == "broker":
             self._broker.kill(*self._broker.brokers)
@@ -166,7 +166,7 @@ class _Subject:
         again = self.clean & did.keys()
         if again:
             self.outcome.confirmed_again += len(again)
-            self.outcome.notes.append(f"came again behind a clean end: {sorted(again)}")
+            self.outcome.notes.append(f"redelivered after a clean end: {sorted(again)}")
         self._did += did
         if fault == "kill":
             return
@@ -175,15 +175,15 @@ class _Subject:
             self.outcome.notes.append(f"{fault}: a worker ended with {status}")
         if began != did + worker.said["failed"]:
             self.outcome.holes += 1
-            self.outcome.notes.append(f"{fault}: handlers began and did not end")
+            self.outcome.notes.append(f"{fault}: handlers started and did not end")
         self.clean |= did.keys()
 
     def finish(self, client: Any, admin: PulsarAdmin) -> None:
-        """Let a worker do the rest, and count what was handled, the dead letters, and what is left."""
+        """Handle the rest with a worker, and count handled messages, dead letters, and unacknowledged ones."""
         topics = (self._topic, f"{self._topic}-{SUBSCRIPTION}-RETRY")
         if any(unacknowledged(admin, one) for one in topics):
             worker = _Worker(self._broker, self._topic, self.outcome.type, awaited=False)
-            worker.wait_until_at_work()  # it ends by default before
+            worker.wait_until_at_work()  # before, a SIGTERM ends it as by default
             deadline = time.monotonic() + _CLEAN_SECONDS
             while any(unacknowledged(admin, one) for one in topics) and time.monotonic() < deadline:
                 time.sleep(0.5)
@@ -198,7 +198,7 @@ class _Subject:
 
 
 def child(service_url: str, admin_url: str, topic: str, type_name: str, client: str) -> None:
-    """Be a worker, until a SIGTERM."""
+    """Run as a worker, until a SIGTERM."""
     options: dict[str, Any] = {
         "consumer_type": TYPES[type_name],
         "initial_position": official.InitialPosition.Earliest,
@@ -249,8 +249,8 @@ def end(message: Any) -> None:
 
 
 def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Give the outcomes as a table in Markdown."""
-    yield "| subscription | messages | ended | sent | lost | stayed | again behind a clean end | handled twice |"
+    """Yield the outcomes as a table in Markdown."""
+    yield "| subscription | messages | ended | sent | lost | stayed | again after a clean end | handled twice |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|"
     for one in sorted(outcomes, key=lambda one: (list(TYPES).index(one.type), one.kind)):
         yield (
@@ -260,9 +260,9 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested cycles."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cycles", type=int, default=102, help="how many workers are ended (102)")
+    parser.add_argument("--cycles", type=int, default=102, help="number of ended workers (102)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a table")
     arguments = parser.parse_args()
     outcomes = run_faults(arguments.cycles, say=lambda text: print(text, file=sys.stderr, flush=True))
@@ -274,7 +274,7 @@ if __name__ == "__main__":
         seed_child()
         import logging
 
-        logging.getLogger("pulsar_ext").setLevel(logging.CRITICAL)  # handlers that fail are what happens here
+        logging.getLogger("pulsar_ext").setLevel(logging.CRITICAL)  # failing handlers are expected here
         child(*sys.argv[2:])
     else:
         sys.exit(main())

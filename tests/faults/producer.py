@@ -1,14 +1,14 @@
-"""Effectively-once producers under faults: nothing lost, nothing stored twice, everything in order.
+"""Effectively-once producers under faults: nothing is lost, stored twice, or out of order.
 
     python tests/faults/producer.py [--cycles N] [--minutes M] [--only kill-producer …] [--clients pulsar] [--json]
 
-Ten writers, five kinds for each client, send numbers under fixed producer names while one broker suffers a fault each
+Ten writers, five kinds for each client, send numbers under fixed producer names during one fault of the broker in each
 cycle: `kill-producer` (SIGKILL, and the next process resumes), `kill-broker` (SIGKILL and restart), `unload` (every
 topic), `cut` (every connection reset by a proxy), `timeout` (the proxy stalls for longer than `send_timeout_millis`).
-A writer that hears of a failure opens its producer again. It resumes behind the id that its client reports as last.
-In the end every topic is read from the beginning with the official client, and the numbers are compared.
+A writer reopens its producer after a failure. It resumes after the id that its client reports as last. Finally
+every topic is read from the beginning with the official client, and the numbers are compared.
 
-Starts a broker of its own, which needs Java. Exits with 1 if `pulsar_ext` lost, repeated or disordered anything.
+Starts a broker of its own, which needs Java. Exits with 1 if `pulsar_ext` lost, repeated or disordered messages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PAUSES: Final = {
     "cut": (0.3, 0.9),
     "timeout": (0.5, 1.2),
 }
-"""Seconds before each fault, from and to."""
+"""Minimum and maximum seconds before each fault."""
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
     report: Callable[[str], None] = lambda _: None,
     minutes: float = 1e6,
 ) -> Iterator[Outcome]:
-    """Run so many cycles of each fault, but for no longer than `minutes`, and give what each topic holds."""
+    """Run `cycles` cycles of each fault, at most for `minutes`, and yield the outcome of each topic."""
     prepare()
     with (
         PulsarProcess("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker,
@@ -79,7 +79,7 @@ def run(
                     writer.start()
                 done = 0
                 while done < cycles and time.monotonic() - began < minutes * 60:
-                    time.sleep(random.uniform(*_PAUSES[fault]))  # no secret
+                    time.sleep(random.uniform(*_PAUSES[fault]))  # not a secret
                     _inject(fault, broker, proxy, admin, writers)
                     done += 1
                     if done % 10 == 0:
@@ -108,7 +108,7 @@ def _inject(
             for topic in writer.topics():
                 try:
                     admin.unload(topic)
-                except PulsarExtError:  # it is not loaded just now
+                except PulsarExtError:  # it is not loaded now
                     continue
     elif fault == "cut":
         proxy.cut()
@@ -129,13 +129,13 @@ def _kill_at_work(writers: Iterable[Writer]) -> None:
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether `pulsar_ext` kept its word."""
+    """Run and print; return 1 if `pulsar_ext` broke a guarantee."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=100, help="of each fault; 100 by default")
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
-    parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
+    parser.add_argument("--minutes", type=float, default=1e6, help="the longest time for each fault's cycles")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     arguments = parser.parse_args()
     outcomes = []

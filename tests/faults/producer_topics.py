@@ -1,4 +1,4 @@
-"""What the programs of faults of producers share: a writer in a process, its topic read back, and the outcome."""
+"""Common parts of the programs for faults of producers: a writer in a process, its topic read back, the outcome."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FINISH_SECONDS: Final = 90.0
 _WORK_SECONDS: Final = 20.0
 _READ_MILLIS: Final = 15_000
 _READS: Final = 4
-_MOST_TOLD: Final = 10
+_MOST_REPORTED: Final = 10
 _spawn = multiprocessing.get_context("forkserver")
 
 
 def prepare() -> None:
-    """Let the server that writers are forked from find and load what they need."""
+    """Let the fork server find and load what the writers need."""
     sys.path.insert(0, str(Path(__file__).parent))
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     _spawn.set_forkserver_preload(["pulsar_ext", "producer_writer"])
@@ -41,7 +41,7 @@ def prepare() -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one writer's topic holds after the cycles of one fault."""
+    """Contents of one writer's topic after the cycles of one fault."""
 
     client: str
     fault: str
@@ -55,12 +55,12 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Whether every number is there once and in order."""
+        """True if every number is stored once and in order."""
         return not (self.lost or self.duplicated or self.disordered or self.note)
 
 
 class _Read(NamedTuple):
-    """One message of a topic."""
+    """A message of a topic."""
 
     number: int
     key: str
@@ -68,7 +68,7 @@ class _Read(NamedTuple):
 
 
 class Writer:
-    """One process that writes one topic, again and again."""
+    """A process that writes one topic, and is restarted."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Writer:
         return [f"{self.task.topic}-partition-{index}" for index in range(PARTITIONS)]
 
     def wait_until_at_work(self) -> None:
-        """Wait until the process has sent something, so that its end comes in the midst of it."""
+        """Wait until the process has sent something, so that it is killed while it sends."""
         began = time.monotonic()
         while not Path(self.task.working).exists() and time.monotonic() - began < _WORK_SECONDS:
             time.sleep(0.01)
@@ -136,7 +136,7 @@ class Writer:
         sent = json.loads(result.read_text())["sent"] if result.exists() else 0
         try:
             lists = _read(url, self.topics(), chunked=KINDS[self.task.kind].bytes > 0)
-        except _Unreadable as error:  # nothing can be said about what it holds
+        except _Unreadable as error:  # its contents are unknown
             return Outcome(self.task.client, fault, self.task.kind, cycles, sent, 0, 0, 0, f"not counted: {error}")
         found = Counter(number for numbers in lists for number, *_ in numbers)
         sent = max([sent, *(number + 1 for number in found)])
@@ -156,7 +156,7 @@ class Writer:
         )
 
     def _evidence(self, lists: list[list[_Read]], missing: list[int]) -> str:
-        """Say what is around the missing, how many entries each ledger has, and where the writer began anew."""
+        """Describe the entries around the missing ones, the number of entries of each ledger, and the restarts."""
         around = {missing[0] - 1, missing[-1] + 1}
         found = "; ".join(
             f"{one.number:,} is at {one.position}" for numbers in lists for one in numbers if one.number in around
@@ -169,20 +169,20 @@ class Writer:
         begun = " ".join(Path(self.task.begun).read_text(encoding="utf-8").split())
         result = Path(self.task.result)
         answers = json.loads(result.read_text())["answers"] if result.exists() else {}
-        told = Counter(answers.get(str(number), "nothing") for number in missing)
-        said = "; ".join(f"{answer} ({count})" for answer, count in list(told.items())[:_MOST_TOLD])
-        return f". {found}. Of the missing it was told {said}. Ledgers {ledgers}. Began at {begun}"
+        reported = Counter(answers.get(str(number), "nothing") for number in missing)
+        said = "; ".join(f"{answer} ({count})" for answer, count in list(reported.items())[:_MOST_REPORTED])
+        return f". {found}. Reported for the missing: {said}. Ledgers {ledgers}. Began at {begun}"
 
 
 class _Unreadable(Exception):  # noqa: N818  # never leaves this program
-    """A topic says that it has more, and gives nothing."""
+    """A topic reports more messages, and delivers none."""
 
 
 def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[_Read]]:
     """Read topics from the beginning.
 
     Raises:
-        _Unreadable: one of them cannot be read to its end, and that is not for half a message in chunks.
+        _Unreadable: a topic cannot be read to its end, and the cause is not an incomplete chunked message.
     """
     client = official.Client(url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
     try:
@@ -205,7 +205,7 @@ def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[_Re
                 numbers.append(_Read(number, message.partition_key(), f"{place.ledger_id()}:{place.entry_id()}"))
         except official.Timeout:
             if not chunked and attempt == _READS - 1:
-                raise _Unreadable(f"{topic} gives {len(numbers)} messages, and then nothing") from None
+                raise _Unreadable(f"{topic} delivers {len(numbers)} messages, and then nothing") from None
             if not chunked:
                 continue
         finally:
@@ -215,7 +215,7 @@ def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[_Re
 
 
 def _disorder(numbers: Iterable[_Read], *, by_key: bool) -> int:
-    """Count the numbers that are first seen behind a higher one; of the same key where keys count."""
+    """Return the number of messages first seen after a higher one; of the same key if keys count."""
     highest: dict[str, int] = {}
     seen: set[int] = set()
     count = 0

@@ -1,4 +1,4 @@
-"""One writer of `producer.py`: sends 0, 1, 2 … with these sequence ids, and resumes where its client says."""
+"""A writer of `producer.py`: sends 0, 1, 2 … with these sequence ids, and resumes after its client's last id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["KINDS", "Kind", "Task", "write"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of producer: its arguments, and what it sends."""
+    """A kind of producer: its arguments, and its messages."""
 
     settings: dict[str, Any]
     per_second: int
@@ -42,7 +42,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class Task:
-    """What a writer has to do, and where it says what it did."""
+    """A writer's task, and the files for its reports."""
 
     client: str
     kind: str
@@ -56,15 +56,15 @@ class Task:
     working: str
     begun: str
     share: float = 1.0
-    """How much of its kind's rate it sends."""
+    """Fraction of its kind's rate."""
 
 
 class _FailedError(Exception):
-    """A send ended otherwise than with its message persisted."""
+    """A send did not persist its message."""
 
 
 def write(task: Task) -> None:
-    """Write until the file `stop` exists and everything sent is persisted, as far as the client says."""
+    """Write until the file `stop` exists and everything sent is persisted, by the client's reports."""
     lib = importlib.import_module(task.client)
     answers: dict[int, str] = {}
     while True:
@@ -86,7 +86,7 @@ def write(task: Task) -> None:
 
 
 def _close(client: Any) -> None:
-    """Close, but not for longer than a broker that is away deserves."""
+    """Close, with a timeout, because the broker may be down."""
 
     def close() -> None:
         with contextlib.suppress(Exception):
@@ -98,9 +98,9 @@ def _close(client: Any) -> None:
 
 
 def _session(lib: Any, client: Any, task: Task, answers: dict[int, str]) -> int:
-    """Send from where the client says on; give how many numbers there are, once all are persisted.
+    """Send from the client's last id on; return the number of messages, once all are persisted.
 
-    `answers` gets what the client was told of each: where it is, or that it was there already.
+    `answers` gets the client's report for each: its id, or that it is a duplicate.
     """
     kind = KINDS[task.kind]
     more: dict[str, Any] = {"deduplication": True} if lib is pulsar_ext else {}
@@ -116,7 +116,7 @@ def _session(lib: Any, client: Any, task: Task, answers: dict[int, str]) -> int:
     number = last + 1
     with Path(task.begun).open("a", encoding="utf-8") as begun:
         print(number, file=begun)
-    # What one partition holds, the slowest has to get as well, also when it is time to stop.
+    # What one partition holds, the slowest has to get as well, even when it is time to stop.
     highest = producer.last_sequence_id_pushed() + 1 if lib is pulsar_ext else 0
     failures: list[Any] = []
 

@@ -1,14 +1,14 @@
-"""Retry letters of processes that are killed: every message becomes a dead letter in the end, none is lost.
+"""Retry letters of killed processes: every message finally becomes a dead letter, none is lost.
 
     python tests/faults/retry.py [--cycles N] [--only between|random] [--json]
 
-A process has each message that it receives consumed later, as often as the policy allows, until the message is a dead
-letter. `between`: it is killed with SIGKILL once a letter is persisted and its message is not acknowledged yet.
-`random`: it is killed at any time. The next process goes on. In the end there is a dead letter of each message, and
-nothing is left in the topic and its retry topic. A message whose process died between the two comes twice: these are
-counted.
+A process calls `reconsume_later()` for each message that it receives, until the policy makes it a dead letter.
+`between`: it is killed with SIGKILL once a letter is persisted and its message is not acknowledged yet.
+`random`: it is killed at any time. The next process continues. Finally there is a dead letter of each message, and
+the topic and its retry topic have no backlog. A message whose process died between the two has two dead letters: these
+are counted.
 
-Starts a broker of its own, which needs Java. Exits with 1 if anything was lost or stayed.
+Starts a broker of its own, which needs Java. Exits with 1 if a message was lost or stayed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _CLEAN_SECONDS: Final = 60.0
 
 
 def run_kills(kill: str, cycles: int, messages: int = 20, say: Callable[[str], None] = lambda _: None) -> list[Outcome]:
-    """Kill processes by turns of every type of subscription and every kind of message, and give a row of each."""
+    """Kill processes by turns of every type of subscription and every kind of message; return a row of each."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(PulsarProcess("small-chunks", settings=SETTINGS))
         admin = stack.enter_context(PulsarAdmin(broker.admin_url))
@@ -64,7 +64,7 @@ def run_kills(kill: str, cycles: int, messages: int = 20, say: Callable[[str], N
         stack.callback(client.close)
         combinations = [(type_name, kind) for type_name in TYPES for kind in KINDS]
         subjects = []
-        for type_name, kind in random.sample(combinations, min(cycles, len(combinations))):  # no secret
+        for type_name, kind in random.sample(combinations, min(cycles, len(combinations))):  # not a secret
             topic = f"persistent://public/default/{kill}-{type_name}-{kind}"
             admin.create_subscription(topic, SUBSCRIPTION, "earliest")
             sender = Sender(client, topic, kind)
@@ -82,27 +82,27 @@ def run_kills(kill: str, cycles: int, messages: int = 20, say: Callable[[str], N
 
 
 class _Subject:
-    """One subscription whose processes are killed."""
+    """A subscription whose processes are killed."""
 
     def __init__(self, broker: PulsarProcess, topic: str, outcome: Outcome, sender: Sender) -> None:
         self._broker, self._topic = broker, topic
         self.outcome, self.sender = outcome, sender
 
     def kill(self) -> None:
-        """Run a process until it has killed itself, or is killed some time behind its first message."""
+        """Run a process until it has killed itself, or is killed some time after its first message."""
         self.outcome.cycles += 1
         between = self.outcome.fault == "between"
-        with self._process(random.randrange(1, 6) if between else 0) as process:  # no secret
+        with self._process(random.randrange(1, 6) if between else 0) as process:  # not a secret
             if not between:
                 process.stdout.readline()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
-                time.sleep(random.random() * 0.4)  # no secret
+                time.sleep(random.random() * 0.4)  # not a secret
                 process.kill()
             process.communicate()
         if process.returncode != -signal.SIGKILL:
             self.outcome.notes.append(f"a process ended with {process.returncode} before it was killed")
 
     def finish(self, client: Any, admin: PulsarAdmin) -> None:
-        """Let a process do the rest, and count the dead letters, and what is left."""
+        """Handle the rest with a process, and count the dead letters, and unacknowledged entries."""
         with self._process(0) as process:
             process.communicate()
         letters = [label for label in dead_letters(client, self._topic) if label < self.sender.sent]
@@ -116,13 +116,13 @@ class _Subject:
 
     def _process(self, letters: int) -> subprocess.Popen[str]:
         arguments = [self._broker.service_url, self._broker.admin_url, self._topic, self.outcome.type, str(letters)]
-        return subprocess.Popen(  # this very file
+        return subprocess.Popen(  # this file
             [sys.executable, __file__, "child", *arguments], stdout=subprocess.PIPE, text=True
         )
 
 
 def child(service_url: str, admin_url: str, topic: str, type_name: str, letters: str) -> None:
-    """Have all messages consumed later until nothing comes, or be killed behind so many letters, if it is not 0."""
+    """Retry all messages until none arrives, or die after `letters` letters, if that is not 0."""
     client = pulsar_ext.Client(service_url, admin=admin_url, logger=quiet())
     consumer = client.subscribe(
         topic,
@@ -148,7 +148,7 @@ def child(service_url: str, admin_url: str, topic: str, type_name: str, letters:
         left -= 1
         if left == 0:
             pulsar_ext.Consumer.acknowledge = _die  # type: ignore[method-assign]
-        consumer.reconsume_later(message, random.randrange(_DELAY_MILLIS))  # no secret
+        consumer.reconsume_later(message, random.randrange(_DELAY_MILLIS))  # not a secret
     client.close()
 
 
@@ -157,8 +157,8 @@ def _die(_: Any, __: Any) -> None:
 
 
 def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Give the outcomes as a table in Markdown."""
-    yield "| killed | subscription | messages | kills | sent | lost | stayed | dead letters that came twice |"
+    """Yield the outcomes as a table in Markdown."""
+    yield "| killed | subscription | messages | kills | sent | lost | stayed | dead letters sent twice |"
     yield "|---|---|---|--:|--:|--:|--:|--:|"
     for one in sorted(outcomes, key=lambda one: (one.fault, list(TYPES).index(one.type), one.kind)):
         yield (
@@ -168,9 +168,9 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested kills."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cycles", type=int, default=100, help="how many processes are killed each way (100)")
+    parser.add_argument("--cycles", type=int, default=100, help="number of killed processes of each way (100)")
     parser.add_argument("--only", choices=KILLS, help="one way")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a table")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""One seed for all that is random in a fault program and in the processes that it starts."""
+"""A seed for all randomness of a fault program and of the processes that it starts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class SeededParser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.add_argument("--seed", type=int, help="of all that is random; drawn and printed by default")
+        self.add_argument("--seed", type=int, help="seed of all randomness; drawn and printed by default")
 
     def parse_args(self, *arguments: Any, **options: Any) -> Any:
-        """Parse the command line, and seed."""
+        """Parse the command line, and seed `random`."""
         parsed = super().parse_args(*arguments, **options)
         if parsed.seed is None:
             parsed.seed = random.SystemRandom().randrange(2**32)

@@ -1,19 +1,19 @@
-"""An hour of mixed work with a fault every few seconds: nothing lost, nothing twice, and nothing that grows.
+"""An hour of mixed work with a fault every few seconds: nothing is lost or doubled, and nothing grows.
 
     python tests/faults/soak.py [--minutes M] [--seed N] [--output DIRECTORY] [--save] [--json]
 
 One process (`soak_worker.py`) has two long-lived clients, blocking and awaited: producers in batches, in chunks, with
-deduplication, on partitions; subscriptions of each type, with each way to receive, to acknowledge, to refuse and to go
-back. All of them are closed and opened again every half minute, and more clients every second. Meanwhile topics are
-unloaded, connections cut or silent, a cursor is reset, and every few minutes the broker is killed.
+deduplication, on partitions; subscriptions of each type, with each way to receive, to acknowledge, to acknowledge
+negatively and to seek. All of them are closed and reopened every half minute, and more clients every second, while
+topics are unloaded, connections cut or silent, a cursor is reset, and every few minutes the broker is killed.
 
-In the end each confirmed message was delivered to each subscription, nothing of a producer with deduplication is on its
-topic twice, and no backlog is left. Memory, threads, file descriptors and pending counts are sampled: the median of the
-last quarter may not be above that of the second one by more than `soak_levels.GROWTH` says. And when everything is
-closed, as many threads and descriptors are left as before the first client.
+Finally each confirmed message was delivered to each subscription, no message of a producer with deduplication is stored
+twice, and no backlog remains. Memory, threads, file descriptors and pending counts are sampled: the median of the
+last quarter may exceed that of the second one by `soak_levels.GROWTH` at most. And when everything is closed, the
+process has as many threads and descriptors as before the first client.
 
 Starts a broker of its own, which needs Java. Writes log, samples, tables and picture into `--output`; with `--save`
-tables and picture beside this program, too. Exits with 1 if anything was found.
+tables and picture beside this program, too. Exits with 1 after any finding.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ __all__ = ["Outcome", "run"]
 
 _HERE: Final = Path(__file__).parent
 _RESULTS: Final = _HERE / "RESULTS-soak.md"
-_DRAIN_SECONDS: Final = 180.0  # chunks without an end are left alone for a minute
+_DRAIN_SECONDS: Final = 180.0  # incomplete chunked messages stay for a minute
 _END_SECONDS: Final = 120.0
 _SAMPLE_SECONDS: Final = 10.0
 _LEVEL_MINUTES: Final = 10.0
-"""Below, only threads and descriptors are compared: memory takes that long to be what it stays."""
+"""Below this, only threads and descriptors are compared: memory levels off later."""
 _LEFT: Final = {"threads": 2, "descriptors": 2}
-"""How many more than before the first client may be left when everything is closed."""
+"""Tolerated excess over the counts before the first client, when everything is closed."""
 _STALLED_SECONDS: Final = 120.0
 
 
 @dataclass
 class Outcome:
-    """What became of a run."""
+    """Outcome of a run."""
 
     minutes: float
     seed: int
@@ -74,7 +74,7 @@ class Outcome:
     findings: list[str] = field(default_factory=list)
 
     def judge(self) -> None:
-        """Say what must not be."""
+        """Add the findings."""
         for row in self.rows:
             where = f"{row['flow']}, {row['subscription']}"
             if row["lost"]:
@@ -83,7 +83,7 @@ class Outcome:
                 self.findings.append(f"{where}: {row['written_twice']} written twice")
             if row["without_outcome"] or row["outcomes_twice"]:
                 counts = row["without_outcome"], row["outcomes_twice"]
-                self.findings.append(f"{where}: {counts[0]} sends without an outcome, {counts[1]} outcomes too many")
+                self.findings.append(f"{where}: {counts[0]} sends without an outcome, {counts[1]} surplus outcomes")
             if not row["deliveries"] and row["confirmed"] >= POISON:
                 self.findings.append(f"{where}: nothing was delivered")
             if row["longest"] > _STALLED_SECONDS:
@@ -96,14 +96,14 @@ class Outcome:
             if one.too_much
         ]
         self.findings += [
-            f"{self.closed[name]} {name} are left when everything is closed, {self.before[name]} were there before"
+            f"{self.closed[name]} {name} remain when everything is closed, {self.before[name]} existed before"
             for name, more in _LEFT.items()
             if self.closed and self.closed[name] > self.before[name] + more
         ]
 
 
 class _Worker:
-    """The process under test, from outside."""
+    """The tested process, from outside."""
 
     def __init__(self, urls: tuple[str, str], seed: int, seconds: float, log: Path, outcome: Outcome) -> None:
         command = [sys.executable, str(_HERE / "soak_worker.py"), *urls, str(seed), str(seconds)]
@@ -126,7 +126,7 @@ class _Worker:
             self._process.stdin.flush()
 
     def end(self) -> None:
-        """Have it close everything and report; one that does not is killed, and says before where it stands."""
+        """Let it close everything and report; a hanging process is killed, after its threads were logged."""
         self.command("end")
         try:
             self._process.wait(_END_SECONDS)
@@ -142,7 +142,7 @@ class _Worker:
         if self._process.returncode:
             self._outcome.findings.append(f"the process ended with {self._process.returncode}")
         if not self._outcome.rows:
-            self._outcome.findings.append("the process did not report what became of its messages")
+            self._outcome.findings.append("the process did not report the outcome of its messages")
 
     def _read(self) -> None:
         for line in self._process.stdout:
@@ -166,14 +166,14 @@ def run(
     *,
     kills: bool = True,
 ) -> Outcome:
-    """Soak for so long.
+    """Soak for `minutes`.
 
     Args:
-        minutes: of work with faults; draining comes on top.
-        seed: of the faults and of everything random in the worker.
+        minutes: duration of the work with faults, without draining.
+        seed: of the faults and of all randomness in the worker.
         output: a directory for the worker's log.
-        say: called each second with what is done.
-        kills: whether the broker is killed now and then.
+        say: is called each second with the progress.
+        kills: True if the broker is killed at times.
     """
     outcome = Outcome(minutes, seed)
     with (
@@ -203,14 +203,14 @@ def run(
         proxy.resume()
         worker.command("drain")
         left = _drain(admin, worker, lambda: say(outcome, "drain"))
-        outcome.findings += [f"{name}: a backlog of {count} is left" for name, count in left.items()]
+        outcome.findings += [f"{name}: a backlog of {count} remains" for name, count in left.items()]
         worker.end()
     outcome.judge()
     return outcome
 
 
 def _drain(admin: PulsarAdmin, worker: _Worker, say: Callable[[], None]) -> dict[str, int]:
-    """Wait until everything is delivered and acknowledged; give the backlogs that are left."""
+    """Wait until everything is delivered and acknowledged; return the remaining backlogs."""
     deadline = time.monotonic() + _DRAIN_SECONDS
     left: dict[str, int] = {"": -1}
     while time.monotonic() < deadline and worker.lives:
@@ -228,10 +228,10 @@ def _write(outcome: Outcome, directory: Path) -> None:
 
 
 def main() -> int:
-    """Run, and show what was found."""
+    """Run, and show the outcome."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of work with faults (60)")
-    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of everything that is random")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of all randomness")
     parser.add_argument("--output", type=Path, default=Path(), help="a directory for the log, samples and tables (.)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-soak.md and soak.png")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of tables")

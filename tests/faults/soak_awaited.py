@@ -30,7 +30,7 @@ _BY_KEY: Final = {"batching_enabled": True, "batching_type": official.BatchingTy
 
 
 class Awaited:
-    """An event loop on a thread of its own, with everything that is awaited here."""
+    """An event loop on a thread of its own, with all awaited objects."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -43,11 +43,11 @@ class Awaited:
         self._thread.start()
 
     def tasks(self) -> int:
-        """Count the loop's tasks."""
+        """Return the number of the loop's tasks."""
         return len(asyncio.all_tasks(self._loop)) if self._loop is not None else 0
 
     def join(self, seconds: float) -> None:
-        """Wait for the end."""
+        """Wait for the end of the loop's thread."""
         self._thread.join(seconds)
         if self._thread.is_alive():
             self._rig.found("the event loop did not end")
@@ -76,7 +76,7 @@ class Awaited:
         while not self._rig.over.is_set():
             try:
                 await session()
-            except Exception as error:  # noqa: BLE001  # it is reported
+            except Exception as error:  # noqa: BLE001  # reported
                 self._rig.failed(error)
                 await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -124,7 +124,7 @@ class Awaited:
         self._rig.did["awaited consumers closed"] += 1
 
     async def _receive(self, client: Any, taken: Taken) -> None:
-        """Receive with a time limit that cancels more often than not; refuse a few."""
+        """Receive with a timeout that mostly cancels; negatively acknowledge a few messages."""
         consumer = await self._subscribe(client, taken, official.ConsumerType.Shared)
         try:
             ends = self._lives()
@@ -140,7 +140,7 @@ class Awaited:
             await self._close(consumer)
 
     async def _process(self, client: Any, taken: Taken) -> None:
-        """Have a handler for every message, which raises now and then."""
+        """Handle every message with a handler that sometimes raises."""
         consumer = await self._subscribe(client, taken, official.ConsumerType.KeyShared)
 
         async def handle(message: Any) -> None:

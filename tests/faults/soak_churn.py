@@ -1,4 +1,4 @@
-"""Clients, producers and consumers that are opened and closed again and again: whatever stays shows as growth."""
+"""Clients, producers and consumers that are repeatedly opened and closed: leaks show as growth."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ _WRITINGS: Final = {
     "churn-batched": Writing(80, _BATCHED, many=True, lives=_LIVES),
 }
 _TAKINGS: Final = (
-    Taking("churn", official.ConsumerType.Exclusive, by="receive_many", settle="acknowledge_many", lives=_LIVES),
-    Taking("churn", official.ConsumerType.Shared, refuse=0.02, lives=_LIVES),
+    Taking(
+        "churn", official.ConsumerType.Exclusive, by="receive_many", acknowledge_by="acknowledge_many", lives=_LIVES
+    ),
+    Taking("churn", official.ConsumerType.Shared, nack=0.02, lives=_LIVES),
     Taking("churn", official.ConsumerType.Failover, options={"ack_group_time_ms": 0}, lives=_LIVES),
-    Taking("churn", official.ConsumerType.KeyShared, settle="ack_scope", by="batch_receive", lives=_LIVES),
+    Taking("churn", official.ConsumerType.KeyShared, acknowledge_by="ack_scope", by="batch_receive", lives=_LIVES),
     Taking("churn", official.ConsumerType.Shared, options={"unacked_messages_timeout_ms": 10_000}, lives=_LIVES),
     Taking("churn", official.ConsumerType.Exclusive, options={"receiver_queue_size": 0}, lives=_LIVES),
 )
@@ -46,7 +48,7 @@ def start_churn(rig: Rig) -> None:
         name = list(_WRITINGS)[turn % len(_WRITINGS)]
         flow, taking = rig.flows[name], _TAKINGS[turn % len(_TAKINGS)]
         if name in ("churn-batched", "churn-once") and "receiver_queue_size" in taking.options:
-            taking = _TAKINGS[0]  # a queue of 0 is replaced when a batch comes
+            taking = _TAKINGS[0]  # a queue of 0 is replaced when a batch arrives
         client = rig.client()
         try:
             Writer(rig, client, flow, _WRITINGS[name]).session()
@@ -62,7 +64,7 @@ def start_churn(rig: Rig) -> None:
 
 
 def _read_a_little(client: official.Client, topic: str) -> None:
-    """Read, and leave the reader to the client's close."""
+    """Read, and leave the reader open for the client's close."""
     reader = client.create_reader(topic, official.MessageId.earliest)
     with contextlib.suppress(official.Timeout):
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""The broker's side of the soak: its settings, the faults, and what it holds."""
+"""The broker's side of the soak: its settings, the faults, and its contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["SETTINGS", "Side", "backlogs", "prepare"]
 
 SETTINGS: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": True,
-    # What is acknowledged goes after two minutes: readers, seeks and resets still find it, and no disk fills up.
+    # Acknowledged entries are kept for two minutes: readers, seeks and resets can read them, and no disk fills up.
     "defaultRetentionTimeInMinutes": 2,
     "defaultRetentionSizeInMB": 256,
     "retentionCheckIntervalInSeconds": 30,
@@ -41,7 +41,7 @@ _STEP_SECONDS: Final = 0.5
 
 
 def prepare(admin: PulsarAdmin) -> None:
-    """Make the name space that deduplicates, and the topic of several partitions."""
+    """Create the namespace that deduplicates, and the topic of several partitions."""
     namespace = ONCE.removeprefix("persistent://").rstrip("/")
     admin.create_namespace(namespace)
     admin.set_deduplication(namespace, True)  # noqa: FBT003  # its only argument
@@ -56,7 +56,7 @@ def _topics(admin: PulsarAdmin) -> list[str]:
 
 
 def backlogs(admin: PulsarAdmin) -> dict[str, int]:
-    """Give how many entries each durable subscription has left; -1 for a topic that the broker says nothing of."""
+    """Return the backlog of each durable subscription in entries; -1 for a topic whose statistics are unavailable."""
     left: dict[str, int] = {}
     try:
         topics = _topics(admin)
@@ -74,7 +74,7 @@ def backlogs(admin: PulsarAdmin) -> dict[str, int]:
 
 
 class Side:
-    """Whoever makes trouble: one fault after the other, a few seconds apart."""
+    """Injects one fault after the other, a few seconds apart."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Side:
         self._next_kill = time.monotonic() + self._dice.uniform(*_KILL_SECONDS)
 
     def next_fault(self) -> str:
-        """Wait for a moment, and make trouble if it is time; give its name, or nothing."""
+        """Wait for a moment, and inject a fault if one is due; return its name, or an empty text."""
         time.sleep(_STEP_SECONDS)
         if time.monotonic() < self._next:
             return ""
@@ -106,7 +106,7 @@ class Side:
         return fault
 
     def stored(self) -> tuple[int, float]:
-        """Give the backlog of all subscriptions, in entries, and what is stored, in MiB; -1 and 0 if unknown."""
+        """Return the backlog of all subscriptions in entries, and the stored size in MiB; -1 and 0 if unknown."""
         backlog, size = 0, 0
         try:
             for topic in _topics(self._admin):
@@ -128,7 +128,7 @@ class Side:
         self._proxy.cut()
 
     def _silent(self) -> None:
-        """Let nothing through for some seconds, and then everything, or nothing more of these connections."""
+        """Block all data for some seconds, and then pass it, or reset these connections."""
         self._proxy.pause()
         time.sleep(self._dice.uniform(*_SILENT_SECONDS))
         if self._dice.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Samples of a process, whether they level off, and their picture."""
+"""Samples of a process, their growth, and their picture."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["GROWTH", "Growth", "Sample", "growths", "plot"]
 
 @dataclass
 class Sample:
-    """What the process under test holds at one time, and what the broker holds for it."""
+    """Counts of the tested process at one time, and the broker's counts for it."""
 
     seconds: float
     rss_mib: float
     threads: int
     descriptors: int
     uncollected: int
-    """File descriptors before Python collected its garbage, which all other counts are sampled behind."""
+    """File descriptors before a garbage collection; all other counts are sampled after it."""
     python_threads: int
     objects: int
     tasks: int
@@ -48,15 +48,15 @@ GROWTH: Final = {
     "backlog": 1_000.0,
     "stored_mib": 150.0,
 }
-"""How much higher the median of the last quarter may be than that of the second one."""
+"""Allowed excess of the last quarter's median over that of the second quarter."""
 _LABELS: Final = {
     "rss_mib": "resident memory, MiB",
     "threads": "threads",
     "descriptors": "file descriptors",
     "uncollected": "file descriptors, before a collection",
     "objects": "Python objects",
-    "pending_acks": "acknowledgements that wait",
-    "missing": "messages on their way",
+    "pending_acks": "pending acknowledgements",
+    "missing": "messages not yet delivered",
     "backlog": "backlog, entries",
     "stored_mib": "stored by the broker, MiB",
 }
@@ -64,7 +64,7 @@ _LABELS: Final = {
 
 @dataclass
 class Growth:
-    """One count: its median in the second and in the last quarter, its highest, and how much more is allowed."""
+    """A count: its median in the second and in the last quarter, its maximum, and its allowed growth."""
 
     name: str
     second: float
@@ -74,7 +74,7 @@ class Growth:
 
     @property
     def too_much(self) -> bool:
-        """Whether it grows."""
+        """True if it grows."""
         return self.last - self.second > self.limit
 
 
@@ -91,7 +91,7 @@ def growths(samples: Sequence[Sample], names: Sequence[str] = tuple(GROWTH)) -> 
 
 def plot(samples: Sequence[Sample], faults: Sequence[tuple[float, str]], path: Path) -> None:
     """Draw every count over time, with the broker's restarts."""
-    import matplotlib as mpl  # noqa: PLC0415  # only who draws needs it
+    import matplotlib as mpl  # noqa: PLC0415  # only drawing needs it
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415

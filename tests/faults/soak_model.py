@@ -1,7 +1,7 @@
-"""What must hold of one topic's messages: each that was confirmed is delivered to each subscription (pure, bounded).
+"""The contract of a topic's messages: each confirmed one is delivered to each subscription (pure, bounded).
 
-A message is a number. What is kept grows with what is on its way, not with what was sent: numbers without an outcome,
-numbers that a subscription still has to get, and the ids of the last few thousand.
+A message is a number. The state grows with undelivered messages, not with sent ones: numbers without an outcome,
+numbers that a subscription has not received yet, and the ids of the last few thousand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Flow", "Taken"]
 
 _IDS: Final = 5_000
-"""Of so many numbers a subscription knows where on the topic they were: a message is written twice within seconds."""
+"""Number of messages whose ids a subscription remembers: a message is written twice within seconds."""
 
 
 class Flow:
@@ -30,11 +30,11 @@ class Flow:
         self.lock = threading.Lock()
 
     def subscription(self, name: str, expects: Callable[[int], bool] = lambda _: True) -> Taken:
-        """Add a subscription that has to get what it expects of the flow."""
+        """Add a subscription that has to receive the messages it expects."""
         return self.taken.setdefault(name, Taken(self, name, expects))
 
     def begin(self, count: int = 1) -> range:
-        """Give the next numbers, which are sent now."""
+        """Return the next numbers, which are about to be sent."""
         with self.lock:
             numbers = range(self.sent, self.sent + count)
             self.sent += count
@@ -42,7 +42,7 @@ class Flow:
         return numbers
 
     def confirm(self, number: int) -> None:
-        """Note that a message is persisted."""
+        """Record that a message is persisted."""
         with self.lock:
             if number not in self.open:
                 self.outcomes_twice += 1
@@ -53,7 +53,7 @@ class Flow:
                 one.expect(number)
 
     def fail(self, number: int) -> None:
-        """Note that a message failed: it may be on the topic or not, and is not sent again."""
+        """Record that a message failed: it may be on the topic or not, and is not resent."""
         with self.lock:
             if number not in self.open:
                 self.outcomes_twice += 1
@@ -64,19 +64,19 @@ class Flow:
                 one.early.discard(number)
 
     def oldest(self) -> float:
-        """Seconds that the message has waited which a subscription has waited for longest."""
+        """Longest current wait of a subscription for a message, in seconds."""
         with self.lock:
             since = [next(iter(one.pending.values())) for one in self.taken.values() if one.pending]
         return time.monotonic() - min(since) if since else 0.0
 
     def missing(self) -> int:
-        """How many deliveries and outcomes are missing now."""
+        """Number of missing deliveries and outcomes."""
         with self.lock:
             return len(self.open) + sum(len(one.pending) for one in self.taken.values())
 
 
 class Taken:
-    """What one subscription, or reader, got of a flow."""
+    """Messages of a flow that one subscription, or reader, received."""
 
     def __init__(self, flow: Flow, name: str, expects: Callable[[int], bool]) -> None:
         self.flow, self.name, self._expects = flow, name, expects
@@ -87,18 +87,18 @@ class Taken:
         self._ids: dict[int, tuple[Any, ...]] = {}
 
     def expect(self, number: int) -> None:
-        """Wait for a message that is persisted; with the flow's lock held."""
+        """Expect a persisted message; with the flow's lock held."""
         if number in self.early:
             self.early.remove(number)
         elif self._expects(number):
             self.pending[number] = time.monotonic()
 
     def deliver(self, number: int, where: Any = None) -> None:
-        """Note a delivery.
+        """Record a delivery.
 
         Args:
             number: of the message.
-            where: what tells its place on the topic from others; None if that is not to be compared.
+            where: its position on the topic; None if it is not compared.
         """
         with self.flow.lock:
             self.deliveries += 1

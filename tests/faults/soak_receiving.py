@@ -1,4 +1,4 @@
-"""The subscriptions of the soak: each way to receive, to acknowledge, to refuse and to go back."""
+"""The subscriptions of the soak: each way to receive, to acknowledge, to acknowledge negatively and to seek."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _SEEK_SECONDS: Final = (8.0, 25.0)
 
 
 class _FailedError(Exception):
-    """What the application does with some messages failed."""
+    """The application's processing of some messages failed."""
 
 
 @dataclass(frozen=True)
 class Taking:
-    """How a subscription takes its flow.
+    """A subscription's way of consuming its flow.
 
     Args:
         name: of the subscription.
         type: of the subscription.
         by: `receive`, `for`, `receive_many` or `batch_receive`.
-        settle: `acknowledge`, `acknowledge_many`, `acknowledge_cumulative` or `ack_scope`.
-        consumers: how many.
+        acknowledge_by: `acknowledge`, `acknowledge_many`, `acknowledge_cumulative` or `ack_scope`.
+        consumers: their number.
         options: of the consumer.
-        refuse: the share of messages that are refused once more.
-        forget: the share that is neither acknowledged nor refused, for a timeout to bring again.
-        goes_back: whether it seeks back now and then.
-        is_reset: whether an operator resets its cursor now and then.
-        lives: how many seconds a consumer lives, from and to.
+        nack: the share of messages that are negatively acknowledged.
+        forget: the share that is neither acknowledged nor negatively acknowledged, until a timeout redelivers it.
+        goes_back: True if it seeks back at times.
+        is_reset: True if an operator resets its cursor at times.
+        lives: minimum and maximum life of a consumer, in seconds.
     """
 
     name: str
     type: official.ConsumerType
     by: str = "receive"
-    settle: str = "acknowledge"
+    acknowledge_by: str = "acknowledge"
     consumers: int = 1
     options: dict[str, Any] = field(default_factory=dict)
-    refuse: float = 0.0
+    nack: float = 0.0
     forget: float = 0.0
     goes_back: bool = False
     is_reset: bool = False
@@ -65,7 +65,7 @@ class Taking:
 
 
 def start_consumers(rig: Rig, client: Any, flow: Flow, taking: Taking) -> None:
-    """Have the consumers of one subscription take a flow until the run is over."""
+    """Let the consumers of one subscription consume a flow until the run is over."""
     dead = None
     if "dead_letter_policy" in taking.options:
         dead = flow.subscription(f"{taking.name}: dead letters", lambda number: number % POISON == POISON - 1)
@@ -80,7 +80,7 @@ def start_consumers(rig: Rig, client: Any, flow: Flow, taking: Taking) -> None:
 
 
 class Consumer:
-    """One consumer after the other of one place in a subscription."""
+    """Successive consumers of one subscription, one at a time."""
 
     def __init__(self, rig: Rig, client: Any, taken: Taken, taking: Taking, index: int, topic: str = "") -> None:
         self._rig, self._client, self._taken, self._taking = rig, client, taken, taking
@@ -88,15 +88,15 @@ class Consumer:
         self._dice = rig.dice(f"{self._topic} {taking.name} {index}")
         self._poison = "dead_letter_policy" in taking.options
         self._history: deque[Any] = deque(maxlen=_HISTORY)
-        self._settle = {
+        self._acknowledge_by = {
             "acknowledge": self._acknowledge,
             "acknowledge_many": lambda consumer, messages: consumer.acknowledge_many(messages),
             "acknowledge_cumulative": lambda consumer, messages: consumer.acknowledge_cumulative(messages[-1]),
             "ack_scope": self._in_scope,
-        }[taking.settle]
+        }[taking.acknowledge_by]
 
     def session(self) -> None:
-        """Subscribe, take what comes for a while, close."""
+        """Subscribe, consume for a while, close."""
         consumer = self._client.subscribe(
             self._topic,
             self._taking.name,
@@ -118,7 +118,7 @@ class Consumer:
         goes_back = time.monotonic() + self._dice.uniform(*_SEEK_SECONDS)
         while time.monotonic() < ends and not self._rig.over.is_set():
             for messages in self._take(consumer):
-                self._settle_all(consumer, messages)
+                self._acknowledge_all(consumer, messages)
             turns += 1
             if turns % _CONFIRM_EVERY == 0:
                 consumer.flush_acks(confirm=self._dice.random() < 0.5)
@@ -131,7 +131,7 @@ class Consumer:
                 self._go_back(consumer)
 
     def _take(self, consumer: Any) -> Iterator[list[Any]]:
-        """Take what comes in the way of this subscription: a list, none, or in a `for` loop a few lists of one."""
+        """Yield received messages: a list, an empty list, or in a `for` loop a few lists of one."""
         if self._taking.by == "for":
             # When the run is over, another thread ends it by closing the consumer.
             for message in itertools.islice(consumer, self._dice.randrange(1, _MOST)):
@@ -153,24 +153,24 @@ class Consumer:
         self._history.extend(messages if self._taking.goes_back or self._taking.is_reset else ())
         return messages
 
-    def _settle_all(self, consumer: Any, messages: list[Any]) -> None:
+    def _acknowledge_all(self, consumer: Any, messages: list[Any]) -> None:
         kept = []
         for message in messages:
             if self._poison and number_of(message) % POISON == POISON - 1:
                 consumer.negative_acknowledge(message)
                 continue
             rolled = self._dice.random()
-            if rolled < self._taking.refuse:
+            if rolled < self._taking.nack:
                 consumer.negative_acknowledge(message)
-            elif rolled >= self._taking.refuse + self._taking.forget:
+            elif rolled >= self._taking.nack + self._taking.forget:
                 kept.append(message)
         if kept:
-            self._settle(consumer, kept)
+            self._acknowledge_by(consumer, kept)
 
     def _acknowledge(self, consumer: Any, messages: list[Any]) -> None:
         self._dice.shuffle(messages)
         for message in messages:
-            # By the message, or by its id as a database would have kept it.
+            # By the message, or by its id as a database would have stored it.
             consumer.acknowledge(message if self._dice.random() < 0.9 else message.message_id())
 
     def _in_scope(self, consumer: Any, messages: list[Any]) -> None:
@@ -181,7 +181,7 @@ class Consumer:
                 raise _FailedError
 
     def _go_back(self, consumer: Any) -> None:
-        """Seek to what was received a while ago, by its id or its time: everything before it was delivered."""
+        """Seek to an earlier message, by its id or its time: everything before it was delivered."""
         if len(self._history) < _HISTORY:
             return
         message = self._history[self._dice.randrange(_HISTORY)]
@@ -190,7 +190,7 @@ class Consumer:
         self._rig.did["seeks"] += 1
 
     def _reset(self) -> None:
-        """Reset this subscription's cursor as an operator does, beneath the consumer."""
+        """Reset this subscription's cursor as an operator does, without the consumer."""
         if not self._history:
             return
         message_id = self._history[0].message_id()
@@ -202,7 +202,7 @@ class Consumer:
 
 
 def start_reader(rig: Rig, client: Any, flow: Flow) -> None:
-    """Read a flow from its beginning, with one reader after the other."""
+    """Read a flow from its beginning, with successive readers."""
     taken = flow.subscription("reader")
     dice = rig.dice(f"read {flow.name}")
     start: Any = official.MessageId.earliest

@@ -31,7 +31,7 @@ _GROWTH: Final = ("count", "second quarter", "last quarter", "highest", "may gro
 
 
 def show(outcome: Any, console: Console) -> None:
-    """Print what became of a run."""
+    """Print the outcome of a run."""
     rows = Table(*(name.replace("_", " ") for name in _COLUMNS))
     for row in outcome.rows:
         rows.add_row(*(f"{row[name]:,}" if isinstance(row[name], int | float) else row[name] for name in _COLUMNS))
@@ -44,7 +44,7 @@ def show(outcome: Any, console: Console) -> None:
 
 
 def save(outcome: Any, path: Path, committed: Path) -> None:
-    """Write the tables, behind what the committed file says by hand."""
+    """Write the tables after the handwritten part of the committed file."""
     head = committed.read_text(encoding="utf-8").split(_BEGIN)[0]
     path.write_text(head + _BEGIN + "\n" + "\n".join(_markdown(outcome)) + "\n", encoding="utf-8")
 
@@ -54,10 +54,10 @@ def _summary(outcome: Any) -> Iterator[str]:
     yield f"{outcome.minutes:g} minutes, seed {outcome.seed}"
     yield "faults: " + _counts(faults)
     yield "done: " + _counts(outcome.did)
-    yield "errors that the application saw: " + _counts(outcome.errors)
+    yield "errors reported to the application: " + _counts(outcome.errors)
     if outcome.closed:
         left = (f"{outcome.closed[name]} {name} ({outcome.before[name]})" for name in ("threads", "descriptors"))
-        yield "left when everything is closed (before the first client): " + ", ".join(left)
+        yield "open after everything is closed (before the first client): " + ", ".join(left)
 
 
 def _counts(counts: dict[str, int]) -> str:

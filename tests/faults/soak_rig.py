@@ -1,4 +1,4 @@
-"""What the parts of the worker of `soak.py` share: its broker, its flows, what is open, what went wrong."""
+"""Common parts of the worker of `soak.py`: its broker, its flows, open objects, errors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["ONCE", "PLAIN", "POISON", "Rig", "number_of", "place_of"]
 
 PLAIN: Final = "persistent://public/default/"
 ONCE: Final = "persistent://public/once/"
-"""The name space that deduplicates."""
+"""The namespace that deduplicates."""
 POISON: Final = 500
-"""Each so many of a flow with a dead letter policy is refused until it is a dead letter."""
+"""Interval of messages that a flow with a dead letter policy negatively acknowledges until they are dead letters."""
 _PAUSE_SECONDS: Final = 0.3
 _QUIET: Final = official.FileLogger(official.LoggerLevel.Error, os.devnull)
 
@@ -36,7 +36,7 @@ def number_of(message: Any) -> int:
 
 
 def place_of(message: Any) -> tuple[int, int, int, int]:
-    """Give what tells the message's place on its topic from others."""
+    """Return the message's position on its topic."""
     message_id = message.message_id()
     return message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index()
 
@@ -47,7 +47,7 @@ class Rig:
     Args:
         url: of the proxy before the broker.
         admin_url: of the broker.
-        seed: of all that is random here.
+        seed: of all randomness here.
     """
 
     def __init__(self, url: str, admin_url: str, seed: int) -> None:
@@ -65,38 +65,38 @@ class Rig:
         return module.Client(self.url, admin=self.admin_url, logger=_QUIET, operation_timeout_seconds=10)
 
     def flow(self, name: str, *, once: bool = False) -> Flow:
-        """Give the flow of that name."""
+        """Return the flow of that name."""
         return self.flows.setdefault(name, Flow(name, (ONCE if once else PLAIN) + name, once=once))
 
     def dice(self, name: str) -> random.Random:
-        """Give a source of random numbers of one's own."""
+        """Return a separate source of random numbers."""
         return random.Random(f"{self.seed} {name}")
 
     def taken(self, taken: Taken, message: Any) -> int:
-        """Note a delivery; give the message's number."""
+        """Record a delivery; return the message's number."""
         number = number_of(message)
         taken.deliver(number, place_of(message))
         return number
 
     def failed(self, error: BaseException) -> None:
-        """Note an error: what faults explain is counted, anything else is a finding."""
+        """Record an error: expected ones are counted, any other is a finding."""
         self.errors[type(error).__name__] += 1
         if isinstance(error, InvalidUse) or not isinstance(error, official.PulsarException):
             self.found("".join(traceback.format_exception(error)[-6:]))
 
     def found(self, problem: str) -> None:
-        """Keep a finding; a few are enough."""
+        """Add a finding; only the first few are kept."""
         if len(self.findings) < 20:
             self.findings.append(problem)
 
     def keep_on(self, name: str, session: Callable[[], None], until: threading.Event) -> None:
-        """Have a thread do a session again and again; errors of the client end one."""
+        """Repeat a session on a thread; an error of the client ends one session."""
 
         def work() -> None:
             while not until.is_set():
                 try:
                     session()
-                except Exception as error:  # noqa: BLE001  # it is reported
+                except Exception as error:  # noqa: BLE001  # reported
                     self.failed(error)
                     time.sleep(_PAUSE_SECONDS)
 
@@ -105,7 +105,7 @@ class Rig:
         thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait for the ends of all threads; whoever does not end is a finding."""
+        """Wait for the ends of all threads; a thread that does not end is a finding."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""The writers of the soak: each keeps a producer of its own for a while, and sends numbers at a steady rate."""
+"""The writers of the soak: each uses successive producers, and sends numbers at a steady rate."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FLUSH_STEPS: Final = 40
 
 @dataclass(frozen=True)
 class Writing:
-    """How a flow is written.
+    """A flow's way of writing.
 
     Args:
-        per_second: how many messages.
+        per_second: the rate of messages.
         settings: of the producer.
-        bytes: of each message, above its number.
-        keys: how many different ones; 0 for none.
-        many: whether each step is one `send_many()`.
-        lives: how many seconds a producer lives, from and to.
+        bytes: of each message, in addition to its number.
+        keys: number of different keys; 0 for none.
+        many: True if each step is one `send_many()`.
+        lives: minimum and maximum life of a producer, in seconds.
     """
 
     per_second: float
@@ -47,13 +47,13 @@ def content(number: int, size: int = 0) -> bytes:
 
 
 def start_writer(rig: Rig, client: Any, flow: Flow, writing: Writing) -> None:
-    """Write until the run drains; then go on until every message has an outcome."""
+    """Write until the run drains; then continue until every message has an outcome."""
     writer = Writer(rig, client, flow, writing)
     rig.keep_on(f"write {flow.name}", writer.session, rig.over)
 
 
 class Writer:
-    """One producer after the other of a flow."""
+    """Successive producers of a flow."""
 
     def __init__(self, rig: Rig, client: Any, flow: Flow, writing: Writing) -> None:
         self._rig, self._client, self._flow, self._writing = rig, client, flow, writing
@@ -78,7 +78,7 @@ class Writer:
             self._rig.did["producers closed"] += 1
 
     def _send_again(self, producer: Any) -> None:
-        """Send what has no outcome: with deduplication what an earlier producer failed to send."""
+        """Resend what has no outcome: with deduplication what an earlier producer failed to send."""
         for number in sorted(self._flow.open):
             self._send(producer, number)
         producer.flush()
@@ -129,5 +129,5 @@ class Writer:
 
     def _failed(self, number: int, why: str) -> None:
         self._rig.errors[f"send: {why}"] += 1
-        if not self._flow.once:  # with deduplication it is sent again under its number
+        if not self._flow.once:  # with deduplication it is resent under its number
             self._flow.fail(number)

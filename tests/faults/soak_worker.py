@@ -1,9 +1,9 @@
-"""The process that `soak.py` watches: all clients, one mixed load, and samples of what the process holds.
+"""The process that `soak.py` tests: all clients, one mixed load, and samples of the process's resources.
 
     python soak_worker.py SERVICE_URL ADMIN_URL SEED SECONDS
 
-Prints a JSON object a line: `sample` every so many seconds, `closed` and `result` at the end. Reads commands, one a
-line: `reset` (a cursor, as an operator), `drain` (send no more), `end`.
+Prints lines of JSON objects: `sample` at an interval, `closed` and `result` at the end. Reads commands, one a line:
+`reset` (a cursor, as an operator), `drain` (send no more), `end`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _BATCHED: Final = {"batching_enabled": True, "batching_max_messages": 20, "batch
 _CHUNKED: Final = {"chunking_enabled": True}
 _GROUPED: Final = {"ack_group_time_ms": 200, "max_ack_group_size": 50}
 _TYPE: Final = official.ConsumerType
-_DEAD: Final = official.ConsumerDeadLetterPolicy(3, f"{PLAIN}refused-dead")
+_DEAD: Final = official.ConsumerDeadLetterPolicy(3, f"{PLAIN}nacked-dead")
 _LOAD: Final[dict[str, tuple[Writing, tuple[Taking, ...]]]] = {
     "once-batched": (
         Writing(100, _BATCHED),
         (Taking("loop", _TYPE.Exclusive, by="for", options=_GROUPED),),
     ),
-    "refused": (
+    "nacked": (
         Writing(40),
         (
             Taking(
-                "refused",
+                "nacked",
                 _TYPE.Shared,
                 consumers=2,
                 options={"dead_letter_policy": _DEAD, "unacked_messages_timeout_ms": 10_000},
-                refuse=0.03,
+                nack=0.03,
                 forget=0.01,
             ),
         ),
@@ -57,20 +57,22 @@ _LOAD: Final[dict[str, tuple[Writing, tuple[Taking, ...]]]] = {
     "partitioned": (
         Writing(60, {**_BATCHED, "batching_type": official.BatchingType.KeyBased}, keys=200),
         (
-            Taking("failover", _TYPE.Failover, by="receive_many", settle="acknowledge_many", consumers=2),
-            Taking("keys", _TYPE.KeyShared, by="batch_receive", settle="acknowledge_many", consumers=2),
+            Taking("failover", _TYPE.Failover, by="receive_many", acknowledge_by="acknowledge_many", consumers=2),
+            Taking("keys", _TYPE.KeyShared, by="batch_receive", acknowledge_by="acknowledge_many", consumers=2),
         ),
     ),
     "ordered": (
         Writing(60, _BATCHED, many=True),
         (
-            Taking("cumulative", _TYPE.Failover, by="receive_many", settle="acknowledge_cumulative"),
-            Taking("scopes", _TYPE.Shared, by="receive_many", settle="ack_scope", consumers=2, options=_GROUPED),
+            Taking("cumulative", _TYPE.Failover, by="receive_many", acknowledge_by="acknowledge_cumulative"),
+            Taking(
+                "scopes", _TYPE.Shared, by="receive_many", acknowledge_by="ack_scope", consumers=2, options=_GROUPED
+            ),
         ),
     ),
     "once-chunks": (
         Writing(1, _CHUNKED, bytes=250_000),
-        (Taking("shared", _TYPE.Shared, refuse=0.05, options={"receiver_queue_size": 5}),),
+        (Taking("shared", _TYPE.Shared, nack=0.05, options={"receiver_queue_size": 5}),),
     ),
     "chunks": (
         Writing(1, _CHUNKED, bytes=250_000),
@@ -82,13 +84,13 @@ _LOAD: Final[dict[str, tuple[Writing, tuple[Taking, ...]]]] = {
     ),
     "reset": (
         Writing(30),
-        (Taking("reset", _TYPE.Exclusive, by="receive_many", settle="acknowledge_many", is_reset=True),),
+        (Taking("reset", _TYPE.Exclusive, by="receive_many", acknowledge_by="acknowledge_many", is_reset=True),),
     ),
 }
 PARTITIONED: Final = f"{PLAIN}partitioned"
 _DRAIN_SAMPLE_SECONDS: Final = 1.0
 _END_SECONDS: Final = 30.0
-_SETTLE_SECONDS: Final = 15.0
+_CLOSE_SECONDS: Final = 15.0
 
 
 def _say(**line: Any) -> None:
@@ -114,7 +116,7 @@ def _pending(rig: Rig) -> Iterator[int]:
 
 
 def _sample(rig: Rig, awaited: Awaited | None, began: float) -> Sample:
-    """Count what is open, once as it is and once after a collection, which brings out what only waits for one."""
+    """Count open resources, before a garbage collection and after it."""
     flows = list(rig.flows.values())
     uncollected = _entries("/proc/self/fd")
     gc.collect()
@@ -167,7 +169,7 @@ def _obey(rig: Rig) -> None:
 
 def _close_all(rig: Rig, client: Any, awaited: Awaited) -> None:
     awaited.join(_END_SECONDS)
-    for consumer in list(rig.consumers):  # it ends the loops that wait for a message
+    for consumer in list(rig.consumers):  # ends the loops that wait for a message
         if isinstance(consumer, official.Consumer):
             with contextlib.suppress(official.PulsarException):
                 consumer.close()
@@ -175,9 +177,9 @@ def _close_all(rig: Rig, client: Any, awaited: Awaited) -> None:
     client.close()
 
 
-def _settled(rig: Rig, began: float, least: Sample) -> Sample:
-    """Sample until no more is open than before the first client, but not for ever."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
+def _sample_until_closed(rig: Rig, began: float, least: Sample) -> Sample:
+    """Sample until no more is open than before the first client, with a timeout."""
+    deadline = time.monotonic() + _CLOSE_SECONDS
     while True:
         sample = _sample(rig, None, began)
         open_now = sample.threads > least.threads or sample.descriptors > least.descriptors
@@ -187,7 +189,7 @@ def _settled(rig: Rig, began: float, least: Sample) -> Sample:
 
 
 def main() -> None:
-    """Work until told to end."""
+    """Work until the command to end."""
     url, admin_url, seed, seconds = sys.argv[1:]
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     began = time.monotonic()
@@ -202,7 +204,7 @@ def main() -> None:
     _close_all(rig, client, awaited)
     sampling.join()
     del client, awaited
-    _say(before=asdict(before), closed=asdict(_settled(rig, began, before)))
+    _say(before=asdict(before), closed=asdict(_sample_until_closed(rig, began, before)))
     _say(result=list(_results(rig)), errors=rig.errors, did=rig.did, findings=rig.findings)
 
 

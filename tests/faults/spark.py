@@ -5,14 +5,14 @@
 `archive`: a topic of plain, batched, key-batched and chunked messages over several ledgers is read for each `splitBy`
 with 1, 2 and 7 tasks: each message once.
 
-`read`: a stream to Parquet from such a topic, to which messages are sent all the while. In turn, the tasks' Python
-workers are killed with SIGKILL, the broker is killed and restarted, the driver is killed and started again, the newest
+`read`: a stream to Parquet from such a topic, to which messages are sent continuously. By turns, the tasks' Python
+workers are killed with SIGKILL, the broker is killed and restarted, the driver is killed and restarted, the newest
 entry of the commit log is deleted, and the Python process that plans the batches is killed; then a first batch is
 killed, and unread messages expire. `write`: the first four, on an exactly-once stream from Parquet to a topic, which is
-then read with the official client. No message may be lost or duplicated, and the loss of those that expired has to be
+then read with the official client. No message may be lost or duplicated, and the loss of expired ones has to be
 reported.
 
-It starts a broker and drivers of its own, which need Java and pyspark. Exit status: 1 if a count is wrong.
+Starts a broker and drivers of its own, which need Java and pyspark. Exit status: 1 if a count is wrong.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def run_read(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> l
         run.in_a_batch(before)
         run.fault(("worker", "broker", "driver", "commit", "source")[number % 5])
         run.keep_going()
-    run.settle(lambda: run.driver.ask("numbers", path=path), range(count))
+    run.finish(lambda: run.driver.ask("numbers", path=path), range(count))
     rest = [_first_batch(broker, admin, directory, run.driver), _expired(broker, admin, directory, run.driver)]
     run.driver.end()
     return [run.outcome, *rest]
@@ -164,7 +164,7 @@ def _expired(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -
 
 
 def run_write(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> list[Outcome]:
-    """Stream exactly once from Parquet to a topic under faults: to one without partitions, and to one with two."""
+    """Stream exactly once from Parquet under faults, to a topic without partitions, and to one with two."""
     plain, parted = "persistent://public/written/plain", "persistent://public/written/parted"
     admin.create_topic(plain)
     admin.create_partitioned_topic(parted, 2)
@@ -193,7 +193,7 @@ def _write(broker: Any, topic: str, directory: Path, outcome: Outcome, faults: i
         run.in_a_batch(before)
         run.fault(("worker", "broker", "driver", "commit")[number % 4])
         run.keep_going()
-    run.settle(lambda: read_raw(broker.service_url, topic, count), range(count))
+    run.finish(lambda: read_raw(broker.service_url, topic, count), range(count))
     run.driver.end()
     return outcome
 
@@ -213,11 +213,11 @@ def read_raw(service_url: str, topic: str, count: int) -> list[int]:
 
 
 def main() -> int:
-    """Run what the arguments select, and print the outcomes."""
+    """Run the selected faults, and print the outcomes."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--faults", type=int, default=20, help="how many on each stream (20)")
+    parser.add_argument("--faults", type=int, default=20, help="number on each stream (20)")
     parser.add_argument("--only", choices=("archive", "read", "write"))
-    parser.add_argument("--directory", type=Path, help="keep data, checkpoints and logs there")
+    parser.add_argument("--directory", type=Path, help="a directory to keep data, checkpoints and logs in")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []

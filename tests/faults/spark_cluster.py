@@ -7,13 +7,13 @@ library. Speculation and dynamic allocation are on. `read` streams from a topic 
 messages of every kind are sent. `write` streams exactly once from Parquet, three files a batch, to a topic that the
 official client then reads.
 
-In turn, N times each (20):
+By turns, N times each (20):
 
 - executor: an executor is killed.
-- worker: a worker is killed with its executors, and started again up to 5 s later.
-- driver: Python and Java of the driver are killed, and the query is started again from its checkpoint.
-- twice: the Python processes of one worker are stopped until Spark has begun a copy of a task on the other worker, and
-  then go on: two attempts of one task at the same time.
+- worker: a worker is killed with its executors, and restarted up to 5 s later.
+- driver: Python and Java of the driver are killed, and the query is restarted from its checkpoint.
+- twice: the Python processes of one worker are stopped until Spark has started a copy of a task on the other worker,
+  and then continue: two attempts of one task at the same time.
 
 Exit status: 1 if a message was lost or doubled.
 """
@@ -67,10 +67,10 @@ class ClusterRun(Run):
     """A stream on a cluster.
 
     Args:
-        outcome: what it comes to.
-        cluster: where it runs.
+        outcome: its outcome.
+        cluster: the cluster.
         directory: for the library and the driver's log.
-        order: what the driver is to run.
+        order: the driver's first order.
     """
 
     def __init__(self, outcome: Outcome, cluster: SparkCluster, directory: Path, order: dict[str, Any]) -> None:
@@ -105,11 +105,11 @@ class ClusterRun(Run):
         return bool(executors)
 
     def _stop_a_task(self) -> bool:
-        """Stop the Python of tasks until a copy of one has begun, and let it go on; tell whether that happened."""
+        """Stop the Python of tasks until a copy of one has started, and continue it; return True if it started."""
         stopped = wait(self._stop_python, "there is a Python worker", 120)
         copied = False
         with contextlib.suppress(RuntimeError):
-            copied = wait(lambda: self.driver.ask("copies"), "a copy has begun", _COPY_SECONDS)
+            copied = wait(lambda: self.driver.ask("copies"), "a copy has started", _COPY_SECONDS)
         for one in stopped:
             with contextlib.suppress(psutil.Error):
                 one.resume()
@@ -143,7 +143,7 @@ def run_read(broker: Any, admin: PulsarAdmin, cluster: SparkCluster, directory: 
         run.in_a_batch(before)
         run.fault(KINDS[number % len(KINDS)])
         run.keep_going()
-    run.settle(lambda: run.driver.ask("numbers", path=path), range(count))
+    run.finish(lambda: run.driver.ask("numbers", path=path), range(count))
     run.driver.end()
     return run.outcome
 
@@ -169,17 +169,17 @@ def run_write(broker: Any, admin: PulsarAdmin, cluster: SparkCluster, directory:
         run.in_a_batch(before)
         run.fault(KINDS[number % len(KINDS)])
         run.keep_going()
-    run.settle(lambda: read_raw(broker.service_url, topic, count), range(count))
+    run.finish(lambda: read_raw(broker.service_url, topic, count), range(count))
     run.driver.end()
     return run.outcome
 
 
 def main() -> int:
-    """Run what the arguments select, and print the outcomes."""
+    """Run the selected streams, and print the outcomes."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--faults", type=int, default=20, help="how many of each kind on each stream (20)")
+    parser.add_argument("--faults", type=int, default=20, help="number of each kind on each stream (20)")
     parser.add_argument("--only", choices=("read", "write"))
-    parser.add_argument("--directory", type=Path, help="keep data, checkpoints and logs there")
+    parser.add_argument("--directory", type=Path, help="a directory to keep data, checkpoints and logs in")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []

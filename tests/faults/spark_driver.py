@@ -1,4 +1,4 @@
-"""The Spark program that `spark.py` kills: it takes orders as lines of JSON on standard input, and answers."""
+"""The Spark program that `spark.py` kills: it reads orders as lines of JSON on standard input, and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start(spark: Any, order: dict[str, Any]) -> Any:
 
 
 def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
-    """Carry out an order; give the current query, and the answer."""
+    """Carry out an order; return the current query, and the answer."""
     answer: Any = {}
     if order["do"] == "start":
         query = start(spark, order)

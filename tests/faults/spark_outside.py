@@ -1,12 +1,12 @@
-"""Archive, replay and audit of many messages, counted from outside: by the Java client, and in the archive's files.
+"""Archive, replay and audit of many messages, counted by other programs: the Java client, pyarrow and hashlib.
 
     python tests/faults/spark_outside.py [--messages N] [--cluster] [--directory DIR] [--json]
 
 The Java client (`SparkOutside.java`) sends N messages (10^6) of every kind: plain, batched, batched by key, in chunks,
 compressed in four ways, encrypted, null values, and Avro records in three versions of a schema. Halfway, the topics get
 two more partitions. The jobs of this library archive the topics in two runs, replay the archives, the second replay
-repeating the first, and audit. Then the Java client counts what the topics have, and pyarrow and hashlib what the files
-of the archives have: for each kind, the number of messages, and the sum of their digests over key, ordering key, event
+repeating the first, and audit. Then the Java client counts the topics, and pyarrow and hashlib count the archives'
+files: for each kind, the number of messages, and the sum of their digests over key, ordering key, event
 time, properties and value. Null values are not replayed, as the client cannot send them.
 
 Exit status: 1 if a count or a digest differs.
@@ -37,7 +37,7 @@ from pulsar_ext.testing.identity import encryption_key_files
 from pulsar_ext.testing.jars import ensure_jars, find_java
 
 Counts = dict[str, tuple[int, str]]
-"""For each kind, how many messages there are, and the sum of their digests."""
+"""For each kind, the number of messages, and the sum of their digests."""
 
 SHARES: Final = {
     "plain": 0.05,
@@ -51,7 +51,7 @@ SHARES: Final = {
     "null": 0.0095,
     "chunked": 0.0005,
 }
-"""Which part of the messages is of which kind; the rest are records, by the versions of their schema in each half."""
+"""Share of each kind of messages; the rest are records, by the versions of their schema in each half."""
 _VERSIONS: Final = ({"schema1": 0.1, "schema2": 0.1}, {"schema3": 0.1, "schema2": 0.1})
 _NAMESPACE: Final = "public/outside"
 _COLUMNS: Final = ["__key", "__orderingKey", "__eventTime", "__messageProperties", "value"]
@@ -71,7 +71,7 @@ class Outside:
 
     Args:
         service_url: of the broker.
-        keys: a directory with a pair of keys, for messages that are encrypted.
+        keys: a directory with a key pair, for encrypted messages.
     """
 
     def __init__(self, service_url: str, keys: Path) -> None:
@@ -79,11 +79,11 @@ class Outside:
         self._keys = keys
 
     def send(self, topic: str, kinds: list[tuple[str, int, int]]) -> None:
-        """Send messages: of each kind, from which number on, and how many."""
+        """Send messages: for each kind, the first number and the count."""
         self._run("send", topic, *(str(part) for kind in kinds for part in kind))
 
     def count(self, topic: str) -> Counts:
-        """Count what a topic has."""
+        """Count the messages of a topic."""
         lines = (line.split() for line in self._run("count", topic).splitlines() if line.startswith("COUNT "))
         return {kind: (int(count), digest) for _, kind, count, digest in lines}
 
@@ -99,7 +99,7 @@ class Outside:
 
 
 def count_files(path: str) -> Counts:
-    """Count what the files of an archive have, without Spark and without this library."""
+    """Count the messages in the files of an archive, without Spark and without this library."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     files = sorted(str(one) for one in Path(path).glob("part-*.parquet"))
     for batch in pa.dataset.dataset(files).to_batches(columns=_COLUMNS, batch_size=20_000):
@@ -116,7 +116,7 @@ def count_files(path: str) -> Counts:
 def _kind_of(key: bytes | None, value: bytes | None) -> str:
     head = (key or b"").decode() if value is None else value[:40].decode("latin-1")
     parts = head.split(":")
-    # As Java's [a-z0-9]+ does, which knows only ASCII.
+    # Like Java's [a-z0-9]+, which matches only ASCII.
     named = parts[0].isascii() and parts[0].isalnum() and parts[0] == parts[0].lower()
     return parts[0] if len(parts) > 2 and named else "record"
 
@@ -132,13 +132,13 @@ def _digest(key: Any, order: Any, millis: int, properties: Any, value: Any) -> i
 
 
 class Steps:
-    """The steps of one run, with the time that each took on standard error.
+    """The steps of one run, with their durations on standard error.
 
     Args:
-        broker: where the topics are.
+        broker: the broker of the topics.
         spark: a session.
         directory: for the archives.
-        messages: how many in all.
+        messages: total number of messages.
     """
 
     def __init__(self, broker: Any, spark: Any, directory: Path, messages: int) -> None:
@@ -152,7 +152,7 @@ class Steps:
         self._since = time.monotonic()
 
     def run(self, admin: PulsarAdmin) -> dict[str, Any]:
-        """Run all of them; give the counts by step."""
+        """Run all steps; return the counts by step."""
         topics = [f"persistent://{_NAMESPACE}/{name}" for name in ("kinds", "records")]
         copies = [f"persistent://{_NAMESPACE}-copy/{name}" for name in ("kinds", "records")]
         for topic in (*topics, *copies):
@@ -164,17 +164,17 @@ class Steps:
             self._fill(*topics, half)
             for topic in topics:
                 jobs.archive(self._spark, self._reading(topic), self._path(topic))
-                self._tell(f"archived {topic}")
+                self._log(f"archived {topic}")
             for topic, copy in zip(topics, copies, strict=True):
                 self._replay(topic, copy)
         audits = {topic: jobs.audit(self._spark, self._reading(topic)) for topic in (*topics, *copies)}
-        self._tell("audited")
+        self._log("audited")
         counts = {
             "sent": self._outside.count(topics[0]) | self._outside.count(topics[1]),
             "archived": count_files(self._path(topics[0])) | count_files(self._path(topics[1])),
             "replayed": self._outside.count(copies[0]) | self._outside.count(copies[1]),
         }
-        self._tell("counted")
+        self._log("counted")
         audited = {
             name: sum(one.messages for topic in which for one in audits[topic])
             for name, which in (("sent", topics), ("replayed", copies))
@@ -195,19 +195,19 @@ class Steps:
         self._outside.send(kinds, parts[: len(SHARES)])
         self._outside.send(records, parts[len(SHARES) :])
         self._sent += number - half * self._messages
-        self._tell(f"sent {self._sent:,} messages")
+        self._log(f"sent {self._sent:,} messages")
 
     def _replay(self, topic: str, copy: str) -> None:
         selections = {
             "small": (f"length(value) < {_LARGE}", {}),
             "large": (f"length(value) >= {_LARGE}", {"pulsar.producer.chunkingEnabled": "true"}),
         }
-        # The partitions that the topics get later have names of their own, which no long topic can show to be new.
+        # Later partitions have names of their own, which cannot be proved new on a long topic.
         options = {**self._options(copy), "unknownProducers": "new"}
         for _ in range(2):
             for name, (where, more) in selections.items():
                 jobs.replay(self._spark, self._path(topic), {**options, **more}, name=name, where=where)
-            self._tell(f"replayed to {copy}")
+            self._log(f"replayed to {copy}")
 
     def _options(self, topic: str) -> dict[str, str]:
         return {**self._urls, "topic": topic}
@@ -218,14 +218,14 @@ class Steps:
     def _path(self, topic: str) -> str:
         return str(self._directory / topic.rpartition("/")[2])
 
-    def _tell(self, what: str) -> None:
+    def _log(self, what: str) -> None:
         now = time.monotonic()
         print(f"{now - self._since:7.1f} s  {what}", file=sys.stderr, flush=True)
         self._since = now
 
 
 def differences(found: dict[str, Any]) -> list[str]:
-    """Say what differs between the steps."""
+    """Return the differences between the steps."""
     sent, archived, replayed = (found["counts"][name] for name in ("sent", "archived", "replayed"))
     wrong = [
         f"archived {kind}: {archived.get(kind)}"
@@ -246,12 +246,12 @@ def differences(found: dict[str, Any]) -> list[str]:
     if totals["sent"] != found["sent"]:
         wrong.append(f"{totals['sent']} messages on the topics instead of {found['sent']}")
     if found["findings"]:
-        wrong.append(f"{found['findings']} partitions with incomplete chunks or entries that are gone")
+        wrong.append(f"{found['findings']} partitions with incomplete chunks or deleted entries")
     return wrong
 
 
 def print_counts(counts: dict[str, Counts]) -> None:
-    """Print a table of the counts, with a mark where the digests are equal."""
+    """Print a table of the counts, with a mark for equal digests."""
     print("| kind | sent | archived | replayed | digests |")
     print("|---|---:|---:|---:|---|")
     for kind in counts["sent"]:
@@ -264,11 +264,11 @@ def print_counts(counts: dict[str, Counts]) -> None:
 
 
 def main() -> int:
-    """Run the steps with as many messages as asked for, and compare."""
+    """Run the steps with the requested number of messages, and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--messages", type=int, default=1_000_000, help="how many in all (1000000)")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="total number of messages (1000000)")
     parser.add_argument("--cluster", action="store_true", help="on a standalone cluster instead of in one process")
-    parser.add_argument("--directory", type=Path, help="keep the archives there")
+    parser.add_argument("--directory", type=Path, help="a directory to keep the archives in")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     settings = {"managedLedgerMaxEntriesPerLedger": 20_000}

@@ -1,4 +1,4 @@
-"""What the runs of Spark under faults share: drivers, faults, messages to send, and counts."""
+"""Common parts of the runs of Spark under faults: drivers, faults, messages to send, and counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
     "EACH",
     "KINDS",
     "QUIET",
-    "SETTLE_SECONDS",
+    "WAIT_SECONDS",
     "WORKERS",
     "Driver",
     "Outcome",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 ANSWER_SECONDS: Final = 240.0
-SETTLE_SECONDS: Final = 300.0
+WAIT_SECONDS: Final = 300.0
 CHUNKED_BYTES: Final = 230_000
 EACH: Final = 40
 QUIET: Final = official.ConsoleLogger(official.LoggerLevel.Error)
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost or duplicated, and every loss on purpose was reported."""
+        """True if nothing was lost or duplicated, and every intended loss was reported."""
         return not (self.lost or self.duplicated or self.unreported)
 
     def log(self, event: str) -> None:
@@ -83,7 +83,7 @@ class Outcome:
         print(f"{time.strftime('%H:%M:%S')} {self.run}: {event}", file=sys.stderr, flush=True)
 
     def count(self, found: list[int], wanted: range | list[int]) -> None:
-        """Compare the numbers that were found with those that should be."""
+        """Compare the received numbers with the expected ones."""
         counts = Counter(found)
         self.messages += len(wanted)
         self.lost += sum(1 for number in wanted if not counts[number])
@@ -92,7 +92,7 @@ class Outcome:
 
 
 def print_outcomes(outcomes: list[Outcome], *, as_json: bool) -> int:
-    """Print outcomes, as JSON or as the table of RESULTS-spark.md; give the exit status."""
+    """Print outcomes, as JSON or as the table of RESULTS-spark.md; return the exit status."""
     if as_json:
         print(json.dumps(list(map(vars, outcomes)), indent=1))
     else:
@@ -113,7 +113,7 @@ class Driver:
     """The Spark program `spark_driver.py`, in a process of its own.
 
     Args:
-        log: of what it says.
+        log: file of its output.
         session: the master and the configuration of a session that is not local.
     """
 
@@ -123,7 +123,7 @@ class Driver:
         self._process: Any = None
 
     def begin(self) -> None:
-        """Start it, and wait until it has a session."""
+        """Start the driver, and wait until it has a session."""
         program = Path(__file__).with_name("spark_driver.py")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -139,12 +139,12 @@ class Driver:
         self._answer()
 
     def ask(self, do: str, **order: Any) -> Any:
-        """Give an order and wait for its answer."""
+        """Send an order and return its answer."""
         self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
         self._process.stdin.flush()
         answer = self._answer()
         if isinstance(answer, dict) and "failed" in answer:
-            raise RuntimeError(f"the driver could not {do}: {answer['failed']}")
+            raise RuntimeError(f"the driver failed to {do}: {answer['failed']}")
         return answer
 
     def _answer(self) -> Any:
@@ -155,7 +155,7 @@ class Driver:
         return json.loads(line)
 
     def kill(self) -> None:
-        """End it and its JVM by SIGKILL; its Python workers have to notice by themselves."""
+        """Kill the driver and its JVM by SIGKILL; its Python workers have to notice by themselves."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         for child in children:
             if child.name() == "java":
@@ -164,7 +164,7 @@ class Driver:
         self._process.wait()
 
     def kill_workers(self, module: str) -> bool:
-        """End its Python processes that run a module of pyspark by SIGKILL; False if there are none at the moment."""
+        """Kill its Python processes that run a module of pyspark by SIGKILL; return False if none runs now."""
         workers = []
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
@@ -179,7 +179,7 @@ class Driver:
         return bool(workers)
 
     def end(self) -> None:
-        """End it with all processes of its session."""
+        """Kill the driver with all processes of its session."""
         with contextlib.suppress(Exception):
             self.kill()
         with contextlib.suppress(ProcessLookupError):
@@ -187,7 +187,7 @@ class Driver:
 
 
 def fill(service_url: str, admin: PulsarAdmin, topic: str, first: int, *, each: int = EACH) -> int:
-    """Send messages of every kind, whose values are their numbers; give the next number."""
+    """Send messages of every kind, whose values are their numbers; return the next number."""
     number = first
     client = pulsar_ext.Client(service_url, admin=admin, logger=QUIET)
     with client, warnings.catch_warnings():
@@ -206,22 +206,22 @@ def fill(service_url: str, admin: PulsarAdmin, topic: str, first: int, *, each: 
             producer.flush()
             producer.close()
             if failed:
-                raise RuntimeError(f"{len(failed)} messages could not be sent: {failed[0]}")
+                raise RuntimeError(f"{len(failed)} sends failed: {failed[0]}")
     return number
 
 
-def wait(until: Callable[[], Any], what: str, seconds: float = SETTLE_SECONDS) -> Any:
-    """Wait until a condition holds; give its value."""
+def wait(until: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+    """Wait until a condition holds; return its value."""
     deadline = time.monotonic() + seconds
     while not (found := until()):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {seconds:.0f} s in vain until {what}")
+            raise RuntimeError(f"timeout after {seconds:.0f} s, waiting until {what}")
         time.sleep(0.2)
     return found
 
 
 class Run:
-    """A stream under faults: causes faults, and restarts the query if it fails."""
+    """A stream under faults: injects faults, and restarts the query if it fails."""
 
     def __init__(self, outcome: Outcome, broker: Any, driver: Driver, order: dict[str, Any]) -> None:
         self.outcome = outcome
@@ -232,7 +232,7 @@ class Run:
         self.driver.ask("start", **order)
 
     def fault(self, kind: str) -> None:
-        """Cause a fault."""
+        """Inject a fault."""
         if kind in WORKERS:
             wait(lambda: self.driver.kill_workers(WORKERS[kind]), f"there is a process of {kind}", 60)
         elif kind == "broker":
@@ -251,11 +251,11 @@ class Run:
         self.outcome.log(kind)
 
     def planned(self) -> int:
-        """Give how many batches have been planned so far."""
+        """Return the number of batches planned so far."""
         return len(list((Path(self._order["checkpoint"]) / "offsets").glob("[0-9]*")))
 
     def in_a_batch(self, before: int) -> None:
-        """Wait until another batch is planned, so that a fault hits one; `before` is how many were planned before."""
+        """Wait until another batch is planned, so that a fault hits one; `before` is the number planned before."""
 
         def begun() -> bool:
             self.keep_going()
@@ -265,13 +265,13 @@ class Run:
         time.sleep(random.uniform(0, 2))
 
     def keep_going(self) -> None:
-        """Start the query again from its checkpoint if it has failed, as its operator would."""
+        """Restart the query from its checkpoint if it has failed, as its operator would."""
         if self.driver.ask("status").get("active"):
             return
         self.outcome.restarts += 1
         self.driver.ask("start", **self._order)
 
-    def settle(self, numbers: Callable[[], list[int]], wanted: range) -> None:
+    def finish(self, numbers: Callable[[], list[int]], wanted: range) -> None:
         """Wait until everything has arrived, stop the query, and count."""
 
         def arrived() -> bool:
@@ -293,5 +293,5 @@ def drop_last_commit(checkpoint: Path) -> None:
 
 
 def options_of(broker: Any, topic: str, **more: str) -> dict[str, str]:
-    """Give the options of a read or a write."""
+    """Return the options of a read or a write."""
     return {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **more}

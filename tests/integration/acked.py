@@ -1,4 +1,4 @@
-"""Steps that the tests of acknowledgements share."""
+"""Steps shared by the tests of acknowledgements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def send_batches(client, topic, batches=4, size=5):
 
 
 def send_plain(client, topic, count, start=0):
-    """Send messages that are an entry each."""
+    """Send unbatched messages."""
     producer = client.create_producer(topic)
     for index in range(start, start + count):
         producer.send_async(payload(index, 20), None)
@@ -34,12 +34,12 @@ def send_plain(client, topic, count, start=0):
 
 
 def cursor_of(admin, topic):
-    """The numbers of the entries that the cursor shows, in a topic of one ledger."""
+    """Return the entry ids that the cursor shows as acknowledged, in a topic of one ledger."""
     return {position.entry_id for position in acknowledged(admin, topic, "s")}
 
 
-def once_refused(client, topic, *initial_subscription):
-    """Subscribe so that a message that was refused twice becomes a dead letter."""
+def with_dead_letters_after_two(client, topic, *initial_subscription):
+    """Subscribe with a policy that makes a dead letter of a message after two negative acknowledgements."""
     return client.subscribe(
         topic,
         "s",

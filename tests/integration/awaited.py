@@ -1,6 +1,6 @@
-"""The asyncio client in the shape of the blocking one, so that both go through the same tests.
+"""The asyncio client with the interface of the blocking one, so that both run the same tests.
 
-Each call runs in an event loop on another thread, and this one waits for its result.
+Each call runs in an event loop on another thread, and the calling thread waits for its result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsar_ext.admin import AsyncPulsarAdmin
 from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeReaderGroup, Reader
 
 _LISTENERS = {"message_listener", "reader_listener"}
-_SETTLE_SECONDS = 60.0
+_COMPLETION_SECONDS = 60.0
 _PLAIN = (
     pulsar_ext.asyncio.ConsumerBuilder,
     pulsar_ext.asyncio.ReaderBuilder,
@@ -31,12 +31,12 @@ _KINDS = (Consumer, GroupReader, Producer, RangeReaderGroup, Reader)
 
 
 def blocking_of(made: Any) -> Any:
-    """Give the blocking object of either client, for tests that look inside it."""
+    """Return the blocking object of either client, for tests that inspect it."""
     return made.awaited.blocking if isinstance(made, Awaited) else made
 
 
 class Awaited:
-    """One object of the asyncio client."""
+    """Blocking wrapper of an object of the asyncio client."""
 
     def __init__(self, awaited: Any, loop: Loop) -> None:
         self.awaited, self._loop = awaited, loop
@@ -66,7 +66,7 @@ class Awaited:
         return pulsar_ext.MessageId.wrap(result) if isinstance(result, _pulsar.MessageId) else result
 
     def _on_thread(self, listener: Any) -> Any:
-        """Give an async listener that runs this one on a thread, where it may wait for the loop."""
+        """Return an async listener that runs this one on a thread, where it may wait for the loop."""
 
         async def listen(receiving: Any, message: Any) -> None:
             await asyncio.to_thread(listener, self._wrap(receiving), message)
@@ -74,7 +74,7 @@ class Awaited:
         return listen
 
     def close(self) -> None:
-        """Close; again does nothing, as with the blocking client."""
+        """Close; a second close does nothing, as with the blocking client."""
         with contextlib.suppress(pulsar_ext.AlreadyClosed):
             self._loop.run(self.awaited.close)
 
@@ -86,59 +86,59 @@ class Awaited:
 
 
 class AwaitedClient(Awaited):
-    """`pulsar_ext.asyncio.Client`."""
+    """Blocking wrapper of `pulsar_ext.asyncio.Client`."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, Loop())
 
     def create_producer(self, topic: str, *args: Any, **kwargs: Any) -> Any:
-        """Create a producer, without batches by default as the blocking client does."""
+        """Create a producer, by default without batches like the blocking client."""
         kwargs.setdefault("batching_enabled", False)
         producer = self._wrap(self._loop.run(self.awaited.create_producer, topic, *args, **kwargs))
         producer.batches = kwargs["batching_enabled"]
         return producer
 
     def close(self) -> None:
-        """Close, and wait for the outcomes of the sends that have begun."""
+        """Close, and wait for the results of the sends that have begun."""
         super().close()
-        self._loop.settle()
+        self._loop.wait_for_all()
 
     def end(self) -> None:
-        """Close, and end the loop."""
+        """Close the client and the loop."""
         self.close()
         self._loop.close()
 
     @property
     def context(self) -> Any:
-        """Give what the client shares with its parts."""
+        """The context of the blocking client."""
         return self.awaited.blocking.context
 
 
 def awaited_admin(url: str, **options: Any) -> Any:
-    """Make an `AsyncPulsarAdmin` in the shape of a `PulsarAdmin`."""
+    """Return an `AsyncPulsarAdmin` with the interface of a `PulsarAdmin`."""
     return Awaited(AsyncPulsarAdmin(url, **options), Loop())
 
 
 class AwaitedProducer(Awaited):
-    """`pulsar_ext.asyncio.Producer`."""
+    """Blocking wrapper of `pulsar_ext.asyncio.Producer`."""
 
     batches = False
 
     def send(self, content: Any, **options: Any) -> Any:
-        """Send; a batch leaves at once, as with the blocking `send()`, and does not wait for more messages."""
+        """Send; send the open batch at once, like the blocking `send()`."""
 
         async def send() -> Any:
             sending = asyncio.ensure_future(self.awaited.send(content, **options))
             await asyncio.sleep(0)
             if self.batches and not sending.done():
-                with contextlib.suppress(pulsar_ext.PulsarException):  # the send raises it
+                with contextlib.suppress(pulsar_ext.PulsarException):  # the send raises the error
                     await self.awaited.flush()
             return await sending
 
         return self._loop.run(send)
 
     def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        """Begin an awaited send, and report its outcome to the callback; raises if it is refused at once."""
+        """Begin an awaited send, and call the callback with its result; raise if it is rejected at once."""
 
         async def send() -> None:
             sent = pulsar_ext.MessageId()
@@ -156,25 +156,25 @@ class AwaitedProducer(Awaited):
         self._loop.begin(send)
 
     def flush(self) -> None:
-        """Flush, until the sends that have begun have ended."""
+        """Flush until the sends that have begun have ended."""
         try:
             self._loop.run(self.awaited.flush)
         finally:
-            while not self._loop.settled():
+            while not self._loop.all_done():
                 with contextlib.suppress(pulsar_ext.PulsarException):
                     self._loop.run(self.awaited.flush)
 
     def close(self) -> None:
-        """Close, and wait for the outcomes of the sends that have begun."""
+        """Close, and wait for the results of the sends that have begun."""
         super().close()
-        self._loop.settle()
+        self._loop.wait_for_all()
 
 
 class AwaitedReceiver(Awaited):
-    """A consumer or a reader.
+    """Blocking wrapper of a consumer or reader.
 
-    As with the blocking ones, iterating a reader of key ranges ends when there are no more messages, and iterating a
-    consumer when it is closed.
+    As with the blocking client, the iteration of a range reader ends without a message, and that of a consumer when it
+    is closed.
     """
 
     def __iter__(self) -> Any:
@@ -185,13 +185,13 @@ class AwaitedReceiver(Awaited):
             yield self.read_next(10_000)
 
     def ack_scope(self, *args: Any, **kwargs: Any) -> Any:
-        """Give the block as a blocking context manager."""
+        """Return a blocking context manager of the block."""
         scope = self.awaited.ack_scope(*args, **kwargs)
         return _Scope(scope, self._loop)
 
 
 class AwaitedReplies(Awaited):
-    """The replies to a request."""
+    """Blocking wrapper of the replies to a request."""
 
     def __iter__(self) -> Any:
         return self
@@ -205,11 +205,11 @@ class AwaitedReplies(Awaited):
 
 
 class AwaitedGroup(Awaited):
-    """A group of readers."""
+    """Blocking wrapper of a group of readers."""
 
     @property
     def readers(self) -> tuple[Any, ...]:
-        """The readers in the blocking shape."""
+        """The readers with the blocking interface."""
         return tuple(self._wrap(reader) for reader in self.awaited.readers)
 
     def __iter__(self) -> Any:
@@ -234,16 +234,16 @@ class _Scope:
 
 
 class Loop:
-    """An event loop on a thread."""
+    """Event loop on a thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._begun: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function in the loop, await what it returns if that can be awaited, and give the result."""
+        """Call a function in the loop, await its result if that is awaitable, and return it."""
 
         async def call() -> Any:
             result = function(*args, **kwargs)
@@ -252,40 +252,40 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
     def begin(self, function: Any) -> None:
-        """Begin a task and let it run until it first waits; raise what it raised by then."""
+        """Start a task and let it run until it first waits; raise its exception if it has one by then."""
 
         async def create() -> None:
             task = self._loop.create_task(function())
-            self._begun.add(task)
-            task.add_done_callback(self._begun.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             await asyncio.sleep(0)
             if task.done():
                 task.result()
 
         if threading.current_thread() is self._thread:  # in a callback
-            self._begun.add(self._loop.create_task(function()))
+            self._tasks.add(self._loop.create_task(function()))
         else:
             asyncio.run_coroutine_threadsafe(create(), self._loop).result()
 
-    def settle(self) -> None:
-        """Wait until everything that has begun has ended."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while not self.settled():
-            assert time.monotonic() < deadline, "a send has no outcome"
+    def wait_for_all(self) -> None:
+        """Wait until all started tasks have ended."""
+        deadline = time.monotonic() + _COMPLETION_SECONDS
+        while not self.all_done():
+            assert time.monotonic() < deadline, "a send has no result"
 
-    def settled(self) -> bool:
-        """Wait a little for everything that has begun; give whether it has ended."""
+    def all_done(self) -> bool:
+        """Wait briefly for all started tasks; return whether they have ended."""
 
         async def wait() -> bool:
-            self._begun -= {task for task in self._begun if task.done()}
-            if self._begun:
-                await asyncio.wait(self._begun, timeout=0.05)
-            return not any(not task.done() for task in self._begun)
+            self._tasks -= {task for task in self._tasks if task.done()}
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=0.05)
+            return not any(not task.done() for task in self._tasks)
 
         return bool(self.run(wait))
 
     def close(self) -> None:
-        """End the thread and the loop."""
+        """Stop the thread and the loop."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

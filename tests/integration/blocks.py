@@ -1,9 +1,9 @@
-"""Runs the code blocks of a page one after the other, as a reader would, against one broker.
+"""Execution of the code blocks of a page in order, as a reader would, with one broker.
 
-Python blocks share a namespace; `await` may stand in them. A block with tests in it is given to pytest. Shell blocks
-run in bash. An address of the documents, `localhost:6650` or `localhost:8080`, is replaced by the broker's. A page
-prepares what it needs in `<details>`, or, if no reader needs it, in a comment, `<!-- invisible-code-block: python
-… -->`. It says `<!-- skip: next -->` before what cannot run.
+Python blocks share a namespace and may contain `await`. A block with tests is run by pytest. Shell blocks run in bash.
+The documents' addresses `localhost:6650` and `localhost:8080` are replaced by the broker's. A page prepares what it
+needs in `<details>`, or in a comment if readers do not need it: `<!-- invisible-code-block: python … -->`. It has
+`<!-- skip: next -->` before a block that cannot run.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ pytest() {{ {sys.executable} -m pytest "$@"; }}
 
 
 class Page:
-    """A page whose blocks run.
+    """A page whose blocks can be run.
 
     Args:
         path: the page.
-        broker: a broker.
-        directory: where shell blocks and tests run.
+        broker: the broker.
+        directory: the working directory of shell blocks and tests.
     """
 
     def __init__(self, path, broker, directory):
@@ -55,25 +55,25 @@ class Page:
         }
 
     def run(self):
-        """Run every block; give how many."""
+        """Run every block, and return their number."""
         examples = list(self._document.examples())
         try:
             for example in examples:
                 example.evaluate()
-        finally:  # the next page has its own
+        finally:  # the next page has its own clients
             for value in self._document.namespace.values():
                 if isinstance(value, pulsar.Client):
                     value.close()
         return len(examples)
 
-    def _here(self, text):
-        """Put the broker's addresses in place of the documents'."""
+    def _with_addresses(self, text):
+        """Replace the documents' addresses with the broker's."""
         for address, url in (("localhost:6650", self._broker.service_url), ("localhost:8080", self._broker.admin_url)):
             text = re.sub(rf"\b{address}\b", url.partition("://")[2], text)
         return text
 
     def _python(self, example):
-        source = self._here(str(example.parsed))
+        source = self._with_addresses(str(example.parsed))
         if re.search(r"^(async )?def test_", source, re.MULTILINE):
             self._tests(source)
             return
@@ -97,13 +97,13 @@ class Page:
         arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", str(file)]
         if "pulsar_ext.testing.plugin" not in _loaded_plugins():
             arguments += ["-p", "pulsar_ext.testing.plugin"]
-        self._done([sys.executable, "-m", "pytest", *arguments])
+        self._run_command([sys.executable, "-m", "pytest", *arguments])
 
     def _shell(self, example):
-        script = self._here(str(example.parsed))
-        self._done(["bash", "-euo", "pipefail", "-c", _COMMAND + script])
+        script = self._with_addresses(str(example.parsed))
+        self._run_command(["bash", "-euo", "pipefail", "-c", _COMMAND + script])
 
-    def _done(self, command):
+    def _run_command(self, command):
         process = subprocess.Popen(
             command,
             cwd=self._directory,
@@ -115,12 +115,12 @@ class Page:
         )
         try:
             output, _ = process.communicate(timeout=_SECONDS)
-        finally:  # whatever it has started ends with it
+        finally:  # also ends the processes that it has started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0, f"{command[-1]}\n{output[-5000:]}"
 
 
 def _loaded_plugins():
-    """The plugins that pytest loads by itself."""
+    """Return the plugins that pytest loads by itself."""
     return {one.value for one in entry_points(group="pytest11")}

@@ -1,4 +1,4 @@
-"""Steps that the tests share: messages that show their index, draining, waiting, and what a cursor holds."""
+"""Shared steps of the tests: messages with an index, draining, waiting, and acknowledged entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
 
 THREE_CHUNKS = 250_000
-"""Bytes that make three chunks where a message may have 100 KiB."""
+"""Size in bytes of a message with three chunks, at a maximum message size of 100 KiB."""
 
 FORMS: dict[str, Callable[[MessageId], MessageId]] = {
     "live": lambda i: i,
@@ -33,17 +33,17 @@ FORMS: dict[str, Callable[[MessageId], MessageId]] = {
     "json": lambda i: MessageId.from_dict(json.loads(json.dumps(i.to_dict()))),
     "rebuilt": lambda i: MessageId(i.partition(), i.ledger_id(), i.entry_id(), i.batch_index()),
 }
-"""Every way in which an application may hold an id; all but the first have left the client that made it."""
+"""All forms in which an application may have an id; only the first one is the client's own object."""
 
 
 def payload(index: int, size: int = THREE_CHUNKS) -> bytes:
-    """Make a message's content that shows its index and every truncation."""
+    """Return a message's content from which its index and any truncation can be detected."""
     text = b"%d." % index
     return (text * (size // len(text) + 1))[:size]
 
 
 def index_of(message: Any) -> int:
-    """Give the index of its payload, after checking that it is whole."""
+    """Return the index of a message, after checking that its payload is complete."""
     data = message.data()
     index = int(data.split(b".", 1)[0])
     assert data == payload(index, len(data))
@@ -51,7 +51,7 @@ def index_of(message: Any) -> int:
 
 
 def drain(receive: Callable[[int], Any], expected: int = 0, quiet_millis: int = 400) -> list[Any]:
-    """Receive as many as expected, patiently, and then whatever else comes until nothing does for a while."""
+    """Receive the expected number of messages, and then more until none arrives for `quiet_millis`."""
     messages: list[Any] = []
     with contextlib.suppress(pulsar_ext.Timeout):
         while len(messages) < expected:
@@ -63,7 +63,7 @@ def drain(receive: Callable[[int], Any], expected: int = 0, quiet_millis: int = 
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Wait until a condition holds; False if it never does."""
+    """Wait until a condition is true; return False after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -73,7 +73,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 def acknowledged(admin: PulsarAdmin, topic: str, subscription: str) -> Iterator[Position]:
-    """Give every entry of the topic's ledgers that the subscription's cursor counts as acknowledged."""
+    """Yield every entry of the topic that the subscription's cursor counts as acknowledged."""
     stats = admin.internal_stats(topic)
     cursor = stats.cursors[subscription]
     for ledger in stats.ledgers:
@@ -100,8 +100,8 @@ sys.stdin.read()
 """
 
 
-def send_half(broker: Any, admin: PulsarAdmin, topic: str) -> None:
-    """Have a producer named "half" send a message of 2,000 chunks, and kill it in the middle."""
+def send_incomplete_message(broker: Any, admin: PulsarAdmin, topic: str) -> None:
+    """Run a producer named "half" that sends a message of 2,000 chunks, and kill it before the last one."""
     before = admin.internal_stats(topic).number_of_entries
     command = [sys.executable, "-c", _SEND_LARGE, Reach.of(broker).pack(), topic]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

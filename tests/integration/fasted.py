@@ -1,4 +1,4 @@
-"""What the tests of the FastStream broker share: brokers of it, a loop that leaves nothing over, and waiting."""
+"""Shared steps of the FastStream broker's tests: brokers, a loop that checks for leftover tasks, and waiting."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SECONDS = 180
 
 
 def faststream_broker(broker, service_url=None, **options):
-    """Give a FastStream broker that connects to a broker, and logs nothing."""
+    """Return a FastStream broker that connects to a broker and logs nothing."""
     return PulsarBroker(
         service_url or broker.service_url, **{"logger": None, **broker.client_options(pulsar), **options}
     )
 
 
 def run_to_end(steps):
-    """Run a coroutine function; a task that is left over is a failure."""
+    """Run a coroutine function; fail if a task is left over."""
 
     async def checked():
         result = await asyncio.wait_for(steps(), SECONDS)
@@ -31,6 +31,6 @@ def run_to_end(steps):
 
 
 async def until(condition):
-    """Wait until something is the case; what waits for it has a time limit of its own."""
-    while not condition():  # noqa: ASYNC110  # whatever the condition is, nobody sets an event
+    """Wait until a condition is true; the caller has a time limit."""
+    while not condition():  # noqa: ASYNC110  # a condition has no event
         await asyncio.sleep(0.02)

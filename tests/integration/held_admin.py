@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker's admin port whose answers wait until the test lets them go."""
+"""TCP proxy of a broker's admin port that holds responses until the test releases them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 
 class HeldAdmin:
-    """Forwards every request at once; while it holds, what the broker answers stays here.
+    """Forwards every request at once, and keeps the broker's responses while `hold()` is in effect.
 
     Args:
-        admin_url: of the broker.
+        admin_url: the broker's admin URL.
     """
 
     def __init__(self, admin_url):
@@ -21,7 +21,7 @@ class HeldAdmin:
         self._answers = threading.Event()
         self._answers.set()
         self.asked = threading.Event()
-        """Set when an answer is held."""
+        """Set when a response is held."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open = [self._listener]
         self.url = f"{parts.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -39,16 +39,16 @@ class HeldAdmin:
 
     @property
     def holds(self):
-        """Whether an answer waits here."""
+        """True if a response is held."""
         return self.asked.is_set() and not self._answers.is_set()
 
     def hold(self):
-        """Let no answer through from now on."""
+        """Hold all later responses."""
         self.asked.clear()
         self._answers.clear()
 
     def release(self):
-        """Let all of them through."""
+        """Forward all held responses."""
         self._answers.set()
 
     def _accept(self):

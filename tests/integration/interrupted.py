@@ -1,4 +1,4 @@
-"""Interrupting this process as Ctrl-C does."""
+"""Interruption of this process, as by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 
 @contextlib.contextmanager
 def interruptions():
-    """Send this process a Ctrl-C every 10 ms; it counts only while the yielded list is not empty."""
+    """Send this process SIGINT every 10 ms; it is ignored while the yielded list is empty."""
     waiting, finished = [], threading.Event()
 
     def interrupt():

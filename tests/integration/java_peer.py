@@ -1,4 +1,4 @@
-"""The Java programs of `java/`, which the tests compare with: compiled once, and then quick to start."""
+"""Java programs of `java/` that the tests compare with; compiled once, and started with a class archive."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECONDS = 120
 
 
 def run_java(program, *arguments, lines=()):
-    """Run a program to its end, and give the lines that it prints; what Java logs is among them.
+    """Run a program to its end, and return the lines that it prints, including Java's log.
 
     Args:
-        program: its class.
-        *arguments: what it is given.
-        lines: what it reads.
+        program: the class name.
+        *arguments: its arguments.
+        lines: its standard input.
     """
     java = Java.find()
     quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
@@ -43,20 +43,20 @@ def run_java(program, *arguments, lines=()):
 
 @cache
 def java_classes():
-    """Give the directory of the compiled programs, which the workers of a run share."""
+    """Return the directory of the compiled programs, which is shared by the workers of a run."""
     java, sources = Java.find(), sorted(PROGRAMS.glob("*.java"))
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     classes = java.jars / f"tests-{state}"
     if not classes.is_dir():
         made = Path(tempfile.mkdtemp(dir=classes.parent))
-        # The compiler's own launcher comes with a JDK only, the compiler with every Java that the harness runs on.
+        # The `javac` launcher needs a JDK; the compiler module is in every Java that the tests run on.
         compiler = [java.program, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-source", "17", "-target", "17"]
         jars = os.pathsep.join(map(str, java.jars.glob("*.jar")))
         command = [*compiler, "-nowarn", "-proc:none", "-cp", jars, "-d", made, *sources]
         subprocess.run(list(map(str, command)), check=True, timeout=SECONDS)
         try:
             made.rename(classes)
-        except OSError:  # another worker was quicker
+        except OSError:  # another worker was faster
             shutil.rmtree(made)
             if not classes.is_dir():
                 raise

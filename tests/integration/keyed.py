@@ -1,4 +1,4 @@
-"""What the tests of key ranges share: topics of every kind of batch."""
+"""Topics with every kind of batch, for the tests of key ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNKED_BYTES = 150_000
 
 
 def fill(client, topic, kind, count, keys=40, seed=1):
-    """Send messages whose payloads are their numbers, 0 to count - 1, and give the key of each."""
+    """Send `count` messages whose payloads are their numbers from 0, and return their keys."""
     producer = client.create_producer(topic, block_if_queue_full=True, **SETTINGS[kind])
     rng = random.Random(seed)
     chosen = []
@@ -40,12 +40,12 @@ def fill(client, topic, kind, count, keys=40, seed=1):
 
 
 def number_of(message):
-    """The number that a message was sent with."""
+    """Return the number that a message was sent with."""
     return int(message.data())
 
 
 def tilings(keys):
-    """Ways to share the slots: 1, 2, 4 and 7 sets, one slot against the rest, and scattered ranges."""
+    """Return divisions of the slots: 1, 2, 4 and 7 sets, one slot and the rest, and scattered ranges."""
     single = key_slot(keys[0] or "x")
     one_slot = KeyHashRanges([KeyHashRange(single, single)])
     rng = random.Random(3)

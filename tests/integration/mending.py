@@ -1,4 +1,4 @@
-"""What the tests of the doctor share: looking, and doing what it says."""
+"""Steps shared by the tests of the doctor: diagnosing, and applying remedies."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pulsar_ext import DiagnosisLimits
 from pulsar_ext.ids.topic_name import TopicName
 
 SOON = DiagnosisLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.5)
-"""Small numbers, so that a test need not wait nor send much."""
+"""Small limits, so that a test need not wait long or send much."""
 
 
-def found(client, target, kind, **options):
-    """Look, and give the findings of a kind."""
+def findings_of_kind(client, target, kind, **options):
+    """Diagnose, and return the findings of a kind."""
     diagnosis = client.diagnose(target, **{"limits": SOON, **options})
     return [one for one in diagnosis.findings if one.kind == kind]
 
 
 def environment_of(broker):
-    """The environment of a command that is to find the broker, and to be let in."""
+    """Return the environment of a command that connects to the broker."""
     access = broker.access
     found = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_URL": broker.service_url}
     if access.trust_certs is not None:
@@ -38,14 +38,14 @@ def environment_of(broker):
 
 
 def call_rest(broker, method, path, **options):
-    """Make a call of the admin REST API that `PulsarAdmin` has no method for."""
+    """Call the admin REST API where `PulsarAdmin` has no method."""
     where = {"base_url": f"{broker.admin_url}/admin/v2/", "follow_redirects": True}
     with httpx2.Client(**where, **broker.access.http_options()) as client:
         client.request(method, path, **options).raise_for_status()
 
 
 def pulsar_ext(broker, command):
-    """Run a command line of `pulsar-ext` against the broker, and give its status, output and error output."""
+    """Run a `pulsar-ext` command line against the broker; return its status, output and error output."""
     name, *arguments = shlex.split(command)
     assert name == "pulsar-ext"
     return call_command(*arguments, environment=environment_of(broker))
@@ -53,7 +53,7 @@ def pulsar_ext(broker, command):
 
 @contextlib.contextmanager
 def watching(broker, command, **streams):
-    """Run a command line with `--watch` against the broker, interrupt it at the end of the block, and wait for it."""
+    """Run a command line with `--watch` against the broker, and interrupt it at the end of the block."""
     _, *arguments = shlex.split(command)
     with subprocess.Popen(
         [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()", *arguments, "--json", "--watch"],
@@ -70,7 +70,7 @@ def watching(broker, command, **streams):
 
 
 def mend(broker, finding, nth=0):
-    """Carry out a remedy: its dry run, which changes nothing, and the command itself."""
+    """Apply a remedy: its dry run, which changes nothing, and then the command itself."""
     remedy = [one for one in finding.remedies if one.command][nth]
     if remedy.dry_run:
         status, printed, error = pulsar_ext(broker, f"{remedy.dry_run} --json")
@@ -80,5 +80,5 @@ def mend(broker, finding, nth=0):
 
 
 def namespace_of(topic):
-    """Name the namespace of a topic."""
+    """Return the namespace of a topic."""
     return TopicName.parse(topic).namespace_name

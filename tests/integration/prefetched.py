@@ -10,7 +10,7 @@ COUNT = 1_000
 
 
 def fill(client, topic, count=COUNT, start=0, size=1_000):
-    """Send messages in batches of a size, or without."""
+    """Send `count` messages in batches of `size`, or without batching if it is 1."""
     batches = {"batching_enabled": True, "batching_max_messages": size, "batching_max_publish_delay_ms": 5_000}
     producer = client.create_producer(topic, block_if_queue_full=True, **(batches if size > 1 else {}))
     for index in range(start, start + count):
@@ -20,15 +20,15 @@ def fill(client, topic, count=COUNT, start=0, size=1_000):
 
 
 def fetch_ahead(consumer):
-    """Do once what iterating at full speed does all the time."""
+    """Fetch once, as iterating at full speed does continuously."""
     assert eventually(consumer._prefetch.fetch)
 
 
-def is_ahead(consumer):
-    """How many messages are ahead."""
-    return length_hint(consumer._prefetch._kept)
+def prefetched_count(consumer):
+    """Return the number of prefetched messages."""
+    return length_hint(consumer._prefetch._prefetched)
 
 
 def rest_of(consumer, quiet_millis=500):
-    """The numbers of all messages that still come."""
+    """Return the numbers of all messages that still arrive."""
     return [index_of(message) for message in drain(consumer.receive, quiet_millis=quiet_millis)]

@@ -1,4 +1,4 @@
-"""How a broker is reached, whatever it is: by programs in processes of their own, and by the official client."""
+"""Access to any kind of broker, for programs in other processes and for the official client."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from reach import Reach
 """
-"""What a program begins with that is to `Reach.unpack` what `Reach.pack` made."""
+"""Beginning of a program that calls `Reach.unpack` with the text of `Reach.pack`."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The addresses of a broker, and what gets in."""
+    """Addresses and credentials of a broker."""
 
     service_url: str
     admin_url: str
@@ -38,15 +38,15 @@ class Reach:
         return cls(*pickle.loads(bytes.fromhex(text)))
 
     def pack(self, service_url=None):
-        """Make text of it for the command line of a program, with another service URL if one is given."""
+        """Return a text for the command line of a program, optionally with another service URL."""
         return pickle.dumps((service_url or self.service_url, self.admin_url, self.access, self.detours)).hex()
 
     def options(self):
-        """Give the arguments of a client of `pulsar_ext` besides the service URL."""
+        """Return the arguments of a `pulsar_ext` client without the service URL."""
         return {"admin": self.admin_url, **self.access.client_options(pulsar_ext)}
 
     def command_line(self):
-        """Give the options of `pulsar-ext`."""
+        """Return the options of `pulsar-ext`."""
         options = ["--url", self.service_url, "--admin-url", self.admin_url]
         if self.access.trust_certs is not None:
             options += ["--trust-certs", self.access.trust_certs]
@@ -56,7 +56,7 @@ class Reach:
         return options
 
     def java_settings(self):
-        """Give the settings of a Java client, a line each."""
+        """Return the settings of a Java client, one per line."""
         settings = {"serviceUrl": self.service_url}
         if self.access.trust_certs is not None:
             settings |= {"tlsTrustCertsFilePath": self.access.trust_certs, "tlsHostnameVerificationEnable": "true"}
@@ -66,7 +66,7 @@ class Reach:
         return "\n".join(f"{name}={value}" for name, value in settings.items())
 
     def spark_options(self):
-        """Give the options of a read or a write with Spark."""
+        """Return the options of a Spark read or write."""
         options = {"service.url": self.service_url, "admin.url": self.admin_url}
         if self.access.trust_certs is not None:
             options["pulsar.client.tlsTrustCertsFilePath"] = self.access.trust_certs
@@ -82,7 +82,7 @@ class Reach:
 
 
 def official_client(broker, service_url=None, **options):
-    """Make a client of `pulsar` that says little; it is closed by whoever made it."""
+    """Return a client of `pulsar` that logs errors only; the caller closes it."""
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     return pulsar.Client(
         service_url or broker.service_url, logger=logger, **broker.access.client_options(pulsar), **options

@@ -1,4 +1,4 @@
-"""Producers of every kind behind a link that can be frozen, and every outcome of what is sent with them."""
+"""Producers of every kind connected through a proxy that can be frozen, and the outcomes of their messages."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ KINDS = {
     "dedup, chunked": {"deduplication": True, "chunking_enabled": True, "size": 6_000_000},
 }
 WAIT_SECONDS = 20.0
-"""Longer than anything here takes that ends."""
+"""Longer than any operation here that ends."""
 
 
 class Sending:
-    """A producer behind a link, what is sent with it, and every outcome."""
+    """A producer connected through a proxy, its messages, and their outcomes."""
 
     def __init__(self, factories, kind):
         broker_of, client_of, proxy_of, topic_of = factories
@@ -62,7 +62,7 @@ class Sending:
             raise
 
     def begin(self, use):
-        """Begin a call on a thread of its own; how it ends is counted."""
+        """Start a call on a new thread, and count how it ends."""
 
         def run():
             try:
@@ -76,12 +76,12 @@ class Sending:
         return thread
 
     def flush(self):
-        """Send one more, and flush."""
+        """Send a message and flush."""
         self.send_async()
         self.producer.flush()
 
     def begin_loop(self, use):
-        """Repeat a call until it raises or all is over, on a thread of its own; a full queue is no end."""
+        """Repeat a call on a new thread until it raises or `over` is set; a full queue does not end it."""
 
         def repeat():
             while not self.over.is_set():
@@ -90,8 +90,8 @@ class Sending:
 
         return self.begin(repeat)
 
-    def each_outcome_once(self):
-        """Whether each callback was called, and none twice."""
+    def has_each_outcome_once(self):
+        """Return whether each callback was called exactly once."""
         return eventually(lambda: self.outcomes.keys() == self.sent) and all(
-            len(one) == 1 for one in self.outcomes.values()
+            len(outcomes) == 1 for outcomes in self.outcomes.values()
         )

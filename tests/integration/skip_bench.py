@@ -1,4 +1,4 @@
-"""A broker with what the tests of skips do on it, its profiles, and the kinds of messages."""
+"""Operations on a broker for the tests of skips, its profiles, and the kinds of messages."""
 
 import itertools
 import time
@@ -18,11 +18,13 @@ SMALL_LEDGERS = {
 PLAIN = Profile("skip", "small chunks, seven entries a ledger", SMALL_LEDGERS)
 BATCH_ACKS = Profile(
     "skip-batch-acks",
-    "the same, acknowledging inside batches",
+    "small chunks, seven entries a ledger, acknowledgements inside batches",
     {**SMALL_LEDGERS, "acknowledgmentAtBatchIndexLevelEnabled": "true"},
 )
 INDEXED = Profile(
-    "skip-indexed", "the same, entries numbered", {**SMALL_LEDGERS, **get_profile("entry-index").settings}
+    "skip-indexed",
+    "small chunks, seven entries a ledger, a message index",
+    {**SMALL_LEDGERS, **get_profile("entry-index").settings},
 )
 ONE_LEDGER = Profile(
     "skip-one-ledger",
@@ -41,7 +43,7 @@ TYPES = (
 
 
 class Bench:
-    """One broker with what the tests do on it."""
+    """Operations of the tests on one broker."""
 
     def __init__(self, broker, client, admin, namespace):
         self.broker, self.client, self.admin, self.namespace = broker, client, admin, namespace
@@ -55,7 +57,7 @@ class Bench:
         return name
 
     def fill(self, topic, kind, count=COUNT, begin=0, batch=4):
-        """Send labelled messages: of a mixed topic plain, batched and chunked ones in turns of the size of a batch."""
+        """Send labelled messages; a mixed topic alternates plain, batched and chunked ones, `batch` of each."""
         kinds = ("plain", "batched", "chunked") if kind == "mixed" else (kind,)
         labels = [f"{number:05}" for number in range(begin, begin + count)]
         for turn, start in enumerate(range(0, count, batch if kind == "mixed" else count)):
@@ -70,7 +72,7 @@ class Bench:
         return self.stored(topic)
 
     def stored(self, topic):
-        """The messages in the order of the topic: `(label, id)`."""
+        """Return the messages in the order of the topic: `(label, id)`."""
         reader = self.client.create_reader(topic, pulsar.MessageId.earliest)
         found = []
         while reader.has_message_available():
@@ -80,24 +82,24 @@ class Bench:
         return found
 
     def acknowledge(self, topic, labels, subscription="s"):
-        """Acknowledge some messages, by a consumer that leaves."""
+        """Acknowledge some messages by a temporary consumer."""
         consumer = self.client.subscribe(
             topic, subscription, consumer_type=pulsar.ConsumerType.Shared, max_pending_chunked_message=100
         )
-        left = set(labels)
-        while left:
+        remaining = set(labels)
+        while remaining:
             message = consumer.receive(5000)
-            if label_of(message) in left:
-                left.remove(label_of(message))
+            if label_of(message) in remaining:
+                remaining.remove(label_of(message))
                 consumer.acknowledge(message)
         consumer.close()
 
     def drain(self, topic, subscription="s", **options):
-        """Receive and acknowledge everything there is; the labels in order, once the backlog is empty."""
+        """Receive and acknowledge everything; return the labels in order, once the backlog is empty."""
         options.setdefault("consumer_type", pulsar.ConsumerType.Shared)
         consumer = self.client.subscribe(topic, subscription, max_pending_chunked_message=100, **options)
         found = []
-        # Nothing is waited for blindly: it ends when the broker says that nothing is left.
+        # The loop ends when the broker shows an empty backlog, without fixed waits.
         deadline = time.monotonic() + 30
         while self.backlog(topic, subscription) or not found:
             try:
@@ -146,7 +148,7 @@ def position_of(message_id):
 
 
 def whole_entries(stored):
-    """Acknowledge whole entries only, so that every broker keeps them: the first, some in the middle, the last."""
+    """Return labels of whole entries, which every broker can acknowledge: the first, some in the middle, the last."""
     entries = {}
     for label, at in stored:
         entries.setdefault((at.ledger_id(), at.entry_id()), []).append(label)

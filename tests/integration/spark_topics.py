@@ -1,4 +1,4 @@
-"""What the tests of Spark share: topics with every kind of message, options, and queries."""
+"""Helpers of the Spark tests: topics with every kind of message, options, and queries."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def keep_everything(admin, topic):
 
 
 def fill(client, topic, count=60, *, kinds=tuple(KINDS), start=0):
-    """Send `count` messages of each kind, whose values begin with their numbers; give the next number."""
+    """Send `count` messages of each kind, whose values begin with consecutive numbers; return the next number."""
     number = start
     for kind in kinds:
         producer = client.create_producer(topic, block_if_queue_full=True, **KINDS[kind])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # batches that mix keys are what is to be read
+            warnings.simplefilter("ignore")  # the tests need batches that mix keys
             for index in range(count):
                 size = CHUNKED_BYTES if kind == "chunked" and index % 3 == 0 else 0
                 producer.send_async(
@@ -53,7 +53,7 @@ def fill(client, topic, count=60, *, kinds=tuple(KINDS), start=0):
 
 
 def key_files(directory):
-    """Make a pair of keys for end-to-end encryption; give the options of a read and of a write that name the files."""
+    """Create a key pair for end-to-end encryption; return the options of a read and of a write that name its files."""
     private, public = map(str, encryption_key_files(directory))
     return {"cryptoPrivateKeyFile": private}, {"cryptoPublicKeyFile": public, "encryptionKey": "app"}
 
@@ -64,18 +64,18 @@ def roll_over(admin, topic):
 
 
 def numbers(rows):
-    """The numbers of rows, sorted."""
+    """Return the numbers of rows, sorted."""
     return sorted(int(bytes(row.value).strip()) for row in rows)
 
 
 def options_of(broker, topic, **more):
-    """The options of a read or a write."""
+    """Return the options of a read or a write."""
     return {**Reach.of(broker).spark_options(), "topic": topic, **more}
 
 
 @contextlib.contextmanager
 def running(query, seconds=60):
-    """End a streaming query whatever happens."""
+    """Stop a streaming query at the end, also after an error."""
     try:
         yield query
     finally:
@@ -83,7 +83,7 @@ def running(query, seconds=60):
 
 
 def archive_once(spark, source, path, checkpoint, **more):
-    """Run a query from the source to Parquet until it has read what is there now; give its progress reports."""
+    """Run a query from the source to Parquet over the existing messages; return its progress reports."""
     frame = spark.readStream.format("pulsar").options(**source, **more).load()
     query = (
         frame.select("value", "__messageId")

@@ -1,4 +1,4 @@
-"""What a topic stores and where its cursors stand, as tests look at it."""
+"""Entries, messages and cursors of a topic, for the checks of tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulsar_ext.ids.position import Position
 
 
 def entries(admin, topic):
-    """The metadata of every entry of a topic, in order."""
+    """Return the metadata of every entry of a topic, in order."""
     stats = admin.internal_stats(topic)
     sizes = [ledger.entries for ledger in stats.ledgers]
     sizes[-1] = stats.current_ledger_entries
@@ -21,7 +21,7 @@ def entries(admin, topic):
 
 
 def compact(admin, topic):
-    """Compact a topic, and wait for that; it is asked again where the broker's own reader was not connected yet."""
+    """Compact a topic and wait for the end; retry if the broker's own reader was not connected yet."""
     admin.compact(topic)
 
     def is_done():
@@ -34,7 +34,7 @@ def compact(admin, topic):
 
 
 def read(client, topic, count):
-    """The first messages of a topic."""
+    """Return the first `count` messages of a topic."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     messages = [reader.read_next(10_000) for _ in range(count)]
     reader.close()
@@ -42,12 +42,12 @@ def read(client, topic, count):
 
 
 def contents(client, topic):
-    """Everything on the topic."""
+    """Return the contents of all messages of a topic."""
     return [message.data() for message in drain(client.create_reader(topic, pulsar.MessageId.earliest).read_next)]
 
 
 def send_entries(client, topic, count=25):
-    """Send that many unbatched messages; the position of each."""
+    """Send unbatched messages, and return their positions."""
     producer = client.create_producer(topic, batching_enabled=False)
     ids = [producer.send(b"%d" % number) for number in range(count)]
     producer.close()
@@ -55,5 +55,5 @@ def send_entries(client, topic, count=25):
 
 
 def mark_delete(admin, topic, subscription="s"):
-    """Up to where the subscription has acknowledged everything."""
+    """Return the mark-delete position of a subscription."""
     return admin.internal_stats(topic).cursors[subscription].mark_delete_position

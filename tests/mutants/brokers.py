@@ -1,4 +1,4 @@
-"""A plugin of pytest: takes the brokers from the process that runs all mutants, where each is started once."""
+"""pytest plugin that uses the brokers of the process that runs all mutants, which starts each broker once."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 The tests are imported once. For each mutant a fork replaces the code of the mutated function, and runs the tests that
 call it, the fastest first. Mutated are comparisons, operators, conditions, numbers, booleans, returned and assigned
-values, raises, and statements that only call something; not texts, annotations, defaults, decorators and `strict=`.
+values, raises, and statements that are only a call; not texts, annotations, defaults, decorators and `strict=`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _CONDITIONS = (ast.Name, ast.Attribute, ast.Call, ast.NamedExpr)
 _PYTEST = ["-qq", "-s", "-n", "0", "-p", "no:sugar", "--tb=no", "--randomly-seed=1", "--hypothesis-seed=1"]
 
 
-def faults(node):  # noqa: C901  # an arm for each kind of node
-    """Yield what replaces a node of a function: one small fault each."""
+def faults(node):  # noqa: C901  # a case for each kind of node
+    """Yield replacements of a node of a function, each with one small fault."""
     new = copy.copy(node)
     match node:
         case ast.Compare(ops=ops):
@@ -72,7 +72,7 @@ def faults(node):  # noqa: C901  # an arm for each kind of node
 
 
 def mutants(parent, name="", inside=False):
-    """Yield `(function, line, description)` of each fault, while the tree has it and no other."""
+    """Yield `(function, line, description)` of each fault, while the tree has only that fault."""
     for field, child in ast.iter_fields(parent):
         if field in {"annotation", "returns", "args", "decorator_list"} and not isinstance(parent, ast.Call):
             continue
@@ -80,7 +80,7 @@ def mutants(parent, name="", inside=False):
             if not isinstance(node, ast.AST) or isinstance(node, ast.Assert | ast.JoinedStr):
                 continue
             if isinstance(node, ast.keyword) and node.arg == "strict":
-                continue  # as an assert: iterables of unequal length would be a fault of another function
+                continue  # like an assert: iterables of unequal length would be a fault of another function
             for fault in faults(node) if inside else ():
                 was, now = (" ".join(ast.unparse(one).split())[:70] for one in (node, fault))
                 _replace(parent, field, node, ast.copy_location(fault, node))
@@ -98,21 +98,21 @@ def _replace(parent, field, old, new):
 
 
 class Runner:
-    """A plugin of pytest: runs the collected tests as they are, then for each mutant.
+    """pytest plugin that runs the collected tests unchanged, then for each mutant.
 
     Args:
         path: the core.
-        examples: how many hypothesis makes.
+        examples: the number of hypothesis examples.
         every: mutate each n-th place only.
-        known: what found the mutants of an earlier run; those that were found are not tried again.
+        known: the finding tests of an earlier run; mutants that were found are not tried again.
     """
 
     def __init__(self, path, examples, every, known):
         self.path, self.examples, self.every, self.known, self.found = path, examples, every, known, {}
 
     def pytest_collection(self):
-        """Replace the settings of hypothesis before the tests are imported, which take them."""
-        from hypothesis import Phase, settings  # noqa: PLC0415  # pytest wants to import it first
+        """Replace the settings of hypothesis before the tests are imported, which use them."""
+        from hypothesis import Phase, settings  # noqa: PLC0415  # pytest has to import it first
 
         set_up, phases = settings.__init__, (Phase.explicit, Phase.generate)
         options = {"database": None, "phases": phases, "report_multiple_bugs": False, "max_examples": self.examples}
@@ -121,7 +121,7 @@ class Runner:
         settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session):
-        """Find out which test calls what, then try each mutant."""
+        """Record the functions that each test calls, then try each mutant."""
         functions = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
         functions = [one for one in functions if one.__code__.co_filename == str(self.path)]
         gc.freeze()  # a collection in a fork would copy all memory
@@ -144,7 +144,7 @@ class Runner:
         return True
 
     def observe(self, session):
-        """Return by test its seconds and the functions of the core that it calls, and a test that fails."""
+        """Return the seconds and the called functions of the core by test, and a failing test."""
         calls = {}
         for item in session.items:
             names: set[str] = set()
@@ -165,7 +165,7 @@ class Runner:
 
 
 def kill(session, functions, code, tests):
-    """Run tests with the functions of a core replaced; return the one that fails, None if none does."""
+    """Run tests with the functions of a core replaced; return the failing one, or None."""
     codes = {(one.co_qualname, one.co_firstlineno): one for one in codes_of(code)}
     for function in functions:
         key = function.__code__.co_qualname, function.__code__.co_firstlineno
@@ -178,7 +178,7 @@ def kill(session, functions, code, tests):
 
 
 def codes_of(code):
-    """Yield a code object and all in it."""
+    """Yield a code object and all code objects in it."""
     yield code
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -186,7 +186,7 @@ def codes_of(code):
 
 
 def in_fork(call, seconds, *, is_quiet=True):
-    """Return what a call returns in a fork, "ended" or "endless" if the fork ends first or takes too long."""
+    """Return the result of a call in a fork; "ended" or "endless" if the fork ends early or takes too long."""
     with tempfile.TemporaryFile("w+") as file:
         child = os.fork()
         if not child:
@@ -196,7 +196,7 @@ def in_fork(call, seconds, *, is_quiet=True):
             try:
                 json.dump(call(), file)
                 file.flush()
-            except BaseException:  # noqa: BLE001  # whatever it is, the fork ends here
+            except BaseException:  # noqa: BLE001  # the fork ends here after any error
                 traceback.print_exc()
             finally:
                 os._exit(0)
@@ -212,12 +212,12 @@ def in_fork(call, seconds, *, is_quiet=True):
 
 
 def main():
-    """Try the mutants of cores; print a table and those that survive."""
+    """Try the mutants of cores; print a table and the surviving ones."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("cores", nargs="*", metavar="CORE", help="of cores.toml; all by default")
     parser.add_argument("--every", type=int, default=1, help="try each n-th mutant only")
     parser.add_argument("--examples", type=int, default=100, help="of hypothesis for each test")
-    parser.add_argument("--json", type=Path, help="a file that the results are written to, and that is continued")
+    parser.add_argument("--json", type=Path, help="file for the results; an existing one is continued")
     given = parser.parse_args()
     every = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     for core in given.cores or CORES:
@@ -234,7 +234,7 @@ def main():
 
 
 def show(every):
-    """Print a table, and the mutants that survive."""
+    """Print a table, and the surviving mutants."""
     print("| core | mutants | tried | killed | |", "|---|---|---|---|---|", sep="\n")
     for core, found in every.items():
         tried = [test for test in found.values() if test]

@@ -1,10 +1,10 @@
-"""Break the shells in one place at a time, and see which test of the core tier finds it; see shells.toml.
+"""Break the shells in one place at a time, and report the test of the core tier that finds it; see shells.toml.
 
     python tests/mutants/run.py                    # every mutant
     python tests/mutants/run.py ack-one-too-many --all --json found.json
 
-Each mutant is applied to a copy of the checkout, with what is not committed yet. The brokers are started once. At the
-end each test that found one runs without a mutant: one that fails there has found nothing.
+Each mutant is applied to a copy of the checkout, with uncommitted changes. The brokers are started once. At the end
+each test that found a mutant runs without one: a test that fails there has found nothing.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ ROOT = HERE.parents[1]
 MUTANTS = tomllib.loads((HERE / "shells.toml").read_text())
 CORE = "tests/integration"
 _SECONDS = 300
-"""A run that takes longer has found an endless wait."""
+"""Timeout of a run; a longer one has found an endless wait."""
 _OPTIONS = ["-q", "-n", "0", "-p", "brokers", "-p", "no:sugar", "--randomly-seed", "1", "-rfE"]
 
 
 def main(arguments):
-    """Run mutants; return how many were not found."""
+    """Run mutants; return the number of mutants that were not found."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a mutant of shells.toml; all by default")
     parser.add_argument("--first", action="store_true", help="only the first of each mutant's tests")
-    parser.add_argument("--all", action="store_true", help="the whole core for what the named tests do not find")
-    parser.add_argument("--json", type=Path, help="a file that the results are written to, and that is continued")
+    parser.add_argument("--all", action="store_true", help="the whole core tier for mutants that named tests miss")
+    parser.add_argument("--json", type=Path, help="file for the results; an existing one is continued")
     given = parser.parse_args(arguments)
     results = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     with contextlib.ExitStack() as stack:
@@ -70,11 +70,11 @@ def main(arguments):
 
 
 class Run:
-    """Runs tests of a copy of the checkout.
+    """Runner of tests in a copy of the checkout.
 
     Args:
         copy: its path.
-        ticket: lets a process ask for brokers.
+        ticket: allows a process to use the brokers.
     """
 
     def __init__(self, copy, ticket):
@@ -83,11 +83,11 @@ class Run:
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MUTANTS_TICKET": ticket}
 
     def mutant(self, mutant, most, *, whole):
-        """Return what found a mutant, in how many seconds, and where that was looked for."""
+        """Return the test that found a mutant, the seconds until then, and the tests that were run last."""
         path = self._copy / "pulsar_ext" / mutant["file"]
         text = path.read_text()
         if text.count(mutant["old"]) != 1:
-            return {"found_by": None, "seconds": 0, "in": "does not apply: old is not once in the file"}
+            return {"found_by": None, "seconds": 0, "in": "does not apply: `old` must occur once in the file"}
         begun = time.monotonic()
         path.write_text(text.replace(mutant["old"], mutant["new"]))
         try:
@@ -99,7 +99,7 @@ class Run:
         return {"found_by": found[0] if found else None, "seconds": round(time.monotonic() - begun), "in": tests}
 
     def failing(self, tests, *options):
-        """Return the tests that fail, with `-x` the first one; "endless" if they do not end."""
+        """Return the failing tests, with `-x` the first one; "endless" if they do not end."""
         if not tests:
             return []
         tier = ["--tier", "core"] if tests[0].startswith(CORE) else []
@@ -112,13 +112,13 @@ class Run:
         except subprocess.TimeoutExpired:
             os.killpg(program.pid, signal.SIGKILL)
             return ["endless"]
-        if program.returncode in {0, 5}:  # all pass, or none is in the tier
+        if program.returncode in {0, 5}:  # all pass, or the tier has no test
             return []
         return re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE) or [output[-300:]]
 
 
 def show(results, doubtful):
-    """Print a table; return how many were not found."""
+    """Print a table; return the number of mutants that were not found."""
     table = Table("mutant", "breaks", "found by", "s")
     missed = [name for name, result in results.items() if result["found_by"] is None]
     for name, result in results.items():

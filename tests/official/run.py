@@ -4,8 +4,8 @@
 
 CHECKOUT is a checkout of the official Python client's repository at the tag of the installed client. It is only read:
 its tests run in a temporary copy, in which every import of `pulsar` becomes one of `pulsar_ext` for the second half.
-Each half has a fresh broker, and each test a process of its own, so that a hang or a crash is a result like any other.
-A test that passes with `pulsar` only is repeated with both before it counts. Needs Java and pytest, and for the schema
+Each half has a fresh broker, and each test a fresh process, so that a hang or a crash is a result like any other. A
+test that passes with `pulsar` only is repeated with both before it counts. Needs Java and pytest, and for the schema
 tests fastavro, protobuf and requests. The exit status is 1 if a test differs, 2 if the suite cannot be run.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One test with both clients: the first run, and those repeated if it passed with the official client only."""
+    """Outcomes of a test with both clients: the first run, and repeated runs if only the official client passed it."""
 
     test: str
     official: list[Outcome]
@@ -41,24 +41,24 @@ class Comparison:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the first run passed with the official client only."""
+        """True if the first run passed with the official client only."""
         return _passed(self.official[:1]) > _passed(self.ours[:1])
 
     @property
     def differs(self) -> bool:
-        """Whether the repetitions confirm it: the official client passed more of them."""
+        """True if the repetitions confirm the difference: the official client passed more of them."""
         return self.is_suspect and _passed(self.official[1:]) > _passed(self.ours[1:])
 
 
 def main() -> int:
     """Run everything, print the result, and return the exit status."""
     arguments = _arguments()
-    # With --json the result alone goes to the standard output.
+    # With --json, only the result goes to standard output.
     console = Console(stderr=arguments.as_json, highlight=False)
     tests = arguments.checkout / "tests"
     missing = [name for name in arguments.files if not (tests / name).is_file()]
     if missing:
-        console.print(f"{tests} has no {', '.join(missing)}: give a checkout of the official Python client")
+        console.print(f"{tests} has no {', '.join(missing)}: pass a checkout of the official Python client")
         return 2
     names = [name for file in arguments.files for name in test_names(tests / file) if arguments.only in name]
     try:
@@ -93,12 +93,12 @@ def _compare(tests: Path, names: Sequence[str], timeout: float, repeats: int, co
             for client in CLIENTS:
                 task = progress.add_task(client, total=len(some))
 
-                def tell(name: str, outcome: Outcome, client: str = client, task: TaskID = task) -> None:
+                def report(name: str, outcome: Outcome, client: str = client, task: TaskID = task) -> None:
                     progress.update(task, advance=1, description=f"{client}, {what}: {name.split('::')[2]}")
                     if outcome.status not in ("passed", "skipped"):
                         progress.console.print(f"{client}: {name} {outcome.status}, {outcome.seconds:.0f} s")
 
-                for name, outcome in run_tests(tests, client, some, timeout, tell).items():
+                for name, outcome in run_tests(tests, client, some, timeout, report).items():
                     (compared[name].official if client == CLIENTS[0] else compared[name].ours).append(outcome)
 
         run_both("all", names)

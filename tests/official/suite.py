@@ -1,4 +1,4 @@
-"""The official client's test suite, run test by test: each in a process of its own, with either client."""
+"""Official client's test suite, run test by test: each in a fresh process, with either client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DETAIL_CHARACTERS: Final = 2000
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run of a test ended, one of `STATUSES`, and what it said if it neither passed nor was skipped."""
+    """Result of one run of a test, one of `STATUSES`, and its output if it neither passed nor was skipped."""
 
     status: str
     detail: str = ""
@@ -72,9 +72,9 @@ def run_tests(
     Args:
         tests: the suite's directory `tests`; it is copied.
         client: one of `CLIENTS`.
-        names: as `test_names` gives them.
+        names: as returned by `test_names`.
         timeout: seconds for each test.
-        report: is called with each outcome at once.
+        report: called with each outcome immediately.
 
     Raises:
         BrokerStartError: the broker did not start.
@@ -94,18 +94,18 @@ def run_tests(
 
 
 def _with_client(source: str, client: str) -> str:
-    """Import `client` wherever a test file imports `pulsar`."""
+    """Replace every import of `pulsar` in a test file by one of `client`."""
     source = _PLAIN_IMPORT.sub(rf"\1import {client} as pulsar", source)
     source = _NAMED_IMPORT.sub(rf"\1{client}", source)
     if unknown := _OTHER_IMPORT.search(source):
-        raise SystemExit(f"this way of importing pulsar is not known here: {unknown[0].strip()!r}")
+        raise SystemExit(f"unsupported import of pulsar: {unknown[0].strip()!r}")
     return source
 
 
 def _run_test(tests: Path, name: str, timeout: float) -> Outcome:
     result = tests.parent / "result.xml"
     result.unlink(missing_ok=True)
-    # No plugin of this environment, our own included: the official half must not even load our library.
+    # No plugin of this environment, even our own: the official half must not load our library.
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONFAULTHANDLER": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={result}", name]
@@ -125,26 +125,26 @@ def _run_test(tests: Path, name: str, timeout: float) -> Outcome:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            # Whatever the test left running goes with it.
+            # End all processes that the test left running.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         output.seek(0)
-        said = output.read()[-_DETAIL_CHARACTERS:]
+        text = output.read()[-_DETAIL_CHARACTERS:]
     seconds = time.monotonic() - began
     if code is None:
-        return Outcome("timeout", f"still running after {timeout:.0f} s\n{said}", seconds)
-    # A process that dies at its end, after pytest wrote that all is well, has crashed all the same.
+        return Outcome("timeout", f"still running after {timeout:.0f} s\n{text}", seconds)
+    # A process that dies at its end has crashed, even if pytest reported success before.
     if code < 0 or not result.is_file():
-        return Outcome("crashed", f"exit status {code}\n{said}", seconds)
-    return _outcome_of(result, said, seconds)
+        return Outcome("crashed", f"exit status {code}\n{text}", seconds)
+    return _outcome_of(result, text, seconds)
 
 
-def _outcome_of(result: Path, said: str, seconds: float) -> Outcome:
+def _outcome_of(result: Path, text: str, seconds: float) -> Outcome:
     cases = list(ET.parse(result).getroot().iter("testcase"))
     problems = [child for case in cases for child in case if child.tag in ("failure", "error")]
     if problems or not cases:
-        detail = problems[0].text or problems[0].get("message", "") if problems else said
+        detail = problems[0].text or problems[0].get("message", "") if problems else text
         return Outcome("failed", detail[-_DETAIL_CHARACTERS:], seconds)
     if any(child.tag == "skipped" for case in cases for child in case):
         return Outcome("skipped", seconds=seconds)

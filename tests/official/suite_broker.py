@@ -1,7 +1,7 @@
-"""The broker that the official client's test suite expects, as a child process.
+"""Broker that the official client's test suite expects, as a child process.
 
-The suite brings settings, certificates and a password file for a container with fixed ports and fixed paths, and a
-script that gives rights to the anonymous role. The same is done here, from the suite's own files.
+The suite has settings, certificates and a password file for a container with fixed ports and fixed paths, and a script
+that grants permissions to the anonymous role. This module does that from the suite's own files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ADMIN_PORT: Final = 8080
 
 _TOKEN_ROLE: Final = "token-principal"
 _CERTIFICATES: Final = ("tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath")
-# The harness sets these to what a process on this machine needs.
+# The harness sets these for a process on this machine.
 _OWN: Final = (
     "bindAddress",
     "brokerServicePort",
@@ -40,13 +40,13 @@ _DISK_FULL: Final = "0.99"
 
 @contextlib.contextmanager
 def suite_broker(tests: Path) -> Iterator[PulsarProcess]:
-    """Run a fresh broker for the suite, and leave the token that its tests read beside them.
+    """Run a fresh broker for the suite, and write the token that its tests read.
 
     Args:
         tests: a copy of the suite's `tests` directory; `.test-token.txt` is written there.
 
     Raises:
-        BrokerStartError: it did not start, for instance because one of the ports 6650, 6651, 8080, 8443 is taken.
+        BrokerStartError: it did not start, for instance because one of the ports 6650, 6651, 8080, 8443 is in use.
     """
     configuration = tests / "test-conf"
     profile = Profile("official-suite", "as the official suite configures it", _settings(configuration), True)  # noqa: FBT003
@@ -64,7 +64,7 @@ def _settings(configuration: Path) -> dict[str, str]:
     settings = {name.strip(): value.strip() for name, value in pairs}
     for name in _CERTIFICATES:
         settings[name] = str(configuration.parent / settings[name])
-    # An empty value stands for the broker's default here, and several defaults are not empty.
+    # Here an empty value means the broker's default, and several defaults are not empty.
     settings = {name: value for name, value in settings.items() if value and name not in _OWN}
     return {
         **settings,
@@ -74,7 +74,7 @@ def _settings(configuration: Path) -> dict[str, str]:
 
 
 def _permit(broker: PulsarProcess) -> None:
-    """Give the rights that the suite's start script gives."""
+    """Grant the permissions of the suite's start script."""
     headers = {"Authorization": f"Bearer {broker.token}"}
     with httpx2.Client(base_url=f"{broker.admin_url}/admin/v2/", headers=headers, timeout=30, trust_env=False) as http:
 

@@ -1,6 +1,6 @@
-"""What type checkers know of the public API, and that they find misspelt names; checked by mypy and pyright, never run.
+"""Types of the public API, and detection of misspelt names; checked by mypy and pyright, never run.
 
-An ignore that is not needed is an error: each one below stands for a mistake that is found.
+An unnecessary ignore is an error: each one below proves that a mistake is found.
 """
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,6 +1,6 @@
-"""What type checkers know of a schema: its type reaches the value, and a value of another type is an error.
+"""Types of schemas: a schema's type reaches the value, and a value of another type is an error.
 
-An ignore that is not needed is an error: each one below stands for a mistake that is found.
+An unnecessary ignore is an error: each one below proves that a mistake is found.
 """
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -16,13 +16,13 @@ from pulsar_ext.schema import AutoConsumeSchema, AvroSchema, JsonSchema, KeyValu
 
 @dataclass
 class Order:
-    """A value."""
+    """Value of a dataclass."""
 
     id: int
 
 
 class Old(Record):
-    """A value of the official client's kind."""
+    """Value of the official client's record class."""
 
     name = String()
 

@@ -1,6 +1,6 @@
-"""What the unit tests share: hypothesis sets no deadlines, for a busy machine is not a fault.
+"""Settings of the unit tests: hypothesis has no deadlines, because a busy machine is not a defect.
 
-Sixty examples are what finds 96 % of the mutants of the pure cores; see `tests/mutants/README.md`.
+Sixty examples find 96 % of the mutants of the pure cores; see `tests/mutants/README.md`.
 """
 
 from hypothesis import settings

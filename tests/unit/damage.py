@@ -1,4 +1,4 @@
-"""Bytes that look like ids and are not: the inputs of the fuzz tests."""
+"""Damaged message ids as inputs of fuzz tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of a topic, made of few words."""
+"""Builders of a topic's facts for the tests of the doctor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOW = 1_000_000_000
 
 
 def internal_of(ledgers, cursors):
-    """Internal statistics: `(id, entries)` of each ledger, `(mark, ranges, read)` of each cursor, as texts."""
+    """Return internal statistics from `(id, entries)` of ledgers and `(mark, ranges, read)` of cursors, as texts."""
     *_, (last, open_entries) = ledgers
     return InternalStats.from_json(
         {
@@ -36,7 +36,7 @@ def internal_of(ledgers, cursors):
 
 
 def subscription_of(kind="Shared", backlog=1, consumers=(), **more):
-    """Statistics of a subscription; a consumer is a dict of what it says beside its name."""
+    """Return statistics of a subscription; a consumer is a dict of its statistics except the name."""
     named = [
         {"consumerName": f"c{at}", "address": "/10.0.0.1:5", "availablePermits": 100, **one}
         for at, one in enumerate(consumers)
@@ -45,7 +45,7 @@ def subscription_of(kind="Shared", backlog=1, consumers=(), **more):
 
 
 def facts_of(ledgers, cursors, subscriptions=None, *, entries=(), later=(), policies=None, name=TOPIC, **more):
-    """Make the facts; what is left out is as it is in a healthy topic."""
+    """Return facts; what is not passed is as in a healthy topic."""
     limits = {"hole_distance": 3, **more.pop("limits", {})}
     only = more.pop("only", None)
     subscriptions = subscriptions if subscriptions is not None else {one: subscription_of() for one in cursors}
@@ -64,7 +64,7 @@ def facts_of(ledgers, cursors, subscriptions=None, *, entries=(), later=(), poli
 
 
 def entry_of(ledger, entry, **more):
-    """Make the headers of an entry that was published an hour ago."""
+    """Return the headers of an entry that was published an hour ago."""
     return EntryMetadata(
         Position(ledger, entry),
         **{"producer_name": "p", "sequence_id": entry, "publish_time": NOW - 3_600_000, **more},

@@ -1,4 +1,4 @@
-"""Models for the tests of schemas, and hypothesis strategies of types, values and evolutions."""
+"""Models for schema tests, and hypothesis strategies of types, values and evolutions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulsar_ext.schema import Float32, Int32, LocalTimestamp, TimeMillis, Timest
 
 
 class Color(enum.Enum):
-    """An enumeration whose values are not its names."""
+    """An enumeration whose values differ from its names."""
 
     RED = 1
     GREEN = "g"
@@ -25,7 +25,7 @@ class Color(enum.Enum):
 
 @dataclass(frozen=True)
 class Point:
-    """Small, and hashable."""
+    """A small, hashable model."""
 
     x: int
     label: str = "none"
@@ -33,14 +33,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Circle:
-    """Another one for unions."""
+    """A second model for unions."""
 
     radius: float
 
 
 @dataclass
 class Node:
-    """Contains itself."""
+    """A recursive model."""
 
     value: int
     children: list[Node] = field(default_factory=list)
@@ -73,7 +73,7 @@ SCALARS = {
     Point: st.builds(Point, st.integers(0, 9), st.text("ab")),
     Node: st.builds(Node, st.integers(0, 9), st.lists(st.builds(Node, st.integers(0, 9)), max_size=2)),
 }
-"""What may be a field's type, with its values."""
+"""Supported field types, with strategies of their values."""
 
 UNIONS = {
     Point | Circle: st.one_of(SCALARS[Point], st.builds(Circle, SCALARS[float])),
@@ -87,7 +87,7 @@ UNIONS = {
 
 
 def kinds():
-    """Give types with strategies of their values."""
+    """Return a strategy of types, each with a strategy of its values."""
     plain = st.sampled_from([*SCALARS.items(), *UNIONS.items()])
     return st.one_of(plain, plain.flatmap(_composed))
 
@@ -105,24 +105,24 @@ def _composed(pair):
 
 @st.composite
 def fields(draw, names="abcdef"):
-    """Give fields of random types: each name with its type, a strategy of its values, and a list of its default."""
+    """Draw fields of random types: by name, the type, a strategy of its values, and whether it has a default."""
     chosen = draw(st.lists(st.sampled_from(names), unique=True, min_size=1))
     return {name: (*draw(kinds()), draw(st.booleans())) for name in chosen}
 
 
 @st.composite
 def models(draw):
-    """Give a dataclass of random fields, some with a default, and a strategy of its values."""
+    """Draw a dataclass with random fields, some with a default, and a strategy of its values."""
     return model_of(draw, draw(fields()))
 
 
 def model_of(draw, described):
-    """Make a dataclass, named Model, of fields that were described; and a strategy of its values."""
+    """Return a dataclass named Model with the described fields, and a strategy of its values."""
     made, values = [], {}
     for name, (kind, strategy, has_default) in described.items():
         values[name] = strategy
         default = draw(strategy) if has_default else dataclasses.MISSING
-        if isinstance(default, list | dict | Node):  # dataclasses refuse what can change, but for what is made anew
+        if isinstance(default, list | dict | Node):  # dataclasses reject mutable defaults without a factory
             made.append((name, kind, field(default_factory=list) if isinstance(default, list) else field()))
         else:
             made.append((name, kind, field(default=default)))
@@ -132,17 +132,17 @@ def model_of(draw, described):
 
 _INFINITE = (float("inf"), float("-inf"))
 WIDER = {Int32: [int, float], int: [float, int | str], Float32: [float], Point: [Point | Circle], str: [str | None]}
-"""What a type may become."""
+"""Types to which a type may be widened."""
 
 
 def _is_in_json(default):
-    """Whether a definition can have it as a default; without one, a new field cannot be read of older messages."""
+    """Return whether a JSON definition can have this default; new fields need one to read older messages."""
     return default not in _INFINITE
 
 
 @st.composite
 def evolutions(draw):
-    """Give a model, a strategy of its values, and a later version of it that is allowed to read them."""
+    """Draw a model, a strategy of its values, and a later version that can read them."""
     before = draw(fields())
     after = {}
     for name in draw(st.permutations(list(before))):
@@ -156,7 +156,7 @@ def evolutions(draw):
                 kind = Optional[kind]  # noqa: UP045  # of any kind
         after[name] = (kind, strategy, has_default)
     for name in draw(st.lists(st.sampled_from("uvw"), unique=True)):
-        kind, strategy = draw(st.sampled_from([one for one in SCALARS.items() if one[0] is not Node]))
+        kind, strategy = draw(st.sampled_from([pair for pair in SCALARS.items() if pair[0] is not Node]))
         after[name] = (kind, strategy.filter(_is_in_json), True)
     written, values = model_of(draw, before)
     return written, values, model_of(draw, after)[0]

@@ -1,4 +1,4 @@
-"""A topic as the tests of skips model it: entries of every kind, and every place where a cursor can stand."""
+"""Model of a topic for the tests of skips: entries of every kind, and every possible position of a cursor."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ _SMALL = st.integers(1, 4)
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One entry of a made-up topic: of a producer, with so many messages, or the chunk `chunk` of `chunks`."""
+    """Entry of the model: of a producer, with a number of messages, or the chunk `chunk` of `chunks`."""
 
     producer: int
     messages: int = 1
@@ -28,7 +28,7 @@ class Entry:
 
 
 def _interleave(draw, queues):
-    """Merge the producers' entries in any order that keeps each producer's own."""
+    """Merge the producers' entries in any order that keeps each producer's own order."""
     queues = [list(queue) for queue in queues if queue]
     merged = []
     while queues:
@@ -40,9 +40,9 @@ def _interleave(draw, queues):
 
 @st.composite
 def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
-    """A topic of some producers, whose batches of such sizes and chunked messages interleave, over several ledgers.
+    """Draw a topic: batches and chunked messages of some producers, interleaved, over several ledgers.
 
-    Of a message that is never finished, at least so many chunks are there.
+    `sizes` are the sizes of batches. Of an incomplete message, at least `least` chunks exist.
     """
     queues, number = [], 0
     for producer in range(draw(st.integers(1, producers))):
@@ -60,16 +60,16 @@ def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
                 queue += [Entry(producer, 1, chunk, of, number) for chunk in range(kept)]
         queues.append(queue)
     entries = _interleave(draw, queues)
-    ledgers, left = [], len(entries)
-    while left:
-        # An empty ledger comes before some; drawn by themselves, these would use up hypothesis' entropy in some runs.
-        ledgers += [0] * draw(st.booleans()) + [draw(st.integers(1, min(left, 6)))]
-        left -= ledgers[-1]
+    ledgers, remaining = [], len(entries)
+    while remaining:
+        # An empty ledger precedes some; if these were drawn separately, they would exhaust hypothesis' entropy.
+        ledgers += [0] * draw(st.booleans()) + [draw(st.integers(1, min(remaining, 6)))]
+        remaining -= ledgers[-1]
     return entries, dict(enumerate(ledgers, start=3))
 
 
 class Topic:
-    """The made-up topic as the broker shows it, answering what a search asks."""
+    """The model as the broker shows it; it answers the queries of a search."""
 
     def __init__(self, entries, sizes, acked=(), *, index=False):
         self.at = [Position(ledger, entry) for ledger in sorted(sizes) for entry in range(sizes[ledger])]
@@ -120,7 +120,7 @@ class Topic:
         return Situation(**(values | over))
 
     def run(self, search):
-        """Drive a search to its result."""
+        """Run a search and return its result."""
         return run_search(search, self._answer)
 
     def _answer(self, ask):
@@ -132,7 +132,7 @@ class Topic:
             return [self.headers.get(at) for at in ask.positions]
         if isinstance(ask, AskIndex):
             found = next((at for at in self.at if self.headers[at].index >= ask.index), None)
-            # As the broker does inside the first batch.
+            # The broker's answer inside the first batch.
             inside = found == self.at[0] and self.headers[found].index > ask.index
             return Position(-1, -1) if inside else found
         if isinstance(ask, AskCount | AskUnbatched):
@@ -153,7 +153,7 @@ class Topic:
         return sum(self.entries[at].messages for at in there)
 
     def whole(self):
-        """The messages that can be delivered, each with its entries, in the order of their last ones."""
+        """Return the deliverable messages, each with its entries, in the order of their last entries."""
         found, open_chunks = [], {}
         for position, entry in self.entries.items():
             if not entry.chunks:
@@ -167,7 +167,7 @@ class Topic:
         return found
 
     def boundaries(self):
-        """Every clean boundary as (position of the last entry before it, messages before it, entries before it)."""
+        """Yield each clean boundary as `(last entry before it, messages before it, entries before it)`."""
         start = self.backlog.mark_delete
         ends = [(chunks[0], chunks[-1]) for _, _, chunks in self.whole()]
         for boundary in [start, *(at for at in self.at if at not in self.acked)]:
@@ -177,7 +177,7 @@ class Topic:
 
 
 def expected_boundary(topic, count, unit):
-    """The first clean boundary of that count, or the nearest two counts, or the end."""
+    """Return the first clean boundary of that count, or the two nearest counts, or the end."""
     boundaries = list(topic.boundaries())
     counts = [boundary[1] if unit == "message" else boundary[2] for boundary in boundaries]
     if count in counts:

@@ -1,4 +1,4 @@
-"""The error tree: one root, official, picklable, drawn in its own docstring."""
+"""The error tree: one root, official, picklable, and drawn in its docstring."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CLASSES = [getattr(errors, name) for name in errors.__all__]
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_error_is_an_official_exception_and_survives_pickling(cls):
-    """`except pulsar.PulsarException` catches it; message and attributes come through a pickle."""
+def test_errors_are_official_exceptions_and_picklable(cls):
+    """`except pulsar.PulsarException` catches each error; message and attributes survive pickling."""
     error = cls("what happened", position="5:7", status=404)
     assert isinstance(error, pulsar.PulsarException)
     again = pickle.loads(pickle.dumps(error))
@@ -24,6 +24,6 @@ def test_every_error_is_an_official_exception_and_survives_pickling(cls):
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_the_drawn_tree_names_every_error(cls):
+def test_docstring_tree_names_every_error(cls):
     """The module's docstring shows each class."""
     assert f"{cls.__name__} " in errors.__doc__ or f"{cls.__name__}\n" in errors.__doc__

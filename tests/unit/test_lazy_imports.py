@@ -1,4 +1,4 @@
-"""What an import loads, in an interpreter of its own: counted in modules, which no busy machine changes."""
+"""Imports load few modules, counted in separate interpreters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOW = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 
 
 def modules_after(program, *arguments):
-    """Return the modules that a program has loaded at its end, without those of an empty one."""
+    """Return the modules that a program loads, without those of an empty one."""
     return shown(f"{program}\n{_SHOW}", *arguments) - shown(_SHOW)
 
 
@@ -24,20 +24,20 @@ def shown(program, *arguments):
 
 
 def test_importing_loads_less_than_the_official_client():
-    """`import pulsar_ext` loads nothing that `import pulsar` does not load, but for itself."""
-    ours, theirs = modules_after("import pulsar_ext"), modules_after("import pulsar")
-    assert ours - theirs == {"pulsar_ext"}
+    """`import pulsar_ext` loads no module that `import pulsar` does not load, except itself."""
+    own, official = modules_after("import pulsar_ext"), modules_after("import pulsar")
+    assert own - official == {"pulsar_ext"}
 
 
-def test_an_error_class_loads_no_client():
-    """`pulsar_ext.InvalidUse` needs the official client's exceptions, and no HTTP, asyncio or client."""
+def test_error_class_loads_no_client():
+    """`pulsar_ext.InvalidUse` loads the official exceptions, but no HTTP, asyncio or client."""
     loaded = modules_after("import pulsar_ext; pulsar_ext.InvalidUse")
     assert {one for one in loaded if one.startswith("pulsar_ext")} == {"pulsar_ext", "pulsar_ext.errors"}
     assert not {"httpx2", "tenacity", "asyncio"} & loaded
 
 
-def test_the_plugin_loads_nothing_before_a_fixture(tmp_path):
-    """A pytest run with the plugin installed, which uses no fixture of it, loads three small modules of it."""
+def test_plugin_loads_little_before_a_fixture(tmp_path):
+    """A pytest run that uses no fixture of the installed plugin loads three small modules of it."""
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
     run = "import sys, pytest; assert pytest.main(sys.argv[1:]) == 0"
     arguments = ["-q", "-p", "no:cacheprovider", str(tmp_path), "--rootdir", str(tmp_path)]
@@ -50,8 +50,8 @@ def test_the_plugin_loads_nothing_before_a_fixture(tmp_path):
     }
 
 
-def test_type_checkers_see_the_names_that_are_loaded():
-    """The imports that only type checkers read are those that `__getattr__` makes."""
+def test_type_checker_imports_equal_lazy_ones():
+    """The imports for type checkers equal those of `__getattr__`."""
     tree = ast.parse(Path(pulsar_ext.__file__).read_text(encoding="utf-8"))
     seen = {
         name.asname: node.module
@@ -62,6 +62,6 @@ def test_type_checkers_see_the_names_that_are_loaded():
     assert seen == pulsar_ext._HOMES
 
 
-def test_a_process_backend_loads_no_docker():
-    """`start_broker` loads what containers need only when it starts one."""
+def test_process_backend_loads_no_docker():
+    """`start_broker` loads the modules for containers only when it starts one."""
     assert not {"docker", "testcontainers"} & modules_after("import pulsar_ext.testing.start")

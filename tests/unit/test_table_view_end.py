@@ -1,4 +1,4 @@
-"""The end up to which a table view reads as it opens: the last ids of that moment, whatever is written meanwhile."""
+"""The end up to which a new table view reads: the last ids of that moment, whatever is written later."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ PLACES = st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(-1, 2))
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.lists(PLACES, unique=True, min_size=1)), st.data())
-def test_the_end_is_reached_with_the_last_of_each(places, data):
-    """It is reached when each topic gave its last message or one after it, whenever the end becomes known."""
+def test_end_is_reached_with_the_last_message_of_each_topic(places, data):
+    """The end is reached when each topic's last message or a later one was read, whenever the end becomes known."""
     queues = {topic: sorted(some) for topic, some in places.items()}
     ends = {topic: data.draw(st.sampled_from(some)) for topic, some in queues.items()}
     known_after = data.draw(st.integers(0, 10))
@@ -41,14 +41,14 @@ def test_the_end_is_reached_with_the_last_of_each(places, data):
             end.find([_Message(topic, place).message_id() for topic, place in ends.items()])
         reached = all(topic in read and read[topic] >= place for topic, place in ends.items())
         assert end.is_reached == (number >= known_after and reached)
-        if waiting := [topic for topic in sorted(queues) if queues[topic]]:
-            topic = data.draw(st.sampled_from(waiting))
+        if unread := [topic for topic in sorted(queues) if queues[topic]]:
+            topic = data.draw(st.sampled_from(unread))
             read[topic] = queues[topic].pop(0)
             end.note(_Message(topic, read[topic]))
 
 
-def test_an_empty_topic_has_an_end_at_once():
-    """A last id whose entry is -1 is of a topic without messages."""
+def test_end_of_an_empty_topic_is_reached_at_once():
+    """A last id whose entry is -1 belongs to an empty topic."""
     end = End()
     end.find([_Message("a", (3, -1, -1)).message_id()])
     assert end.is_reached

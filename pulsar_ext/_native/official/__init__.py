@@ -1,1 +1,1 @@
-"""Found as modules of `pulsar_ext` itself, which has this folder in its path: the official sub-modules."""
+"""Official submodules, found as submodules of `pulsar_ext` because its path contains this folder."""

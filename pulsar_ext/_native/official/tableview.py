@@ -1,4 +1,4 @@
-"""Replaces itself by the official module of this name."""
+"""Replace this module with the official one of the same name."""
 
 from pulsar_ext._native.exports import alias_submodules
 

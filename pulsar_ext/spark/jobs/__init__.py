@@ -1,6 +1,6 @@
-"""Jobs on topics, each of them a function here and a sub-command of `pulsar-ext spark`.
+"""Jobs on topics: each is a function here and a sub-command of `pulsar-ext spark`.
 
-They take a Spark session with the data source (`pulsar_ext.spark.spark_session`), and its options.
+They take the data source's options and a Spark session that has it (`pulsar_ext.spark.spark_session`).
 """
 
 from __future__ import annotations

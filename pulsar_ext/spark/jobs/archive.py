@@ -1,16 +1,16 @@
-"""`archive`: the messages of topics as Parquet, with their ids; each run adds what is new, exactly once.
+"""`archive`: write the messages of topics, with their ids, to Parquet; each run adds the new ones, exactly once.
 
-The checkpoint has how far the topics have been read, and the log of the files (`_spark_metadata`) which of them belong
-to the archive, so that a run that dies in the middle neither repeats nor omits a message. Read the archive with Spark,
-which follows that log.
+The checkpoint has the position of the topics, and the log of the files (`_spark_metadata`) has the files that belong to
+the archive, so that a run that crashes neither repeats nor omits a message. Read the archive with Spark, which follows
+that log.
 
-`replay`: writes an archive, or another topic, to a topic; effectively once, however often it is repeated.
+`replay`: write an archive, or another topic, to a topic; effectively once, also if it is repeated.
 
-From an archive, the lanes are the partitions that the messages came from, and a message's sequence id is its place in
-its lane, in the order in which messages begin. An archive grows at the end only, so that these numbers stay the same: a
-replay that died, or that is run again after the archive has grown, continues where the topic ends.
+In a replay of an archive, each source partition is written by its own producer. The sequence id of a message is its
+index in that partition, in the order in which messages begin. An archive grows only at the end, so these ids are
+stable: a replay that crashed, or that is run again after the archive has grown, continues at the end of the topic.
 
-`run_pipeline` is a demonstration from end to end: fill a topic, archive it, replay the archive, compare the counts.
+`run_pipeline` is a demonstration: fill a topic, archive it, replay the archive, compare the counts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 _PARQUET = {
-    # A task holds a row group in Java's memory.
+    # A task holds a whole row group in Java's memory.
     "parquet.block.size": 32 << 20,
-    # Parquet looks at sizes after so many rows. It would guess how many by the rows before: after 10,000 small messages
-    # it took 10,000 large ones into one page, and Java ran out of memory.
+    # The number of rows after which Parquet checks the size of a page. By default it estimates that number from earlier
+    # rows: after 10,000 small messages it put 10,000 large ones into one page, and Java ran out of memory.
     "parquet.page.size.row.check.min": 10,
     "parquet.page.size.row.check.max": 10,
 }
@@ -66,7 +66,7 @@ ARCHIVED = (
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run added: how many rows, in how many batches."""
+    """Number of rows that one run added, and of the batches it added them in."""
 
     rows: int
     batches: int
@@ -79,8 +79,8 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
         spark: a session with the data source.
         options: of a streaming read; `startingOffsets` is `earliest` by default.
         path: a directory for Parquet files.
-        checkpoint: a directory for the progress; by default the path with `-checkpoint`. It belongs to the archive:
-            with another one, everything would be added again.
+        checkpoint: a directory for the progress; by default the path with `-checkpoint`. It belongs to the archive: a
+            run with another checkpoint adds all messages again.
     """
     frame = (
         spark.readStream.format("pulsar")
@@ -100,16 +100,16 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
     return Archived(sum(counts), len(counts))
 
 
-_LANE = "__lane"
+_GROUP = "__lane"
 _ORDER = ("__beginLedgerId", "__beginEntryId", "__batchIndex")
 _WRITTEN = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime")
 _BY_KEY = {"pulsar.producer.batchingType": "KeyBased"}
-"""For messages with keys: a Key_Shared subscription delivers a batch by the key of its first message."""
+"""Options for messages with keys: a Key_Shared subscription delivers a batch by the key of its first message."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What one run sent: how many rows, some of which the topic may have had already."""
+    """Number of rows that one run sent; the topic may have had some of them already."""
 
     rows: int
 
@@ -125,49 +125,51 @@ def replay(
 ) -> Replayed:
     """Write an archive to a topic, each message with its key, properties and event time.
 
-    Messages with keys are batched by key, so the original order is kept within each key. The order of a whole lane is
-    kept without batches, by `pulsar.producer.batchingEnabled=false`, and by `pulsar.producer.batchingType=Default` in
-    batches that Key_Shared subscriptions cannot divide.
+    Messages with keys are batched by key, which keeps their order within each key. To keep the order of a whole
+    partition, set `pulsar.producer.batchingEnabled=false` (no batches), or `pulsar.producer.batchingType=Default`
+    (batches that a Key_Shared subscription cannot divide).
 
     Args:
         spark: a session with the data source.
-        path: an archive that `archive` made.
+        path: an archive written by `archive`.
         options: of a write; `topic` is the topic to write to.
-        name: of this replay, by which the broker recognizes what the topic has of it already. Another archive, or
-            another selection of rows, needs another name.
-        where: selects rows, as an SQL condition; all by default.
-        exactly_once: whether to rely on deduplication; without it, a repeated run writes everything again.
+        name: of this replay. By this name the broker recognizes the messages that the topic has already. Use another
+            name for another archive or another selection of rows.
+        where: an SQL condition that selects rows; all by default.
+        exactly_once: true to use deduplication; without it, a repeated run writes all messages again.
 
     Raises:
-        InvalidUse: the path is not an archive, or the condition would revive keys that end in it: it selects by
-            `value` and keeps messages of a key without the last one, which has no value. Nothing was written.
+        InvalidUse: the path is not an archive; or the condition tests `value` and would select messages of a key but
+            not the key's last message, which has no value and deletes the key. Nothing was written.
     """
     rows = spark.read.parquet(path)
     missing = [column for column in (*_ORDER, "__topic", "value") if column not in rows.columns]
     if missing:
-        raise InvalidUse(f"{path} is not an archive: it lacks the columns {', '.join(missing)}. `archive` makes one.")
+        raise InvalidUse(
+            f"{path} is not an archive: it lacks the columns {', '.join(missing)}. Write one by archive()."
+        )
     if where is not None:
         if re.search(r"\bvalue\b", where, re.IGNORECASE):
-            _refuse_revived_keys(rows, where)
+            _check_restored_keys(rows, where)
         rows = rows.where(where)
     count = rows.count()
-    lanes = rows.withColumn(_LANE, functions.col("__topic"))
-    ordered = lanes.repartition(_LANE).sortWithinPartitions(_LANE, *_ORDER).select(_LANE, *_WRITTEN)
+    grouped = rows.withColumn(_GROUP, functions.col("__topic"))
+    ordered = grouped.repartition(_GROUP).sortWithinPartitions(_GROUP, *_ORDER).select(_GROUP, *_WRITTEN)
     given = {"guarantee": "exactly-once", "producerName": name} if exactly_once else {}
     if not rows.where("__key IS NOT NULL OR __orderingKey IS NOT NULL").isEmpty():
         given |= _BY_KEY
-    ordered.write.format("pulsar").options(**{**given, "laneBy": _LANE, **options}).mode("append").save()
+    ordered.write.format("pulsar").options(**{**given, "laneBy": _GROUP, **options}).mode("append").save()
     return Replayed(count)
 
 
-def _refuse_revived_keys(rows: DataFrame, where: str) -> None:
+def _check_restored_keys(rows: DataFrame, where: str) -> None:
     key, chosen = ("__topic", "__key"), functions.expr(f"coalesce({where}, false)")
     ends = functions.max_by(functions.col("value").isNull() & ~chosen, functions.struct(*_ORDER))
     keyed = rows.where("__key IS NOT NULL").groupBy(*key).agg(ends.alias("ends"), functions.max(chosen).alias("chosen"))
     if revived := keyed.where("ends AND chosen").count():
         raise InvalidUse(
-            f"where={where!r} would revive {revived} keys: it selects messages of them, and leaves out the last one, "
-            "which has no value and ends the key. Nothing was written; add `OR value IS NULL` to the condition."
+            f"where={where!r} would restore {revived} deleted keys: it selects messages of them but excludes the last, "
+            "which has no value. Nothing was written; add `OR value IS NULL` to the condition."
         )
 
 
@@ -179,14 +181,14 @@ def replay_topic(
     checkpoint: str,
     exactly_once: bool = True,
 ) -> Replayed:
-    """Copy the messages of topics to a topic, batched by key as in `replay()`; each run copies what is new.
+    """Copy the messages of topics to a topic, batched by key as in `replay()`; each run copies the new ones.
 
     Args:
         spark: a session with the data source.
         source: the options of a streaming read; `startingOffsets` is `earliest` by default.
         options: of a write; `topic` is the topic to write to.
-        checkpoint: a directory for the progress of this copy; with another one, everything is copied again.
-        exactly_once: whether to rely on deduplication; without it, a repeated batch is written again.
+        checkpoint: a directory for the progress of this copy; a run with another one copies all messages again.
+        exactly_once: true to use deduplication; without it, a repeated batch is written again.
     """
     columns = ",".join(_WRITTEN)
     frame = (
@@ -221,21 +223,21 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class PipelineCounts:
-    """How many messages were sent, and after each step how many there were, and how many different ones."""
+    """Number of messages sent, and after each step the number of messages and of distinct messages."""
 
     sent: int
     steps: dict[str, tuple[int, int]]
 
     @property
     def match(self) -> bool:
-        """Whether every step has each message once."""
+        """True if every step has each message once."""
         return all(step == (self.sent, self.sent) for step in self.steps.values())
 
 
 def run_pipeline(
     spark: SparkSession, service_url: str, admin_url: str, directory: str, messages: int
 ) -> PipelineCounts:
-    """Run the demonstration on a broker of its own."""
+    """Run the demonstration on a dedicated broker."""
     urls = {"service.url": service_url, "admin.url": admin_url}
     source, copy = {**urls, "topic": _TOPIC}, {**urls, "topic": _COPY}
     path = f"{directory}/archive"
@@ -259,7 +261,7 @@ def run_pipeline(
 
 
 def _fill(service_url: str, admin: PulsarAdmin, start: int, count: int) -> int:
-    """Send `count` messages of each kind, whose values begin with their numbers; give the next number."""
+    """Send `count` messages of each kind, whose values begin with consecutive numbers; return the next number."""
     number = start
     client = Client(service_url, admin=admin, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with client, warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""`audit`: finds what may be wrong with topics: incomplete chunks, repeated sequence ids, mixed batches, gaps.
+"""`audit`: find defects of topics: incomplete chunked messages, duplicate sequence ids, mixed batches, gaps.
 
-Spark counts by the messages; entries that no message came from are looked up by their headers.
+Spark counts the messages. Entries without a message are looked up by their headers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_LOOKUPS = 20_000
 
 @dataclass(frozen=True)
 class Finding:
-    """How often something was found, and some of the places."""
+    """Number of occurrences, and examples of them."""
 
     count: int
     examples: tuple[str, ...]
@@ -40,13 +40,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class TopicAudit:
-    """What was found on one topic partition.
+    """Findings of one topic partition.
 
     Args:
         topic: its full name.
-        messages: how many it has.
+        messages: the number of its messages.
         incomplete_chunks: messages with missing chunks; no client delivers them.
-        duplicate_sequence_ids: messages whose producer and sequence id another message has as well.
+        duplicate_sequence_ids: messages that share producer name and sequence id with another message.
         mixed_batches: batches with keys of several slots, which the broker delivers to one consumer.
         sequence_gaps: sequence ids that a producer skipped.
         gone_entries: entries that the topic's ledgers should have but that cannot be read.
@@ -62,7 +62,7 @@ class TopicAudit:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong. Gaps in sequence ids are not: an application may choose its own."""
+        """True if nothing is wrong. Gaps in sequence ids are valid: an application may choose its own."""
         return not (
             self.incomplete_chunks.count
             or self.duplicate_sequence_ids.count
@@ -76,7 +76,7 @@ def audit(spark: SparkSession, options: Mapping[str, str]) -> list[TopicAudit]:
 
     Args:
         spark: a session with the data source.
-        options: of a batch read; `pollTimeoutMs`, for an unfinished message at the end, is 5 s by default.
+        options: of a batch read; `pollTimeoutMs`, the timeout for an incomplete message at the end, is 5 s by default.
 
     Returns:
         One audit for each topic partition, in the order of their names.
@@ -114,7 +114,7 @@ _NOTHING = Finding(0, ())
 
 
 def _found(rows: DataFrame) -> dict[str, Finding]:
-    """Collect findings by topic, from rows with a topic, a count (`many`) and a `place`."""
+    """Return the findings by topic, from rows with a topic, a count (`many`) and a `place`."""
     grouped = rows.groupBy("__topic").agg(
         functions.sum("many").alias("many"),
         functions.slice(functions.collect_list("place"), 1, _MOST_EXAMPLES).alias("places"),
@@ -128,7 +128,7 @@ def _duplicates(frame: DataFrame) -> DataFrame:
 
 
 def _mixed(frame: DataFrame) -> DataFrame:
-    # The broker delivers a batch by its first message, with a key or without; others without a key may go anywhere.
+    # The broker dispatches a batch by its first message, with a key or without. Others without a key fit any consumer.
     keyed = functions.expr("__key IS NOT NULL OR __orderingKey IS NOT NULL")
     decides = functions.when(keyed | functions.expr("__batchIndex = 0"), functions.col("__keySlot"))
     slots = (
@@ -153,7 +153,7 @@ def _sequence_gaps(frame: DataFrame) -> DataFrame:
 
 
 def _unread(admin: PulsarAdmin, topic: str, ledgers: Ledgers, rows: DataFrame) -> tuple[Finding, Finding]:
-    """Look up the entries that no message came from; find incomplete chunked messages, and entries that are gone."""
+    """Look up the entries without a message; return the incomplete chunked messages and the missing entries."""
     incomplete: dict[str, str] = {}
     gone: list[str] = []
     looked = 0
@@ -184,7 +184,7 @@ def _is_incomplete(admin: PulsarAdmin, topic: str, at: Position) -> bool:
 
 
 def _gaps(ledgers: Ledgers, rows: DataFrame) -> Iterator[tuple[Position, Position]]:
-    """Give the first and last entries of the gaps between entries at which messages begin or end."""
+    """Yield the first and last entries of the gaps between entries at which messages begin or end."""
     ends = rows.selectExpr("__ledgerId AS ledger", "__entryId AS entry")
     begins = rows.where("__beginEntryId <> __entryId OR __beginLedgerId <> __ledgerId").selectExpr(
         "__beginLedgerId AS ledger", "__beginEntryId AS entry"

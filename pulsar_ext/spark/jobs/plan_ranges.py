@@ -1,4 +1,4 @@
-"""`plan_ranges`: key hash ranges of about equal weight for N consumers, by the messages of topics."""
+"""`plan_ranges`: divide the key hash slots of topics into ranges of similar weight, one per consumer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RangePlan:
-    """The ranges, in order, and the weight of each, messages or bytes; and the weight of each slot."""
+    """Ranges in order, with the weight of each range and of each slot, in messages or bytes."""
 
     ranges: tuple[KeyHashRanges, ...]
     weights: tuple[float, ...]
@@ -42,14 +42,14 @@ def plan_ranges(
     Args:
         spark: a session with the data source.
         options: of a batch read.
-        parts: how many ranges.
-        by: what to weigh a slot by: its messages, or the bytes of their payloads.
-        png: where to draw the slots with the ranges; by default, nothing is drawn.
+        parts: the number of ranges.
+        by: the weight of a slot: its number of messages, or the bytes of their payloads.
+        png: a file for a chart of slots and ranges; by default, no chart is drawn.
 
     Raises:
-        InvalidUse: the number of ranges is not possible, or matplotlib is missing.
+        InvalidUse: the number of ranges is invalid, or matplotlib is missing.
     """
-    plan_key_hash_ranges({}, parts)  # refuses an impossible number before anything is read
+    plan_key_hash_ranges({}, parts)  # raises on an invalid number before anything is read
     columns = "__keySlot" if by == "messages" else "__keySlot,value"
     frame = spark.read.format("pulsar").options(**{"columns": columns, **options}).load()
     weight = functions.count("*") if by == "messages" else functions.sum(functions.length("value"))
@@ -62,40 +62,40 @@ def plan_ranges(
 
 
 def line_of(report: Any) -> str:
-    """Format the progress report of one batch as a line."""
+    """Return the progress report of one batch as a line."""
     source = report.sources[0] if report.sources else None
-    behind = None
+    backlog = None
     if source is not None and source.latestOffset:
         try:
-            behind = json.loads(source.latestOffset).get("entriesBehind")
+            backlog = json.loads(source.latestOffset).get("entriesBehind")
         except (ValueError, AttributeError):
-            behind = None  # of another source
+            backlog = None  # of another source
     seconds = report.batchDuration / 1000
     rate = f", {report.numInputRows / seconds:,.0f} rows/s" if seconds else ""
-    lag = "" if behind is None else f", was {counted(behind, 'entry')} behind"
+    lag = "" if backlog is None else f", had a backlog of {counted(backlog, 'entry')}"
     return f"batch {report.batchId}: {counted(report.numInputRows, 'row')} in {seconds:.1f} s{rate}{lag}"
 
 
 class ProgressLines(StreamingQueryListener):
-    """Reports each batch that read something as a line; `spark.streams.addListener(ProgressLines(print))`.
+    """Listener that reports each batch with rows as a line; `spark.streams.addListener(ProgressLines(print))`.
 
     Args:
-        tell: called with each line.
+        report: called with each line.
     """
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], object]) -> None:
+        self._report = report
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name, here and below
-        """Do nothing: the first batch is reported."""
+        """Ignore the event: the first batch is reported."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Report one batch."""
         if event.progress.numInputRows:
-            self._tell(line_of(event.progress))
+            self._report(line_of(event.progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Do nothing."""
+        """Ignore the event."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Do nothing: the query's caller learns how it ended."""
+        """Ignore the event: Spark notifies the query's caller."""

@@ -1,4 +1,4 @@
-"""A client that fails over to another cluster: its acknowledgements stay with the cluster that they are of."""
+"""A client that fails over to another cluster: acknowledgements stay with the cluster of their messages."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ def clusters():
 
 
 def _open(clusters, **options):
-    """Open a client at the west through a proxy, which fails over to the east."""
+    """Open a client that connects to the west through a proxy, and fails over to the east."""
     stack = contextlib.ExitStack()
     proxy = stack.enter_context(FaultProxy.to(clusters.west.service_url))
     failover = pulsar.AutoClusterFailover(
@@ -49,7 +49,7 @@ def _open(clusters, **options):
 
 
 def _fill(clusters, topic):
-    """Send other messages to each cluster, with ids that are alike; return the east's."""
+    """Send different messages with similar ids to each cluster; return the east's."""
     texts = {}
     for name in ("west", "east"):
         broker = getattr(clusters, name)
@@ -83,8 +83,8 @@ def _acknowledged(clusters, topic):
 
 @pytest.mark.parametrize("when", ["before", "outage", "after"])
 @pytest.mark.parametrize("how", ["each", "cumulative"])
-def test_acknowledgements_stay_with_their_cluster(clusters, how, when):
-    """Whenever it acknowledged the west's messages, the east delivers each of its own, and its cursor stays."""
+def test_acks_stay_with_their_cluster(clusters, how, when):
+    """After acknowledgements of the west's messages at any time, the east delivers all of its own."""
     topic = f"persistent://public/default/{how}-{when}"
     east = _fill(clusters, topic)
     stack, proxy, client = _open(clusters)
@@ -119,7 +119,7 @@ def test_acknowledgements_stay_with_their_cluster(clusters, how, when):
 
 @pytest.mark.parametrize("chunking", [False, True])
 def test_deduplicating_producers_stay_with_their_cluster(clusters, chunking):
-    """What was in flight fails, nothing is sent after it, and the producer opens anew on the other cluster."""
+    """A message in flight fails, later sends raise, and the producer can be reopened on the other cluster."""
     topic = f"persistent://public/default/dedup-{chunking}"
     east = _fill(clusters, topic)
     stack, proxy, client = _open(clusters)
@@ -138,17 +138,17 @@ def test_deduplicating_producers_stay_with_their_cluster(clusters, chunking):
         with pytest.raises(pulsar.ProducerBroken, match="another cluster"):
             producer.send(b"after")
         producer.close()
-        again = client.create_producer(topic, **options, batching_enabled=not chunking)
-        # The native client may be faster than the look at its cluster, and send again there what was in flight.
-        again_from = again.last_sequence_id_published()
-        assert again_from in {-1, 5}
-        again.send(b"east p")
-        received = [one.data() for one in _receive(consumer, len(east) + 1 + (again_from == 5))]
+        reopened = client.create_producer(topic, **options, batching_enabled=not chunking)
+        # The native client may be faster than the check of its cluster, and resend the message in flight there.
+        reopened_from = reopened.last_sequence_id_published()
+        assert reopened_from in {-1, 5}
+        reopened.send(b"east p")
+        received = [one.data() for one in _receive(consumer, len(east) + 1 + (reopened_from == 5))]
         assert sorted(one for one in received if one in {*east, b"east p", b"after"}) == sorted([*east, b"east p"])
 
 
 def _write_pairs(clusters, topic, **keys):
-    """Send a pair to each cluster for each of its keys, the east's with its fields in the other order."""
+    """Send a value to each cluster for each of its keys, with the fields of the east's in the other order."""
     kinds = {"west": [("a", str), ("b", str)], "east": [("b", str), ("a", str)]}
     for name, fields in kinds.items():
         kind = dataclasses.make_dataclass("Pair", fields)
@@ -161,9 +161,9 @@ def _write_pairs(clusters, topic, **keys):
 
 
 def test_values_have_the_schemas_of_their_cluster(clusters):
-    """A version number that the west and the east have each given decodes by the east's schema after the failover."""
+    """After the failover a schema version that both clusters have is decoded with the east's schema."""
     topic = "persistent://public/default/schemas"
-    kind, heard = _write_pairs(clusters, topic), queue.SimpleQueue()
+    kind, reported = _write_pairs(clusters, topic), queue.SimpleQueue()
     stack, proxy, client = _open(clusters)
     with stack:
         consumer = client.subscribe(topic, "s", schema=AvroSchema(kind))
@@ -172,17 +172,17 @@ def test_values_have_the_schemas_of_their_cluster(clusters):
             topic,
             pulsar.MessageId.earliest,
             schema=AvroSchema(kind),
-            reader_listener=lambda _, message: heard.put(message.value().a),
+            reader_listener=lambda _, message: reported.put(message.value().a),
         )
         assert consumer.receive(30_000).value().a == "west a"
-        assert reader.read_next(30_000).value()["a"] == heard.get(timeout=30) == "west a"
+        assert reader.read_next(30_000).value()["a"] == reported.get(timeout=30) == "west a"
         _fail_over(clusters, proxy, client, consumer, reader, listening)
         assert consumer.receive(30_000).value().a == "east a"
-        assert reader.read_next(30_000).value()["a"] == heard.get(timeout=30) == "east a"
+        assert reader.read_next(30_000).value()["a"] == reported.get(timeout=30) == "east a"
 
 
-def test_a_value_is_not_read_by_another_clusters_schema(clusters):
-    """A west message whose version was not looked up before the failover raises; one whose version was is decoded."""
+def test_value_is_not_decoded_by_other_clusters_schema(clusters):
+    """A west message raises after the failover if its schema was not known before; otherwise it is decoded."""
     topic = "persistent://public/default/late"
     kind = _write_pairs(clusters, topic)
     definition = json.loads(AvroSchema(kind).schema_info().schema())
@@ -199,25 +199,25 @@ def test_a_value_is_not_read_by_another_clusters_schema(clusters):
                 late.value()
 
 
-def test_a_table_view_follows_to_another_cluster(clusters):
-    """It has the east's values by the east's schema, and no key of the west alone; its listener is notified."""
-    topic, heard = "persistent://public/default/view", queue.SimpleQueue()
+def test_table_view_follows_to_another_cluster(clusters):
+    """A view has the east's values and none of the west's keys, and calls its listener."""
+    topic, reported = "persistent://public/default/view", queue.SimpleQueue()
     kind = _write_pairs(clusters, topic, west=["both", "west"], east=["both", "east"])
     stack, proxy, client = _open(clusters)
     with stack:
         view = client.create_table_view(topic, schema=AvroSchema(kind))
         assert {key: value.a for key, value in view.items()} == {"both": "west a", "west": "west a"}
-        view.listen(lambda key, value: heard.put((key, value and value.a)))
+        view.listen(lambda key, value: reported.put((key, value and value.a)))
         _fail_over(clusters, proxy, client, view.inner)
-        changes = [heard.get(timeout=30) for _ in range(3)]
+        changes = [reported.get(timeout=30) for _ in range(3)]
         assert changes == [("both", "east a"), ("east", "east a"), ("west", None)]
         assert {key: value.a for key, value in view.items()} == {"both": "east a", "east": "east a"}
 
 
-def test_partitions_that_only_another_cluster_has(clusters, monkeypatch):
-    """The third partition of the east is received, read and written; but by no producer that ended with the west."""
+def test_partitions_of_another_cluster_are_detected(clusters, monkeypatch):
+    """The east's third partition is received, read and written, except by a producer that ended with the west."""
     monkeypatch.setattr("pulsar_ext.topics_reader.opening._PARTITIONS_SECONDS", 0.5)
-    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._CHECK_SECONDS", 0.5)
     topic = "persistent://public/default/partitions"
     for broker, count in ((clusters.west, 2), (clusters.east, 3)):
         with PulsarAdmin(broker.admin_url) as admin:
@@ -245,8 +245,8 @@ def test_partitions_that_only_another_cluster_has(clusters, monkeypatch):
                 named.send_many([b"named"] * 3)
 
 
-def test_readers_and_views_begin_again_on_another_cluster(clusters):
-    """A reader from the earliest message reads all of the other cluster, and so does one of key ranges."""
+def test_readers_restart_on_another_cluster(clusters):
+    """A reader from the earliest message, also one of key ranges, reads everything on the other cluster."""
     topic = "persistent://public/default/readers"
     east = _fill(clusters, topic)
     stack, proxy, client = _open(clusters)

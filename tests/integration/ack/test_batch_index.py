@@ -19,8 +19,8 @@ EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 @pytest.mark.core
 @pytest.mark.parametrize("form", ["live", "deserialized", "rebuilt"])
-def test_an_id_of_a_batch_acknowledges_its_message_only(client, topic, admin, form):
-    """The entry counts as acknowledged when all its messages are, by ids of any form, and not before."""
+def test_batch_id_acknowledges_only_its_message(client, topic, admin, form):
+    """An entry is acknowledged only when all its messages are, by ids of any form."""
     consumer = client.subscribe(topic, "s")
     send_batches(client, topic, 2)
     messages = drain(consumer.receive, 10)
@@ -46,8 +46,8 @@ def test_an_id_of_a_batch_acknowledges_its_message_only(client, topic, admin, fo
 
 
 @pytest.mark.core
-def test_a_seek_forgets_what_was_acknowledged_before(client, topic, admin):
-    """The part of a batch that was acknowledged before a seek does not complete the batch after it."""
+def test_seek_drops_earlier_partial_acks(client, topic, admin):
+    """A part of a batch acknowledged before a seek does not complete the batch after it."""
     consumer = client.subscribe(topic, "s")
     send_batches(client, topic, 1, 3)
     for message in drain(consumer.receive, 3)[:2]:
@@ -60,17 +60,17 @@ def test_a_seek_forgets_what_was_acknowledged_before(client, topic, admin):
 
 
 class TestBatchIndexes:
-    """On a broker that keeps acknowledgements inside batches."""
+    """Acknowledgements on a broker that keeps them inside batches."""
 
     @pytest.fixture
     def broker(self, pulsar_broker_factory):
-        """Such a broker."""
+        """A broker that keeps acknowledgements inside batches."""
         return pulsar_broker_factory("batch-index-acks")
 
     @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
-    def test_acknowledged_messages_of_a_batch_do_not_come_again(self, client, topic, type_):
-        """By live, stored and rebuilt ids alike; a confirmed flush keeps them over a new connection."""
+    def test_acked_messages_of_a_batch_are_not_redelivered(self, client, topic, type_):
+        """A confirmed flush keeps partial acknowledgements by ids of any form over a new connection."""
         consumer = client.subscribe(topic, "s", type_, batch_index_ack_enabled=True)
         send_batches(client, topic, 2)
         ids = [message.message_id() for message in drain(consumer.receive, 10)]
@@ -89,10 +89,8 @@ class TestBatchIndexes:
 
     @pytest.mark.parametrize("seed", range(2))
     @pytest.mark.parametrize("partitions", [0, 2])
-    def test_whatever_is_received_anyhow_only_what_was_acknowledged_is(
-        self, client, pulsar_topic_factory, broker, seed, partitions
-    ):
-        """Received one by one, many at once, by two consumers or again, and acknowledged through either: never more."""
+    def test_random_acks_reach_the_cursor_exactly(self, client, pulsar_topic_factory, broker, seed, partitions):
+        """Any mix of receiving methods, consumers and redeliveries acknowledges exactly the chosen messages."""
         topic = pulsar_topic_factory(partitions=partitions, broker=broker)
         chance = random.Random(seed)
         send_batches(client, topic, 8, 7)
@@ -121,8 +119,8 @@ class TestBatchIndexes:
         assert {index_of(message) for message in again} == left
 
 
-def test_what_a_killed_broker_forgot_of_a_batch_is_acknowledged_once_more(pulsar_own_broker, pulsar_client_factory):
-    """One of three was acknowledged, and is once more after the crash, by itself if not by us: others never get it."""
+def test_part_lost_by_a_killed_broker_is_resent(pulsar_own_broker, pulsar_client_factory):
+    """A part acknowledged before the crash is acknowledged after it too, so that no other consumer receives it."""
     topic = "persistent://public/default/forgotten-part"
     broker = pulsar_own_broker("batch-index-acks")
     client = pulsar_client_factory(broker)
@@ -134,7 +132,7 @@ def test_what_a_killed_broker_forgot_of_a_batch_is_acknowledged_once_more(pulsar
     broker.restart()
     again = drain(consumer.receive, 3)
     assert [index_of(message) for message in again[-2:]] == [1, 2]
-    for message in again[:-2]:  # redelivered unless it is still known that its acknowledgement may be lost
+    for message in again[:-2]:  # redelivered unless the consumer still remembers its acknowledgement
         consumer.acknowledge(message)
     consumer.flush_acks(confirm=True)
     consumer.close()

@@ -1,4 +1,4 @@
-"""A confirmed flush: on the cursor, or an error."""
+"""Confirmed flushes: the cursor shows everything, or an error is raised."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SHARED = pulsar.ConsumerType.Shared
 @pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
-def test_a_confirmed_flush_is_on_the_cursor(client, topic, admin, type_, grouping):
-    """After flush_acks(confirm=True) the cursor has what was acknowledged, holes included, and nothing else."""
+def test_confirmed_flush_is_on_the_cursor(client, topic, admin, type_, grouping):
+    """After `flush_acks(confirm=True)` the cursor shows exactly what was acknowledged, holes included."""
     consumer = client.subscribe(topic, "s", type_, **grouping)
     send_plain(client, topic, 12)
     messages = drain(consumer.receive, 12)
@@ -36,8 +36,8 @@ def test_a_confirmed_flush_is_on_the_cursor(client, topic, admin, type_, groupin
 
 
 @pytest.mark.core
-def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_factory, broker, topic):
-    """While the broker cannot be reached a confirmed flush raises; acknowledgements given then arrive afterwards."""
+def test_unconfirmed_flush_raises_and_keeps_acks(pulsar_fault_proxy, client_factory, broker, topic):
+    """Without a connection a confirmed flush raises; pending acknowledgements arrive after the reconnection."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
     admin = client.context.admin_api()
@@ -57,30 +57,30 @@ def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_
     assert consumer.pending_acks() == 0
 
 
-def test_a_slow_look_sends_nothing_without_a_connection(pulsar_fault_proxy, client_factory, broker, topic, monkeypatch):
-    """The connection ends after a look has seen it: what is acknowledged then is pending until there is another one."""
+def test_slow_poll_sends_nothing_without_connection(pulsar_fault_proxy, client_factory, broker, topic, monkeypatch):
+    """Acknowledgements made when the connection is lost right after a poll stay pending until the reconnection."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
     consumer = client.subscribe(topic, "s", SHARED)
     send_plain(client_factory(broker), topic, 20)
     messages = drain(consumer.receive, 20)
-    look, seen, goes_on = Acknowledger._look_at_connection, threading.Event(), threading.Event()
+    poll, seen, may_continue = Acknowledger._poll_connection, threading.Event(), threading.Event()
 
     def slowly(self, now, *, connected):
-        asks = look(self, now, connected=connected)
+        must_request = poll(self, now, connected=connected)
         if connected and not seen.is_set():
             seen.set()
-            assert goes_on.wait(30)
-        return asks
+            assert may_continue.wait(30)
+        return must_request
 
-    monkeypatch.setattr(Acknowledger, "_look_at_connection", slowly)
+    monkeypatch.setattr(Acknowledger, "_poll_connection", slowly)
     consumer.acknowledge(messages[0])
     assert seen.wait(30)
     proxy.refuse()
     proxy.cut()
     assert eventually(lambda: not consumer.is_connected())
     consumer.acknowledge_many(messages[1:6])
-    goes_on.set()
+    may_continue.set()
     assert consumer.pending_acks() == 6
     proxy.accept()
     consumer.flush_acks(confirm=True)
@@ -88,27 +88,27 @@ def test_a_slow_look_sends_nothing_without_a_connection(pulsar_fault_proxy, clie
 
 
 @pytest.mark.twin_on_demand
-def test_a_cursor_that_an_operator_moved_back_is_followed(client, topic, admin):
-    """What was acknowledged cumulatively is delivered again after a reset; the C++ client alone drops it."""
+def test_acks_follow_a_cursor_moved_back(client, topic, admin):
+    """Messages acknowledged cumulatively are redelivered after a reset; the C++ client alone drops them."""
     consumer = client.subscribe(topic, "s", ack_group_time_ms=100)
     send_plain(client, topic, 10)
     messages = drain(consumer.receive, 10)
     consumer.acknowledge_cumulative(messages[8])
     consumer.flush_acks(confirm=True)
-    time.sleep(2)  # what left just before a reset is sent again after it
+    time.sleep(2)  # acknowledgements sent just before a reset are resent after it
     ledger_id = messages[0].message_id().ledger_id()
     admin.reset_cursor(topic, "s", Position(ledger_id, 2))
     again = drain(consumer.receive, 8, quiet_millis=1_000)
     assert {index_of(message) for message in again} >= set(range(2, 10))
     consumer.acknowledge_many(again)
     consumer.flush_acks(confirm=True)
-    assert eventually(lambda: cursor_of(admin, topic) == set(range(10)))  # nothing is taken back without coming again
+    assert eventually(lambda: cursor_of(admin, topic) == set(range(10)))
 
 
 @pytest.mark.core
 @pytest.mark.through
-def test_partitions_and_lists_are_confirmed_each(client, pulsar_topic_factory, broker, admin):
-    """Every partition and every topic of a list has a cursor of its own, and all are flushed and confirmed."""
+def test_each_partition_and_topic_is_confirmed(client, pulsar_topic_factory, broker, admin):
+    """Every partition and every topic of a list has a cursor, and all of them are flushed and confirmed."""
     parts, other = pulsar_topic_factory(partitions=3, broker=broker), pulsar_topic_factory(broker=broker)
     for what, topics in ((parts, [f"{parts}-partition-{one}" for one in range(3)]), ([parts, other], [other])):
         consumer = client.subscribe(what, "s", initial_position=pulsar.InitialPosition.Earliest)
@@ -126,8 +126,8 @@ def test_partitions_and_lists_are_confirmed_each(client, pulsar_topic_factory, b
 
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
-def test_a_non_persistent_topic_has_nothing_to_confirm(client, topic, type_, grouping):
-    """A confirmed flush sends what was acknowledged on a topic that has no cursor, and returns; a scope ends."""
+def test_non_persistent_topic_needs_no_confirmation(client, topic, type_, grouping):
+    """On a topic without a cursor a confirmed flush sends acknowledgements and returns, and a scope ends."""
     volatile = topic.replace("persistent", "non-persistent", 1)
     consumer = client.subscribe(volatile, "s", type_, **grouping)
     send_plain(client, volatile, 6)
@@ -140,8 +140,8 @@ def test_a_non_persistent_topic_has_nothing_to_confirm(client, topic, type_, gro
     assert consumer.pending_acks() == 0
 
 
-def test_beside_a_non_persistent_topic_the_others_are_confirmed(client, topic, admin):
-    """Of a list of topics of both kinds, those with a cursor are confirmed."""
+def test_persistent_topics_of_a_mixed_list_are_confirmed(client, topic, admin):
+    """The persistent topics of a list are confirmed, although another one has no cursor."""
     volatile = topic.replace("persistent", "non-persistent", 1)
     consumer = client.subscribe([volatile, topic], "s", ack_group_time_ms=100)
     for name in (volatile, topic):
@@ -152,8 +152,8 @@ def test_beside_a_non_persistent_topic_the_others_are_confirmed(client, topic, a
 
 
 @pytest.mark.core
-def test_a_scope_acknowledges_all_or_redelivers_all(client, topic, admin):
-    """At the end of the block everything is on the cursor; an exception has everything delivered again."""
+def test_scope_acknowledges_all_or_redelivers_all(client, topic, admin):
+    """The end of a scope has everything on the cursor; an exception has everything redelivered."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 10)
 

@@ -1,4 +1,4 @@
-"""An operator moves a cursor back under a consumer: what is behind it is delivered again, and can be done again."""
+"""An operator moves a cursor back under a consumer: the messages after it are redelivered and can be acknowledged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ COUNT = 100
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
-def test_a_reset_under_cumulative_acknowledgements(client, admin, topic, type_):
-    """All hundred messages, acknowledged as one position, come again after a reset to the beginning, and are done."""
+def test_reset_after_cumulative_ack_redelivers_all(client, admin, topic, type_):
+    """All hundred messages acknowledged cumulatively are redelivered after a reset, and can be acknowledged."""
     consumer = client.subscribe(topic, "s", type_, initial_position=pulsar.InitialPosition.Earliest)
     send_plain(client, topic, COUNT)
     consumer.acknowledge_cumulative([consumer.receive(10_000) for _ in range(COUNT)][-1])
     consumer.flush_acks(confirm=True)
-    eventually(lambda: False, 1.5)  # what left longer ago than a second is not sent again
+    eventually(lambda: False, 1.5)  # acknowledgements sent more than a second ago are not resent
     admin.reset_cursor(topic, "s", "earliest")
     again = drain(consumer.receive, COUNT)
     assert {index_of(one) for one in again} == set(range(COUNT))
@@ -28,19 +28,19 @@ def test_a_reset_under_cumulative_acknowledgements(client, admin, topic, type_):
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("waits", [0, 0.3, 1.0])
+@pytest.mark.parametrize("pause", [0, 0.3, 1.0])
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
-def test_a_reset_at_once(client, admin, topic, type_, waits):
-    """What left within the last second, and nobody confirmed, is not sent again behind a reset: all come again."""
+def test_reset_right_after_acks_redelivers_all(client, admin, topic, type_, pause):
+    """Unconfirmed acknowledgements of the last second are not resent after a reset: all messages are redelivered."""
     consumer = client.subscribe(topic, "s", type_, initial_position=pulsar.InitialPosition.Earliest)
     send_plain(client, topic, COUNT)
     consumer.acknowledge_cumulative(consumer.receive(10_000))
     consumer.flush_acks(confirm=True)
-    eventually(lambda: False, 1.0)  # it is looked at who the broker lists when the first position has left
+    eventually(lambda: False, 1.0)  # the broker's list of consumers is read after the first position was sent
     for message in drain(consumer.receive, COUNT - 1):
         consumer.acknowledge_cumulative(message)
     consumer.flush_acks()
-    eventually(lambda: False, waits)
+    eventually(lambda: False, pause)
     admin.reset_cursor(topic, "s", "earliest")
     again = drain(consumer.receive, COUNT)
     assert {index_of(one) for one in again} == set(range(COUNT))
@@ -49,15 +49,15 @@ def test_a_reset_at_once(client, admin, topic, type_, waits):
     assert admin.stats(topic).subscriptions["s"].backlog_entries == 0
 
 
-def test_a_reset_that_a_consumer_is_slow_to_come_back_from(pulsar_fault_proxy, client_factory, broker, admin, topic):
-    """The broker has closed the consumer, and for long lists none: what left before is not sent again behind it."""
+def test_reset_with_slow_reconnection_redelivers_all(pulsar_fault_proxy, client_factory, broker, admin, topic):
+    """Acknowledgements are not resent after a reset although the broker lists no consumer for a while."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     send_plain(client, topic, COUNT)
     consumer.acknowledge_cumulative(consumer.receive(10_000))
     consumer.flush_acks(confirm=True)
-    eventually(lambda: False, 1.0)  # it is looked at who the broker lists when the first position has left
+    eventually(lambda: False, 1.0)  # the broker's list of consumers is read after the first position was sent
     consumer.acknowledge_cumulative(drain(consumer.receive, COUNT - 1)[-1])
     consumer.flush_acks()
     assert eventually(lambda: not admin.stats(topic).subscriptions["s"].backlog_entries)
@@ -66,29 +66,29 @@ def test_a_reset_that_a_consumer_is_slow_to_come_back_from(pulsar_fault_proxy, c
     assert {index_of(one) for one in drain(consumer.receive, COUNT)} == set(range(COUNT))
 
 
-def test_a_reset_while_messages_keep_coming(client, admin, topic):
-    """Messages come and are acknowledged all the time: the first hundred come again all the same."""
+def test_reset_during_traffic_redelivers_all(client, admin, topic):
+    """The first hundred messages are redelivered while more are received and acknowledged."""
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     producer = client.create_producer(topic)
     indexes = iter(range(1_000_000))
-    came = []
+    received = []
 
-    def one_more():
+    def send_and_acknowledge_one():
         producer.send(payload(next(indexes), 20))
         message = consumer.receive(10_000)
-        came.append(index_of(message))
+        received.append(index_of(message))
         consumer.acknowledge_cumulative(message)
 
     for _ in range(COUNT):
-        one_more()
+        send_and_acknowledge_one()
     admin.reset_cursor(topic, "s", "earliest")
-    before = len(came)
-    assert eventually(lambda: (one_more(), set(range(COUNT)) <= set(came[before:]))[1], 60)
+    before = len(received)
+    assert eventually(lambda: (send_and_acknowledge_one(), set(range(COUNT)) <= set(received[before:]))[1], 60)
 
 
 @pytest.mark.through
-def test_a_reset_on_one_of_several_partitions(client, admin, topic):
-    """Of a topic with three partitions, what was reset comes again, and nothing is left behind."""
+def test_reset_of_one_partition_redelivers_it(client, admin, topic):
+    """The messages of the reset partition, one of three, are redelivered, and no backlog remains."""
     admin.create_partitioned_topic(topic, 3)
     producer = client.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
     ids = [producer.send(payload(index, 20)) for index in range(30)]
@@ -97,7 +97,7 @@ def test_a_reset_on_one_of_several_partitions(client, admin, topic):
     for message in last.values():
         consumer.acknowledge_cumulative(message)
     consumer.flush_acks(confirm=True)
-    eventually(lambda: False, 1.5)  # what left longer ago than a second is not sent again
+    eventually(lambda: False, 1.5)  # acknowledgements sent more than a second ago are not resent
     admin.reset_cursor(f"{topic}-partition-1", "s", "earliest")
     wanted = {index for index, one in enumerate(ids) if one.partition() == 1}
     again = drain(consumer.receive, len(wanted))

@@ -1,4 +1,4 @@
-"""Dead connections, and brokers that do not know the consumer yet: what was lost with them is sent again."""
+"""Dead connections, and brokers that do not know the consumer yet: lost acknowledgements are resent."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ COUNT = 60
 
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_what_left_on_a_dead_connection_leaves_again(
-    pulsar_fault_proxy, client_factory, broker, admin, topic, partitions
-):
-    """Sixty messages, acknowledged one by one on a connection that swallows everything for seconds, do not come again.
+def test_acks_on_a_dead_connection_are_resent(pulsar_fault_proxy, client_factory, broker, admin, topic, partitions):
+    """Sixty messages acknowledged on a connection that swallows everything for seconds leave no backlog.
 
-    A consumer of several partitions cannot ask what has arrived, and keeps it by the time.
+    A consumer of several partitions cannot probe the broker, and keeps acknowledgements for a fixed time.
     """
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
@@ -39,12 +37,12 @@ def test_what_left_on_a_dead_connection_leaves_again(
 
 @pytest.mark.parametrize("partitions", [0, 1])
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
-def test_what_came_before_the_broker_knew_the_consumer_leaves_again(
+def test_acks_before_broker_knows_consumer_are_resent(
     pulsar_fault_proxy, client_factory, broker, admin, topic, partitions, kind
 ):
-    """Of a consumer that the broker gets to know four seconds behind a reconnection, nothing acknowledged stays behind.
+    """Acknowledgements leave no backlog if the broker knows the consumer only four seconds after a reconnection.
 
-    The C++ client sends acknowledgements meanwhile, and the broker drops them.
+    The C++ client sends acknowledgements before that, and the broker drops them.
     """
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
@@ -58,7 +56,7 @@ def test_what_came_before_the_broker_knew_the_consumer_leaves_again(
     proxy.cut()
     assert eventually(lambda: not consumer.is_connected())
     assert eventually(consumer.is_connected, 20)
-    proxy.pause("to_broker")  # amid the request to be known
+    proxy.pause("to_broker")  # while the consumer is being registered
     eventually(lambda: False, 4.0)
     proxy.heal()
     name = f"{topic}-partition-0" if partitions else topic

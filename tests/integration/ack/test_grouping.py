@@ -1,4 +1,4 @@
-"""Acknowledgements leave in groups, and each group holds exactly what was acknowledged."""
+"""Acknowledgements are sent in groups, and each group contains exactly what was acknowledged."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHARED = pulsar.ConsumerType.Shared
 
 
 @pytest.mark.core
-def test_a_group_waits_for_its_time_and_leaves_by_its_size(client, topic, admin):
-    """A long group time holds acknowledgements back, counted by pending_acks(); a full group leaves at once."""
+def test_group_is_sent_by_time_or_size(client, topic, admin):
+    """Acknowledgements are pending for a long group time; a full group is sent at once."""
     consumer = client.subscribe(topic, "s", SHARED, ack_group_time_ms=600_000, max_ack_group_size=5)
     send_plain(client, topic, 9)
     messages = drain(consumer.receive, 9)
@@ -36,8 +36,8 @@ def test_a_group_waits_for_its_time_and_leaves_by_its_size(client, topic, admin)
 
 
 @pytest.mark.core
-def test_without_a_group_time_each_leaves_at_once(client, topic, admin):
-    """With 0 ms nothing is pending after acknowledge(), and the cursor shows it soon."""
+def test_zero_group_time_sends_each_ack_at_once(client, topic, admin):
+    """With 0 ms nothing is pending after `acknowledge()`, and the cursor shows it soon."""
     consumer = client.subscribe(topic, "s", ack_group_time_ms=0)
     send_plain(client, topic, 3)
     for index, message in enumerate(drain(consumer.receive, 3)):
@@ -47,11 +47,11 @@ def test_without_a_group_time_each_leaves_at_once(client, topic, admin):
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("wrong", [{"ack_group_time_ms": -1}, {"ack_group_time_ms": True}, {"max_ack_group_size": 0}])
-def test_a_grouping_that_cannot_be_is_refused(client, topic, admin, wrong):
-    """Before anything is opened: no subscription is left behind."""
+@pytest.mark.parametrize("invalid", [{"ack_group_time_ms": -1}, {"ack_group_time_ms": True}, {"max_ack_group_size": 0}])
+def test_invalid_grouping_raises(client, topic, admin, invalid):
+    """An invalid option raises before a subscription is created."""
     with pytest.raises(pulsar.InvalidUse):
-        client.subscribe(topic, "s", **wrong)
+        client.subscribe(topic, "s", **invalid)
     with pytest.raises(pulsar.AdminNotFound):
         admin.stats(topic)
 
@@ -59,14 +59,12 @@ def test_a_grouping_that_cannot_be_is_refused(client, topic, admin, wrong):
 @pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
 @pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
-def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
-    pulsar_fault_proxy, client_factory, broker, topic, type_, grouping
-):
-    """Single messages, acknowledged as fast as can be before, while and after the connection is lost, in any order."""
+def test_cut_connection_loses_no_acks(pulsar_fault_proxy, client_factory, broker, topic, type_, grouping):
+    """All messages acknowledged before, during and after a lost connection, in any order, are on the cursor."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
     consumer = client.subscribe(topic, "s", type_, receiver_queue_size=5000, **grouping)
-    for start in range(0, 3000, 1000):  # as many as a producer takes at once
+    for start in range(0, 3000, 1000):  # 1000 is the size of a producer's queue
         send_plain(client_factory(broker), topic, 1000, start)
     messages = drain(consumer.receive, 3000)
     assert len(messages) == 3000
@@ -86,8 +84,8 @@ def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
 
 
 @pytest.mark.through
-def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
-    """Officially it is lost, and the messages that the broker delivers again are dropped as duplicates for good."""
+def test_cumulative_ack_on_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
+    """The official client loses such an acknowledgement, and drops the redelivered messages as duplicates."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
     consumer = client.subscribe(topic, "s")
@@ -101,8 +99,8 @@ def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_
 
 
 @pytest.mark.core
-def test_chunked_messages_leave_whole(client, topic, admin):
-    """Whole messages, by the message and by stored ids, beside plain ones, with runs and without."""
+def test_chunked_messages_are_acknowledged_whole(client, topic, admin):
+    """Chunked messages are acknowledged whole, by the message and by stored ids, with and without runs."""
     for grouping in ({}, {"ack_group_time_ms": 100}):
         big, small = client.create_producer(topic, chunking_enabled=True), client.create_producer(topic)
         consumer = client.subscribe(topic, "s", **grouping)
@@ -120,8 +118,8 @@ def test_chunked_messages_leave_whole(client, topic, admin):
         consumer.close()
 
 
-def test_threads_receive_and_acknowledge_beside_each_other(client, topic, admin):
-    """Four threads on one consumer: each message is received once, and all are on the cursor."""
+def test_threads_receive_and_acknowledge_concurrently(client, topic, admin):
+    """With four threads on one consumer each message is received once, and all are on the cursor."""
     consumer = client.subscribe(topic, "s", SHARED, ack_group_time_ms=100, max_ack_group_size=50)
     send_batches(client, topic, 100, 10)
     seen: list[int] = []
@@ -142,28 +140,28 @@ def test_threads_receive_and_acknowledge_beside_each_other(client, topic, admin)
     assert cursor_of(admin, topic) == set(range(100))
 
 
-def test_listeners_acknowledge_in_groups_too(client, pulsar_topic_factory, broker, admin):
-    """A listener's acknowledgements, also those of partitions, are the consumer's own."""
+def test_listener_acks_are_grouped(client, pulsar_topic_factory, broker, admin):
+    """The consumer groups acknowledgements of its listener, also those of partitions."""
     topic = pulsar_topic_factory(partitions=2, broker=broker)
-    heard: list[int] = []
+    delivered: list[int] = []
 
     def listener(consumer, message):
-        heard.append(index_of(message))
+        delivered.append(index_of(message))
         consumer.acknowledge(message)
 
     consumer = client.subscribe(topic, "s", message_listener=listener, ack_group_time_ms=100)
     producer = client.create_producer(topic)
     for index in range(20):
         producer.send(payload(index, 20))
-    assert eventually(lambda: len(heard) == 20)
+    assert eventually(lambda: len(delivered) == 20)
     consumer.flush_acks(confirm=True)
     backlog = admin.partitioned_stats(topic).total.subscriptions["s"].backlog_entries
     assert backlog == 0
 
 
 @pytest.mark.core
-def test_a_closed_consumer_refuses(client, topic):
-    """Acknowledging after close() raises instead of losing it silently."""
+def test_closed_consumer_raises_on_ack(client, topic):
+    """An acknowledgement after `close()` raises instead of being lost silently."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 1)
     message = consumer.receive(10_000)
@@ -173,8 +171,8 @@ def test_a_closed_consumer_refuses(client, topic):
             use(message)
 
 
-def test_a_refused_unsubscribe_keeps_what_was_said(client, topic):
-    """What was acknowledged and refused before an unsubscribe() that fails, for another consumer is there, counts."""
+def test_failed_unsubscribe_keeps_acks_and_nacks(client, topic):
+    """Acknowledgements and negative acknowledgements before a failing `unsubscribe()` stay valid."""
     consumer = client.subscribe(
         topic, "s", SHARED, ack_group_time_ms=60_000, negative_ack_redelivery_delay_ms=2_000, receiver_queue_size=20
     )
@@ -194,26 +192,26 @@ def test_a_refused_unsubscribe_keeps_what_was_said(client, topic):
 
 
 @pytest.mark.core
-@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
-def test_a_fork_beside_pending_acknowledgements(client, topic, admin):
-    """The child refuses and ends, whatever the parent's thread was doing; the parent's acknowledgements arrive."""
+@pytest.mark.blocking_only("a forked child has no event loop")
+def test_fork_with_pending_acks(client, topic, admin):
+    """The child raises and can exit; the parent's acknowledgements arrive."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 10)
     for message in drain(consumer.receive, 10):
         consumer.acknowledge(message)
     child = os.fork()
     if child == 0:
-        refused = 0
+        raised = 0
         for use in (consumer.pending_acks, consumer.flush_acks, lambda: consumer.acknowledge(message)):
             try:
                 use()
             except pulsar.ForkedClientError:
-                refused += 1
+                raised += 1
         try:
             client.close()
         except pulsar.ForkedClientError:
-            refused += 1
-        os._exit(refused)
+            raised += 1
+        os._exit(raised)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
     consumer.flush_acks(confirm=True)
     assert cursor_of(admin, topic) == set(range(10))

@@ -1,4 +1,4 @@
-"""Acknowledgements to a broker before 4.0, which closes the connection for the id of a ledger that cannot exist."""
+"""Acknowledgements to a broker before 4.0, which closes the connection for an id of a ledger that cannot exist."""
 
 import pytest
 from chunked import drain
@@ -22,10 +22,8 @@ def older_broker():
 @pytest.mark.skipif(process_problem(OLDER) is not None, reason=f"no broker process: {process_problem(OLDER)}")
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
 @pytest.mark.parametrize("group_ms", [0, 60_000])
-def test_an_older_broker_keeps_the_connection_at_a_flush(
-    older_broker, client_factory, pulsar_topic_factory, kind, group_ms
-):
-    """Half of the messages are acknowledged, in groups that would be filled up, and only the others are redelivered."""
+def test_flush_keeps_connection_to_older_broker(older_broker, client_factory, pulsar_topic_factory, kind, group_ms):
+    """A flush of half of the messages keeps the connection, and only the other half is redelivered."""
     client, topic = client_factory(older_broker), pulsar_topic_factory(broker=older_broker)
     admin = client.context.admin_api()
     consumer = client.subscribe(topic, "s", kind, ack_group_time_ms=group_ms)

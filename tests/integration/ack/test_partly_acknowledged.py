@@ -1,4 +1,4 @@
-"""Batches that were acknowledged in part on the broker, and consumers that acknowledge whole batches."""
+"""Batches that the broker knows as partly acknowledged, and consumers that acknowledge whole batches."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ BOTH_CLIENTS = True
 
 @pytest.fixture
 def broker(pulsar_broker_factory):
-    """One that keeps acknowledgements inside batches."""
+    """A broker that keeps acknowledgements inside batches."""
     return pulsar_broker_factory("batch-index-acks")
 
 
 def backlog(admin, topic):
-    """How many entries are not done."""
+    """Return the number of unacknowledged entries."""
     return admin.stats(topic).subscriptions["s"].backlog_entries
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
-def test_what_another_consumer_left_of_a_batch_is_done(client, admin, topic, type_):
-    """Four of ten were acknowledged through another consumer; the other six, acknowledged, leave no backlog."""
+def test_rest_of_anothers_batch_completes_it(client, admin, topic, type_):
+    """A batch is complete after one consumer acknowledged four of its messages and another one the other six."""
     before = client.subscribe(topic, "s", type_, batch_index_ack_enabled=True)
     send_batches(client, topic, 2, 10)
     messages = drain(before.receive, 20)
@@ -41,8 +41,8 @@ def test_what_another_consumer_left_of_a_batch_is_done(client, admin, topic, typ
     assert drain(client.subscribe(topic, "s", type_).receive) == []
 
 
-def test_a_confirmed_flush_does_not_wait_for_the_rest_of_a_batch(client, admin, topic):
-    """A flush with a receipt brings what was acknowledged of a batch to the broker, and finishes the entry at once."""
+def test_confirmed_flush_completes_a_batch_at_once(client, admin, topic):
+    """A confirmed flush sends the acknowledged part of a batch, which completes the entry at once."""
     consumer = client.subscribe(topic, "s")
     consumer.close()
     send_batches(client, topic, 2, 10)
@@ -57,8 +57,8 @@ def test_a_confirmed_flush_does_not_wait_for_the_rest_of_a_batch(client, admin, 
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_a_close_sends_what_was_acknowledged_of_a_batch(client, topic, type_):
-    """What was acknowledged of a batch just before a close is not delivered again; the rest of the batch is."""
+def test_close_sends_partial_batch(client, topic, type_):
+    """A part of a batch acknowledged just before a close is not redelivered; the rest is."""
     consumer = client.subscribe(topic, "s", type_)
     send_batches(client, topic, 1, 10)
     consumer.acknowledge_many(drain(consumer.receive, 10)[:4])
@@ -67,8 +67,8 @@ def test_a_close_sends_what_was_acknowledged_of_a_batch(client, topic, type_):
     assert [index_of(one) for one in again] == list(range(4, 10))
 
 
-def test_a_flush_sends_what_was_acknowledged_of_a_batch(client, topic):
-    """`flush_acks()` leaves nothing of a batch pending, so that a lost connection brings back the others only."""
+def test_flush_sends_partial_batch(client, topic):
+    """After `flush_acks()` a redelivery brings only the unacknowledged messages of a batch."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     send_batches(client, topic, 1, 10)
     consumer.acknowledge_many(drain(consumer.receive, 10)[:4])

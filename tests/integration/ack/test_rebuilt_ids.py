@@ -1,4 +1,4 @@
-"""Acknowledging by ids that do not say their partition: of numbers, or of a producer of one partition alone."""
+"""Acknowledging by ids without a partition: built from numbers, or of a producer of one partition."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from pulsar_ext import MessageId
 BOTH_CLIENTS = True
 
 
-def numbers(message):
-    """An id of the message's numbers, but for its partition."""
+def id_from_numbers(message):
+    """Return an id built from the message's numbers, without its partition."""
     ours = message.message_id()
     return MessageId(-1, ours.ledger_id(), ours.entry_id(), ours.batch_index())
 
 
-def sent(message):
-    """The id that a producer of the partition alone gives, stored and read again."""
+def id_from_producer(message):
+    """Return the id that a producer of the partition returns, serialized and deserialized."""
     return MessageId.deserialize(MessageId.from_dict({**message.message_id().to_dict(), "partition": -1}).serialize())
 
 
-@pytest.mark.parametrize("rebuilt", [numbers, sent])
+@pytest.mark.parametrize("rebuilt", [id_from_numbers, id_from_producer])
 @pytest.mark.parametrize("alone", [True, False])
-def test_an_id_without_its_partition_counts_with_those_that_have_it(
-    client, pulsar_topic_factory, broker, admin, rebuilt, alone
-):
-    """A batch acknowledged by a message and by such ids, which know their topic, is done and does not come again."""
+def test_ids_without_partition_complete_a_batch(client, pulsar_topic_factory, broker, admin, rebuilt, alone):
+    """A batch acknowledged by a message and by ids without a partition but with a topic is complete."""
     topic = pulsar_topic_factory(partitions=2, broker=broker)
     partition = f"{topic}-partition-1"
     consumer = client.subscribe(partition if alone else topic, "s")

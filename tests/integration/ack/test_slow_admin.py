@@ -1,4 +1,4 @@
-"""An admin API that takes its time holds up no acknowledgement, and what it answers too late is not believed."""
+"""A slow admin API delays no acknowledgement, and its outdated answers are ignored."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SECONDS = 60
 
 @pytest.fixture
 def admin(broker):
-    """An admin API that answers at once."""
+    """The broker's admin API."""
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         yield admin
 
 
 @pytest.fixture
 def held(broker, monkeypatch):
-    """The admin API that the client has; it is waited for as long as the test takes."""
-    monkeypatch.setattr(cursor, "_LOOK_DEADLINE_SECONDS", SECONDS)
+    """An admin API for the client whose answers a test can hold back."""
+    monkeypatch.setattr(cursor, "_DEADLINE_SECONDS", SECONDS)
     monkeypatch.setattr(resolver, "_HEADER_SECONDS", SECONDS)
     with HeldAdmin(broker.admin_url) as held:
         yield held
@@ -33,13 +33,13 @@ def held(broker, monkeypatch):
 
 @pytest.fixture
 def client(client_factory, broker, held):
-    """A client that asks there."""
+    """A client that uses the held admin API."""
     return client_factory(broker, admin=held.url)
 
 
 @pytest.fixture
-def acknowledged_elsewhere(client, pulsar_topic_factory, broker, admin):
-    """Acknowledge on another topic, with the same client; whether that arrives."""
+def acks_on_another_topic_arrive(client, pulsar_topic_factory, broker, admin):
+    """Return a function that acknowledges on another topic, and returns True when this arrives."""
     topic = pulsar_topic_factory(broker=broker)
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     send_plain(client, topic, 5)
@@ -53,8 +53,8 @@ def acknowledged_elsewhere(client, pulsar_topic_factory, broker, admin):
     return arrives
 
 
-def with_a_hole(client, topic, admin):
-    """A consumer whose runs are interrupted, so that it is going to look at the cursor, and its messages."""
+def subscribe_with_a_hole(client, topic, admin):
+    """Return a consumer with a hole in its acknowledgements, which needs the cursor, and its messages."""
     consumer = client.subscribe(topic, "s", ack_group_time_ms=100)
     send_plain(client, topic, 11)
     messages = drain(consumer.receive, 11)
@@ -64,32 +64,32 @@ def with_a_hole(client, topic, admin):
     return consumer, messages
 
 
-def test_acknowledgements_leave_while_a_cursor_is_looked_at(client, topic, admin, held, acknowledged_elsewhere):
-    """Those of another consumer are on its cursor before the admin API has answered."""
-    consumer, messages = with_a_hole(client, topic, admin)
+def test_acks_are_sent_during_a_cursor_check(client, topic, admin, held, acks_on_another_topic_arrive):
+    """Acknowledgements of another consumer reach its cursor before the admin API has answered."""
+    consumer, messages = subscribe_with_a_hole(client, topic, admin)
     held.hold()
     consumer.acknowledge(messages[10])
     assert held.asked.wait(SECONDS)
-    assert acknowledged_elsewhere()
+    assert acks_on_another_topic_arrive()
     assert held.holds
 
 
-def test_acknowledgements_leave_while_chunks_are_looked_for(client, topic, held, acknowledged_elsewhere):
-    """A refused message in chunks, which cannot be found yet, holds up no acknowledgement, and comes again later."""
+def test_acks_are_sent_during_chunk_lookup(client, topic, held, acks_on_another_topic_arrive):
+    """A lookup of chunks for a redelivery delays no acknowledgement; the message is redelivered later."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
     client.create_producer(topic, chunking_enabled=True).send(payload(1))
     held.hold()
     consumer.negative_acknowledge(consumer.receive(20_000))
     assert held.asked.wait(SECONDS)
-    assert acknowledged_elsewhere()
+    assert acks_on_another_topic_arrive()
     assert held.holds
     held.release()
     assert consumer.receive(20_000).data() == payload(1)
 
 
-def test_an_answer_of_before_a_seek_is_not_believed(client, topic, admin, held):
-    """No run begins where the cursor was before it: what was not acknowledged since stays unacknowledged."""
-    consumer, messages = with_a_hole(client, topic, admin)
+def test_answer_from_before_a_seek_is_ignored(client, topic, admin, held):
+    """A cursor read before a seek begins no run: unacknowledged messages stay unacknowledged."""
+    consumer, messages = subscribe_with_a_hole(client, topic, admin)
     held.hold()
     consumer.acknowledge(messages[10])
     assert held.asked.wait(SECONDS)

@@ -1,4 +1,4 @@
-"""What the tests of the admin API share: a broker of small ledgers, its API, and topics with a subscription."""
+"""Fixtures of the admin API's tests: a broker with small ledgers, its API, and topics with a subscription."""
 
 import socket
 
@@ -10,7 +10,7 @@ from pulsar_ext.testing import Profile
 
 _SMALL = Profile(
     "admin",
-    "small chunks, ten entries a ledger, entries numbered and time-stamped",
+    "small chunks, ten entries per ledger, entries with index and timestamp",
     {
         "maxMessageSize": "102400",
         "managedLedgerMaxEntriesPerLedger": "10",
@@ -43,7 +43,7 @@ def client(broker):
 @pytest.fixture
 def namespace(broker, admin, pulsar_namespace_factory):
     name = pulsar_namespace_factory(broker)
-    # So that acknowledged ledgers are still there for what a test looks up.
+    # Retention keeps acknowledged ledgers for later look-ups.
     admin.set_retention(name, Retention(minutes=60, size_mib=100))
     return name
 
@@ -66,6 +66,6 @@ def parent(namespace, admin):
 
 @pytest.fixture
 def silent_port():
-    """A port that accepts connections and never answers."""
+    """Yield a port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A request to the admin API that a Ctrl-C interrupts leaves nothing behind that another one waits for."""
+"""A Ctrl-C during a request to the admin API does not block later requests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pulsar_ext import PulsarAdmin
 
 @pytest.fixture(scope="module")
 def points(fault_module):
-    """The module that has a signal arrive at one point of a call."""
+    """Return the module that raises a signal at one point of a call."""
     return fault_module("interrupt_points")
 
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::RuntimeWarning")
-def test_the_next_request_is_answered(points, pulsar_broker_factory):
-    """Interrupted wherever the HTTP client takes or lets go of a lock: another thread's next request is answered."""
+def test_request_after_ctrl_c_is_answered(points, pulsar_broker_factory):
+    """Another thread's request is answered after a Ctrl-C at any point where the HTTP client uses a lock."""
     broker = pulsar_broker_factory("small-chunks")
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
 

@@ -1,4 +1,4 @@
-"""Certificates that are renewed on disk while an admin API is open."""
+"""Certificates may be renewed on disk while an admin API is open."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.standalone_only("is about the files of mutual TLS")
 
 @pytest.fixture
 def files(pulsar_broker_factory, tmp_path):
-    """Return the broker, the options of an admin API whose files no broker knows, and what writes the right ones."""
+    """Return the broker, options with files of an unknown authority, and a function that writes the right files."""
     broker = pulsar_broker_factory("mtls")
     right = broker.access.admin_options()
     unknown = certificate_files(["localhost", "127.0.0.1"], {"client": "stranger"})
@@ -36,7 +36,7 @@ def files(pulsar_broker_factory, tmp_path):
 
 
 def steps(write):
-    """Write the files of each step, and say what the broker says: stranger, renewed, another authority, renewed."""
+    """Write the files of each step, and yield its error: stranger, renewed, another authority, renewed."""
     client = {"tls_certificate_file_path", "tls_private_key_file_path"}
     trust = {"tls_trust_certs_file_path"}
     both = client | trust
@@ -45,8 +45,8 @@ def steps(write):
         yield error
 
 
-def test_renewed_files_are_used_by_an_open_admin_api(files):
-    """A living `PulsarAdmin` connects with what certificate, key and trust store are now; the error names the end."""
+def test_open_admin_uses_renewed_files(files):
+    """An open `PulsarAdmin` uses the current certificate, key and trust store; the error has the expiry time."""
     broker, options, write = files
     write("tls_trust_certs_file_path")
     with PulsarAdmin(broker.admin_url, **options) as admin:
@@ -58,8 +58,8 @@ def test_renewed_files_are_used_by_an_open_admin_api(files):
                     admin.clusters()
 
 
-def test_renewed_files_are_used_by_an_awaited_admin_api(files):
-    """A living `AsyncPulsarAdmin` does so too, with calls in flight while the files change."""
+def test_open_async_admin_uses_renewed_files(files):
+    """An open `AsyncPulsarAdmin` uses the current files, with calls in flight while they change."""
     broker, options, write = files
     write("tls_trust_certs_file_path")
 

@@ -1,4 +1,4 @@
-"""Statistics, entries and positions as the admin API reads them."""
+"""Statistics, entries and positions are read through the admin API."""
 
 import os
 import time
@@ -17,7 +17,7 @@ BOTH_CLIENTS = True
 
 @pytest.mark.core
 def test_stats_show_ledgers_and_cursors(admin, client, topic):
-    """Three ledgers of 10, 10 and 5 entries, with holes in one cursor, are read as they are."""
+    """Three ledgers of 10, 10 and 5 entries, and holes in a cursor, are read correctly."""
     positions = send_entries(client, topic)
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     messages = [consumer.receive(5000) for _ in positions]
@@ -44,9 +44,9 @@ def test_stats_show_ledgers_and_cursors(admin, client, topic):
 
 
 @pytest.mark.core
-@pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")  # all its keys are the same one
+@pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")  # all keys are equal
 def test_entry_headers_of_batches_chunks_and_plain_messages(admin, client, topic):
-    """Headers show a batch and its size, each chunk and its place, keys, properties, null values and the index."""
+    """Headers contain the size of a batch, each chunk's index, keys, properties, null values and the message index."""
     batched = client.create_producer(
         topic, "batched", batching_enabled=True, batching_max_publish_delay_ms=5000, batching_max_messages=100
     )
@@ -88,7 +88,7 @@ def test_entry_headers_of_batches_chunks_and_plain_messages(admin, client, topic
 
 @pytest.mark.core
 def test_entries_that_do_not_exist_are_not_found(admin, client, topic):
-    """The broker's 404 and its various 500s all become AdminNotFound, with the broker's reason."""
+    """The broker's 404 and its various 500s become AdminNotFound with the broker's reason."""
     positions = send_entries(client, topic)
     first, last = positions[0].ledger_id, positions[-1].ledger_id
     for ledger, entry in ((first, 10), (first, 999), (last, 5), (last + 1000, 0)):
@@ -104,7 +104,7 @@ def test_entries_that_do_not_exist_are_not_found(admin, client, topic):
 
 @pytest.mark.core
 def test_positions_by_index_and_time(admin, client, topic):
-    """An index gives its entry across ledgers, a time the first entry at or after it; past the end is an error."""
+    """An index yields its entry across ledgers, a time the first entry at or after it; an index past the end raises."""
     assert admin.message_id_by_time(topic, 1).entry_id == 0
     positions = send_entries(client, topic)
     assert [admin.message_id_by_index(topic, index) for index in (0, 9, 10, 24)] == [

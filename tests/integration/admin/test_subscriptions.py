@@ -1,4 +1,4 @@
-"""Subscriptions and their cursors through the admin API: skipped, reset, expired, created and deleted."""
+"""Subscriptions are skipped, reset, expired, created and deleted through the admin API."""
 
 import time
 
@@ -16,8 +16,8 @@ BOTH_CLIENTS = True
 
 
 @pytest.mark.core
-def test_skip_counts_entries_and_passes_holes(admin, client, topic):
-    """Skipping goes across ledgers, leaves out what is acknowledged, does nothing for 0 and stops at the end."""
+def test_skip_counts_unacknowledged_entries(admin, client, topic):
+    """Skipping crosses ledgers, excludes acknowledged entries, does nothing for 0 and stops at the end."""
     positions = send_entries(client, topic)
     admin.skip_entries(topic, "s", 0)
     assert mark_delete(admin, topic).entry_id == -1
@@ -31,8 +31,8 @@ def test_skip_counts_entries_and_passes_holes(admin, client, topic):
 
 
 @pytest.mark.core
-def test_reset_lands_where_it_says(admin, client, topic):
-    """By position, included or not, by either end and by time; consumers then read on from there."""
+def test_reset_moves_to_the_given_position(admin, client, topic):
+    """A cursor is reset to a position, included or not, to either end and to a time; consumers continue there."""
     positions = send_entries(client, topic)
     admin.reset_cursor(topic, "s", positions[12])
     assert mark_delete(admin, topic) == positions[11]
@@ -54,16 +54,16 @@ def test_reset_lands_where_it_says(admin, client, topic):
 
 
 @pytest.mark.core
-def test_cursors_are_never_put_beyond_the_end(admin, client, topic):
-    """The broker would go to the end, or past it and lose what comes; so nothing is moved and nothing created."""
+def test_position_beyond_the_end_raises(admin, client, topic):
+    """A position beyond the end raises and moves nothing: the broker would move past it and lose later messages."""
     positions = send_entries(client, topic)
     before = mark_delete(admin, topic)
     last = positions[-1]
     for beyond in (Position(last.ledger_id, last.entry_id + 2), Position(last.ledger_id + 1000, 0)):
         for call in (
-            lambda where=beyond: admin.reset_cursor(topic, "s", where),
-            lambda where=beyond: admin.expire_messages(topic, "s", where),
-            lambda where=beyond: admin.create_subscription(topic, "other", where),
+            lambda position=beyond: admin.reset_cursor(topic, "s", position),
+            lambda position=beyond: admin.expire_messages(topic, "s", position),
+            lambda position=beyond: admin.create_subscription(topic, "other", position),
         ):
             with pytest.raises(AdminNotFound, match="beyond the end"):
                 call()
@@ -73,7 +73,7 @@ def test_cursors_are_never_put_beyond_the_end(admin, client, topic):
 
 @pytest.mark.core
 def test_expire_by_position(admin, client, topic):
-    """Everything up to the position is acknowledged."""
+    """All entries up to the position are acknowledged."""
     positions = send_entries(client, topic)
     admin.expire_messages(topic, "s", positions[14])
     deadline = time.monotonic() + 10
@@ -83,8 +83,8 @@ def test_expire_by_position(admin, client, topic):
 
 
 @pytest.mark.core
-def test_subscriptions_come_and_go(admin, client, topic):
-    """Created at each end and at a position; busy ones are deleted only by force; conflicts and absences are typed."""
+def test_subscriptions_are_created_and_deleted(admin, client, topic):
+    """Subscriptions are created at each end and at a position; one with consumers is deleted only by force."""
     positions = send_entries(client, topic)
     admin.create_subscription(topic, "at", positions[12])
     admin.create_subscription(topic, "end")
@@ -104,8 +104,8 @@ def test_subscriptions_come_and_go(admin, client, topic):
 
 
 @pytest.mark.core
-def test_absent_subscriptions_are_not_created_by_looking(admin, client, topic):
-    """The broker's position call would create a subscription; peek looks first, and all others say it is missing."""
+def test_peek_does_not_create_a_subscription(admin, client, topic):
+    """`peek()` does not create a missing subscription as the broker's call would; all other calls report it missing."""
     positions = send_entries(client, topic, 3)
     for call in (
         lambda: admin.peek(topic, "absent"),

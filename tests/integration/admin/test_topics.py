@@ -1,4 +1,4 @@
-"""Topics, namespaces, tenants and clusters through the admin API, with odd names."""
+"""Topics, namespaces, tenants and clusters are managed through the admin API, with unusual names."""
 
 import contextlib
 import os
@@ -24,8 +24,8 @@ BOTH_CLIENTS = True
 
 
 @pytest.mark.core
-def test_partitioned_parent_is_refused_or_fanned_out(admin, parent):
-    """Calls that need one partition name the partitions and change nothing; the others cover every partition."""
+def test_partitioned_topic_raises_or_applies_to_all(admin, parent):
+    """Calls for a single topic raise for a partitioned one and change nothing; other calls apply to all partitions."""
     names = [str(TopicName.parse(parent).partition(index)) for index in (0, 1)]
     before = {name: stats.cursors for name, stats in admin.partitioned_internal_stats(parent).items()}
     for call in (
@@ -61,8 +61,8 @@ def test_partitioned_parent_is_refused_or_fanned_out(admin, parent):
 
 
 @pytest.mark.core
-def test_topics_come_and_go(admin, client, namespace):
-    """Creating, listing, enlarging, terminating and deleting, partitioned and not, with the errors on the way."""
+def test_topics_are_created_and_deleted(admin, client, namespace):
+    """Topics, partitioned or not, are created, listed, enlarged, terminated and deleted, and errors are typed."""
     plain, parent = f"persistent://{namespace}/plain", f"persistent://{namespace}/parent"
     admin.create_topic(plain)
     admin.create_partitioned_topic(parent, 2)
@@ -78,7 +78,7 @@ def test_topics_come_and_go(admin, client, namespace):
     assert admin.topics(namespace) == (*(f"{parent}-partition-{index}" for index in range(3)), plain)
     positions = send_entries(client, plain, 3)
     admin.create_subscription(plain, "s")
-    # Before the end: a consumer of a terminated topic does not keep it.
+    # Before the topic is terminated: a consumer of a terminated topic does not prevent its deletion.
     consumer = client.subscribe(plain, "s")
     with pytest.raises(AdminPrecondition):
         admin.delete_topic(plain)
@@ -88,7 +88,7 @@ def test_topics_come_and_go(admin, client, namespace):
         admin.delete_topic(parent)
     admin.delete_topic(plain, force=True)
     consumer.close()
-    with contextlib.suppress(AdminNotFound):  # the consumer may have come back between the two, and made it anew
+    with contextlib.suppress(AdminNotFound):  # the consumer may have reconnected in between and created it again
         admin.delete_topic(plain, force=True)
     admin.delete_partitioned_topic(parent)
     assert admin.topics(namespace) == ()
@@ -107,8 +107,8 @@ def test_topics_come_and_go(admin, client, namespace):
 @pytest.mark.parametrize(
     "name", ["a b", "50%", "a%2Fb", "a+b", "q?x=1&y", "h#f", "ünï🎉", "semi;x=1", "back\\slash", "'\"<>", "..x", "a\tb"]
 )
-def test_odd_names_reach_the_broker_unchanged(admin, client, namespace, name):
-    """A topic and a subscription of this name are the very ones the binary protocol knows by it."""
+def test_unusual_names_are_unchanged(admin, client, namespace, name):
+    """A topic and a subscription with an unusual name have the same name in the binary protocol."""
     topic = f"persistent://{namespace}/{name}"
     admin.create_topic(topic)
     assert admin.topics(namespace) == (topic,)
@@ -129,7 +129,7 @@ def test_odd_names_reach_the_broker_unchanged(admin, client, namespace, name):
 
 @pytest.mark.core
 def test_non_persistent_topics(admin, namespace):
-    """They are created, listed and measured; what needs a cursor is refused before anything is sent."""
+    """Non-persistent topics are created, listed and measured; calls that need a cursor raise without a request."""
     topic = f"non-persistent://{namespace}/topic"
     admin.create_topic(topic)
     assert admin.topics(namespace, is_persistent=False) == (topic,)
@@ -141,7 +141,7 @@ def test_non_persistent_topics(admin, namespace):
 
 @pytest.mark.core
 def test_namespace_policies_are_set_read_and_removed(admin, namespace):
-    """Each policy is None until set, reads back as set, and None again once removed."""
+    """Each policy is None until set, is read back as set, and is None again after its removal."""
     assert admin.retention(namespace) == Retention(60, 100)
     for get, put, value in (
         (admin.retention, admin.set_retention, Retention(10, 20)),
@@ -163,8 +163,8 @@ def test_namespace_policies_are_set_read_and_removed(admin, namespace):
 
 
 @pytest.mark.core
-def test_the_largest_message_of_a_topic_is_set_read_and_removed(admin, namespace):
-    """It is None until set, reads back as set a moment later, and None once removed; what no int is sends nothing."""
+def test_max_message_size_is_set_read_and_removed(admin, namespace):
+    """The size is None until set, soon read back as set, and None after its removal; an invalid one sends nothing."""
     topic = f"{namespace}/topic"
     admin.create_topic(topic)
     for size in (1000, None):
@@ -178,7 +178,7 @@ def test_the_largest_message_of_a_topic_is_set_read_and_removed(admin, namespace
 
 @pytest.mark.core
 def test_tenants_namespaces_and_clusters(admin, broker):
-    """Creating, listing and deleting, with the errors on the way; the broker gives its settings, version and health."""
+    """Tenants and namespaces are created, listed and deleted; the broker's settings, version and health are read."""
     tenant = f"tenant-{os.urandom(4).hex()}"
     admin.create_tenant(tenant)
     try:
@@ -207,8 +207,8 @@ def test_tenants_namespaces_and_clusters(admin, broker):
 
 
 @pytest.mark.core
-def test_versions_of_a_schema(admin, client, broker, pulsar_topic_factory):
-    """Every version is given by its number, of a partition as of its topic; without a schema there is none."""
+def test_schema_versions_are_listed(admin, client, broker, pulsar_topic_factory):
+    """Each schema version of a topic or partition is returned by its number; without a schema the result is empty."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
     partition = str(TopicName.parse(topic).partition(1))
     assert dict(admin.schemas(topic)) == {}

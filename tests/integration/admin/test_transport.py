@@ -1,4 +1,4 @@
-"""Credentials, failing networks, redirects, threads, forks and event loops of the admin API."""
+"""The admin API handles credentials, network failures, redirects, threads, forks and event loops."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,8 @@ from pulsar_ext.testing import Profile
 from pulsar_ext.testing.profiles import get_profile
 
 BOTH_CLIENTS = True
-# Who comes without a token is a role that may do nothing.
-_NOBODY = Profile(
+# Clients without a token have a role without permissions.
+_ANONYMOUS = Profile(
     "auth-anonymous",
     "token authentication, authorization on, and a role without permissions for those without a token",
     {**get_profile("auth").settings, "anonymousUserRole": "nobody"},
@@ -37,19 +37,19 @@ _NOBODY = Profile(
 @pytest.mark.core(slow="a broker with tokens starts")
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factory):
-    """A 401 becomes AdminUnauthorized without the token in any text; a callable is asked before each request."""
+    """A 401 raises AdminUnauthorized without the token in any text; a token supplier is called before each request."""
     broker = pulsar_broker_factory("auth")
     namespace = pulsar_namespace_factory(broker)
-    asked = []
+    token_calls = []
 
     def token():
-        asked.append(1)
+        token_calls.append(1)
         return f"{broker.token}\n"
 
     with PulsarAdmin(broker.admin_url, token=token) as admin:
         admin.create_topic(f"{namespace}/topic")
         assert admin.topics(namespace)
-        assert len(asked) == 2
+        assert len(token_calls) == 2
         assert broker.token not in repr(admin)
     header, payload, _ = broker.token.split(".")
     for wrong in (None, "garbage", f"{header}.{payload}.AAAA"):
@@ -62,9 +62,9 @@ def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factor
 
 
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
-def test_a_role_without_permission(pulsar_broker_factory):
-    """A known role that may not do a thing gets 401 for a topic and 403 for a namespace; both are AdminUnauthorized."""
-    with PulsarAdmin(pulsar_broker_factory(_NOBODY).admin_url) as admin:
+def test_role_without_permission_raises(pulsar_broker_factory):
+    """A role without permission gets 401 for a topic and 403 for a namespace; both raise AdminUnauthorized."""
+    with PulsarAdmin(pulsar_broker_factory(_ANONYMOUS).admin_url) as admin:
         for call, status in (
             (lambda: admin.skip_all("topic", "s"), 401),
             (lambda: admin.topics("public/default"), 403),
@@ -76,8 +76,8 @@ def test_a_role_without_permission(pulsar_broker_factory):
 
 
 @pytest.mark.core
-def test_nobody_listens(caplog):
-    """A refused connection is retried for reading calls, each pause in the log, and never for skipping."""
+def test_unreachable_url_is_retried_for_reads(caplog):
+    """An unreachable URL is retried for reads, with each pause in the log, and never for skipping."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with PulsarAdmin(f"http://me:s3cret@127.0.0.1:{port}", max_attempts=3) as admin:
@@ -92,8 +92,8 @@ def test_nobody_listens(caplog):
         assert not admin.health()
 
 
-def test_no_answer_in_time(silent_port):
-    """The deadline bounds all attempts together; the error of a changing call says that it may have been applied."""
+def test_deadline_limits_all_attempts(silent_port):
+    """The deadline limits all attempts together; the error of a write says that it may have been applied."""
     with PulsarAdmin(f"http://127.0.0.1:{silent_port}", timeout_seconds=0.4, deadline_seconds=1.0) as admin:
         start = time.monotonic()
         with pytest.raises(AdminUnavailable):
@@ -104,15 +104,15 @@ def test_no_answer_in_time(silent_port):
         assert caught.value.maybe_applied
 
 
-def test_not_a_web_service(broker):
-    """The binary port in place of the web service's is recognised, and the error says so."""
+def test_binary_port_is_reported(broker):
+    """The error names webServicePort if the URL has the binary port."""
     url = "http://" + broker.service_url.partition("://")[2]
     with PulsarAdmin(url, max_attempts=1) as admin, pytest.raises(AdminUnavailable, match="webServicePort"):
         admin.clusters()
 
 
 class _Redirecting(http.server.BaseHTTPRequestHandler):
-    """A web service that owns nothing and names the broker that does, as the brokers of a cluster do."""
+    """Web service that redirects every request, as a broker that does not own the topic."""
 
     target = ""
     brokers = ""
@@ -130,7 +130,7 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815  # the base class looks for these names
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815  # names that the base class calls
 
     def log_message(self, *_):
         pass
@@ -138,8 +138,8 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
 
 @pytest.mark.core(slow="a cluster starts")
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
-def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
-    """A broker that does not own a topic answers 307: the call goes on to the owner with its body and its token."""
+def test_redirect_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
+    """A redirect to the topic's owner is followed with the request's method, body and token."""
     broker = pulsar_broker_factory("auth")
     topic = f"persistent://{pulsar_namespace_factory(broker)}/a b%2F+é"
     listed = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).text
@@ -156,32 +156,32 @@ def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 @pytest.mark.parametrize("listed", ["as the broker lists them", ""])
 @pytest.mark.parametrize("secret", [{"token": "s3cret"}, {"basic": ("me", "s3cret")}])
-def test_no_secret_reaches_a_foreign_host(pulsar_broker_factory, caplog, listed, secret):
-    """A redirect to a host that is none of the cluster's brokers gets neither token nor password, nor any request."""
+def test_secret_is_not_sent_to_a_foreign_host(pulsar_broker_factory, caplog, listed, secret):
+    """A redirect to a host that is not one of the cluster's brokers gets no token, password or request."""
     broker = pulsar_broker_factory("auth")
     brokers = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).text
-    ours, theirs = sorted(("localhost", "127.0.0.1"), key=lambda name: name not in brokers)
-    assert ours in brokers
-    assert theirs not in brokers
+    own_name, foreign_name = sorted(("localhost", "127.0.0.1"), key=lambda name: name not in brokers)
+    assert own_name in brokers
+    assert foreign_name not in brokers
     listed = listed and brokers
     with contextlib.ExitStack() as servers, socket.create_server(("127.0.0.1", 0)) as foreign:
-        target = f"http://{theirs}:{foreign.getsockname()[1]}"
+        target = f"http://{foreign_name}:{foreign.getsockname()[1]}"
         handler = type("Handler", (_Redirecting,), {"target": target, "brokers": listed})
         server = servers.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
         servers.callback(server.shutdown)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with PulsarAdmin(f"http://{ours}:{server.server_port}", **secret) as admin:
+        with PulsarAdmin(f"http://{own_name}:{server.server_port}", **secret) as admin:
             for call in (admin.clusters, lambda: admin.skip_all("topic", "s")):
                 with pytest.raises(AdminError, match="was not sent there") as caught:
                     call()
                 assert "s3cret" not in f"{caught.value}{caught.value.details}{admin!r}{caplog.text}"
         foreign.settimeout(0)
-        with pytest.raises(BlockingIOError):  # nobody has knocked
+        with pytest.raises(BlockingIOError):  # no connection has arrived
             foreign.accept()
 
 
-def test_the_next_url_is_asked(broker, silent_port):
-    """Where one admin URL refuses or keeps silent the next is asked, and first from then on; a change is sent once."""
+def test_next_url_is_used(broker, silent_port):
+    """The next admin URL is used if one is unreachable or silent, and stays first; a write is sent once."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
     silent, options = f"http://127.0.0.1:{silent_port}", broker.access.admin_options()
@@ -199,8 +199,8 @@ def test_the_next_url_is_asked(broker, silent_port):
         admin.clusters()
 
 
-def test_redirects_without_end():
-    """Brokers that send each other in circles give an error, not a hang."""
+def test_circular_redirects_raise():
+    """Brokers that redirect in circles raise an error instead of hanging."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Redirecting,), {})) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin:
@@ -210,8 +210,8 @@ def test_redirects_without_end():
         server.shutdown()
 
 
-def test_a_redirect_to_nobody_says_who_did_not_answer():
-    """The error names the broker that was redirected to, and not only the one that answered."""
+def test_unreachable_redirect_target_is_named():
+    """The error names the broker of the redirect, not only the one that redirected."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         target = f"http://127.0.0.1:{gone.getsockname()[1]}"
     handler = type("Handler", (_Redirecting,), {"target": target})
@@ -225,18 +225,21 @@ def test_a_redirect_to_nobody_says_who_did_not_answer():
         server.shutdown()
 
 
-def test_a_redirect_to_no_url():
-    """It is an error of the admin API, and not one of whatever read it."""
+def test_invalid_redirect_target_raises():
+    """An invalid redirect target raises AdminError."""
     handler = type("Handler", (_Redirecting,), {"target": "http://[nonsense"})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin, pytest.raises(AdminError, match="no URL"):
+        with (
+            PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin,
+            pytest.raises(AdminError, match="invalid URL"),
+        ):
             admin.clusters()
         server.shutdown()
 
 
 class _Page(http.server.BaseHTTPRequestHandler):
-    """A web service that is no broker, and shows one page whatever is asked."""
+    """Web service that is not a broker and returns one page for any request."""
 
     def do_GET(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -246,14 +249,14 @@ class _Page(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<html></html>")
 
-    do_POST = do_GET  # noqa: N815  # the base class looks for these names
+    do_POST = do_GET  # noqa: N815  # names that the base class calls
 
     def log_message(self, *_):
         pass
 
 
-def test_a_web_page_is_no_success():
-    """A change that a web service other than a broker answers with a page was not made, and says so."""
+def test_web_page_raises():
+    """A write that is answered with a web page raises, because no broker applied it."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin:
@@ -265,17 +268,17 @@ def test_a_web_page_is_no_success():
 
 @pytest.mark.core
 def test_threads_share_one_admin(admin, topic):
-    """Sixteen threads with one object get their own answers."""
+    """Sixteen threads that share one admin API get their own responses."""
     with ThreadPoolExecutor(16) as pool:
         results = list(pool.map(lambda _: admin.internal_stats(topic).ledgers, range(200)))
     assert set(results) == {results[0]}
 
 
-# Python 3.12 warns of any fork beside threads, which is what this is about.
-@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
+# Python 3.12 warns of any fork in a process with threads.
+@pytest.mark.blocking_only("a forked child has no event loop")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_opens_its_own_connections(admin, topic):
-    """After a fork both processes go on, each over connections of its own."""
+    """Both processes continue after a fork, each over its own connections."""
     admin.stats(topic)
     child = os.fork()
     if child == 0:
@@ -290,23 +293,23 @@ def test_a_forked_child_opens_its_own_connections(admin, topic):
 
 
 @pytest.mark.core
-@pytest.mark.blocking_only("it is about the awaited one already")
-def test_asyncio_shell_does_the_same(broker, admin, client, topic, silent_port):
-    """Awaited operations run beside each other and give the same values and errors, within the same deadline."""
+@pytest.mark.blocking_only("it already tests the asyncio client")
+def test_async_admin_equals_the_blocking_one(broker, admin, client, topic, silent_port):
+    """Concurrent awaited operations return the blocking client's values and errors, within the deadline."""
     positions = send_entries(client, topic)
 
-    async def read(later):
-        entries = await asyncio.gather(*(later.entry(topic, each.ledger_id, each.entry_id) for each in positions))
+    async def read(awaited):
+        entries = await asyncio.gather(*(awaited.entry(topic, each.ledger_id, each.entry_id) for each in positions))
         assert [entry.position for entry in entries] == positions
-        assert await later.internal_stats(topic) == admin.internal_stats(topic)
+        assert await awaited.internal_stats(topic) == admin.internal_stats(topic)
         with pytest.raises(AdminNotFound):
-            await later.peek(topic, "absent")
-        await later.skip_entries(topic, "s", 12)
-        assert await later.health()
+            await awaited.peek(topic, "absent")
+        await awaited.skip_entries(topic, "s", 12)
+        assert await awaited.health()
 
     async def main():
-        async with AsyncPulsarAdmin(broker.admin_url, **broker.access.admin_options()) as later:
-            await read(later)
+        async with AsyncPulsarAdmin(broker.admin_url, **broker.access.admin_options()) as awaited:
+            await read(awaited)
         url = f"http://127.0.0.1:{silent_port}"
         async with AsyncPulsarAdmin(url, timeout_seconds=0.3, deadline_seconds=0.6) as silent:
             with pytest.raises(AdminUnavailable):

@@ -1,4 +1,4 @@
-"""The asyncio client on real brokers: what the blocking one can do, and what only an event loop asks for."""
+"""The asyncio client has the blocking client's features, and those that only an event loop needs."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ _BIG = b"." * 220_000
 @pytest.mark.core
 @pytest.mark.through
 def test_chunked_messages(run, topic):
-    """An awaited send gives the whole id, and by any form of it the message is found, acknowledged and confirmed."""
+    """An awaited send returns the whole id; any form of it seeks, acknowledges and confirms the message."""
 
     async def steps(client):
         producer = await client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
@@ -61,7 +61,7 @@ async def _skip_to(consumer, message_id):
 @pytest.mark.core(slow="a receive is cancelled at many moments")
 @pytest.mark.parametrize("kind", ["consumer", "reader"])
 def test_cancelled_receives(run, topic, kind):
-    """10,000 receives are cancelled at any moment while messages come; each message is received once, in order."""
+    """Each message is received once and in order while 10,000 receives are cancelled at random moments."""
 
     async def steps(client):
         if kind == "consumer":
@@ -95,7 +95,7 @@ def test_cancelled_receives(run, topic, kind):
 
 @pytest.mark.core
 def test_timeouts(run, topic):
-    """A receive that times out raises pulsar.Timeout and takes nothing with it; receive_many gives what is there."""
+    """A receive that times out raises pulsar.Timeout and loses nothing; receive_many returns available messages."""
 
     async def steps(client):
         consumer = await client.subscribe(topic, "s")
@@ -116,8 +116,8 @@ def test_timeouts(run, topic):
 
 
 @pytest.mark.core
-def test_closing_ends_what_waits(run, topic):
-    """A caller that waits when the consumer is closed gets AlreadyClosed, and an iteration ends; twice is an error."""
+def test_close_ends_waiting_receives(run, topic):
+    """Closing ends a waiting receive with AlreadyClosed, and an iteration; a second close raises."""
 
     async def steps(client):
         consumer = await client.subscribe(topic, "s")
@@ -141,7 +141,7 @@ def test_closing_ends_what_waits(run, topic):
 
 @pytest.mark.core
 def test_process(run, topic):
-    """Handlers run so many at a time; each message is acknowledged, one whose handler raised after it came again."""
+    """Handlers run concurrently up to the limit; a message whose handler raised is redelivered and acknowledged."""
 
     async def steps(client):
         consumer = await client.subscribe(
@@ -184,8 +184,8 @@ def test_process(run, topic):
 
 
 @pytest.mark.core
-def test_a_full_queue_does_not_hold_up_the_loop(run, topic):
-    """With block_if_queue_full and a queue of 10, 2,000 sends at once wait for room, in order, and the loop goes on."""
+def test_full_queue_does_not_block_the_loop(run, topic):
+    """2,000 concurrent sends wait for room in a queue of 10, in order, without blocking the loop."""
 
     async def steps(client):
         producer = await client.create_producer(
@@ -212,7 +212,7 @@ def test_a_full_queue_does_not_hold_up_the_loop(run, topic):
 
 @pytest.mark.core(slow="a broker that deduplicates starts")
 def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
-    """An awaited deduplicating producer that is made again refuses what the topic holds, and sends the rest."""
+    """A deduplicating producer that is created again rejects messages that the topic has, and sends the others."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
 
@@ -236,8 +236,8 @@ def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
 
 
 @pytest.mark.core
-def test_the_rest_of_the_library(run, topic):
-    """Skipping, finding the message N later, key ranges and table views are awaited as well."""
+def test_other_features_are_awaited(run, topic):
+    """Skipping, message_id_after, key ranges and table views work in asyncio."""
 
     async def steps(client):
         consumer = await client.subscribe(topic, "s")
@@ -263,8 +263,8 @@ def test_the_rest_of_the_library(run, topic):
 
 
 @pytest.mark.parametrize("ranges", [None, [(0, 60_000)]])
-def test_what_a_cancelled_read_had_asked_for_is_available(run, topic, ranges):
-    """After a read that timed out, a message that was sent is available, wherever it is just then; 200 times."""
+def test_message_after_a_timed_out_read_is_available(run, topic, ranges):
+    """A message sent after a read timed out is available, whether it is still in the C++ queue or not."""
 
     async def steps(client):
         producer = await client.create_producer(topic, batching_enabled=False)
@@ -284,8 +284,8 @@ def test_what_a_cancelled_read_had_asked_for_is_available(run, topic, ranges):
 
 
 @pytest.mark.core
-def test_misuse(run, topic):
-    """Errors are caught as either world's, and what cannot be is refused before anything happens."""
+def test_invalid_arguments_raise_before_any_change(run, topic):
+    """Errors are caught by either client's classes, and invalid arguments raise before any change."""
 
     async def steps(client):
         first = await client.subscribe(topic, "s")
@@ -294,7 +294,7 @@ def test_misuse(run, topic):
         assert isinstance(caught.value, pulsar.asyncio.PulsarException)
         assert isinstance(caught.value, pulsar.ConsumerBusy)
         with pytest.raises(InvalidUse):
-            await first.seek(True)  # noqa: FBT003  # just that is refused
+            await first.seek(True)  # noqa: FBT003  # the invalid value under test
         with pytest.raises(ValueError, match="is_pattern_topic"):
             await client.subscribe([topic], "t", is_pattern_topic=True)
         producer = await client.create_producer(topic)
@@ -304,8 +304,8 @@ def test_misuse(run, topic):
     run(steps)
 
 
-def test_one_client_for_several_loops(broker, topic):
-    """A client that outlives a loop serves the next one; a receive that the first loop abandoned keeps its message."""
+def test_client_may_be_used_by_several_loops(broker, topic):
+    """A client may be used by several loops in turn; the message of an abandoned receive is kept."""
     client = pulsar_ext.asyncio.Client(broker.service_url, **broker.client_options(pulsar_ext))
 
     async def first():
@@ -324,8 +324,8 @@ def test_one_client_for_several_loops(broker, topic):
 
 
 @pytest.mark.parametrize("dead_letters", [False, True])
-def test_a_loop_that_ends_with_a_receive_pending(broker, topic, dead_letters):
-    """A program whose loop ends while a receive waits and messages come ends well; officially it is aborted."""
+def test_program_exits_with_a_pending_receive(broker, topic, dead_letters):
+    """A program exits normally if its loop ends during a receive; officially it is aborted."""
     program = IMPORTED + textwrap.dedent(f"""
         import asyncio, threading, time
         import pulsar_ext as pulsar, pulsar_ext.asyncio
@@ -352,8 +352,8 @@ def test_a_loop_that_ends_with_a_receive_pending(broker, topic, dead_letters):
     assert "ended" in done.stdout.splitlines()
 
 
-def test_many_on_one_loop(run, pulsar_topic_factory, broker):
-    """100 consumers and 100 producers on one loop: every message arrives once."""
+def test_many_clients_share_a_loop(run, pulsar_topic_factory, broker):
+    """100 consumers and 100 producers on one loop receive every message once."""
     topics = [pulsar_topic_factory(broker=broker) for _ in range(100)]
 
     async def steps(client):

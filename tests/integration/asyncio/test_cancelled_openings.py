@@ -1,4 +1,4 @@
-"""Openings of the asyncio client that are cancelled while the broker does not answer."""
+"""Openings of the asyncio client may be cancelled while the broker does not answer."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ _STANDBY = {"access_mode": pulsar.ProducerAccessMode.WaitForExclusive}
 
 
 async def _cancelled(*openings):
-    """Begin them, and cancel each once all wait."""
+    """Start openings, and cancel each once all of them wait."""
     waiting = [asyncio.ensure_future(opening) for opening in openings]
     await asyncio.wait(waiting, timeout=0.5)
     for one in waiting:
@@ -25,8 +25,8 @@ async def _cancelled(*openings):
 
 
 @pytest.mark.core
-def test_cancelled_standbys_leave_their_threads_free(run, broker, topic, pulsar_topic_factory):
-    """More cancelled waits for the exclusive right than there are threads hold up nothing, and hold no right later."""
+def test_cancelled_standbys_free_their_threads(run, broker, topic, pulsar_topic_factory):
+    """More cancelled waits for exclusive access than threads block nothing, and get no access later."""
 
     async def steps(client):
         leader_client = official_client(broker)
@@ -58,8 +58,8 @@ _OPENINGS = {
 
 
 @pytest.mark.parametrize("kind", _OPENINGS)
-def test_openings_at_a_silent_broker_can_be_cancelled(pulsar_broker, pulsar_topic, kind):
-    """More cancelled openings than there are threads, at a broker that says nothing: afterwards each kind opens."""
+def test_openings_at_a_silent_broker_may_be_cancelled(pulsar_broker, pulsar_topic, kind):
+    """Each kind of object opens after more openings than threads were cancelled at a silent broker."""
 
     async def steps(proxy):
         options = Reach.of(pulsar_broker).options()

@@ -1,4 +1,4 @@
-"""What is left of an awaited client that is closed."""
+"""A closed asyncio client leaks no threads."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ print(count() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts its threads under /proc")
-def test_no_thread_of_a_client_stays_that_is_closed_while_receives_wait(pulsar_broker, pulsar_topic):
-    """Fifteen clients are closed with fifty waiting receives each: all of these end, and so do all C++ threads."""
+def test_closing_with_waiting_receives_leaks_no_threads(pulsar_broker, pulsar_topic):
+    """Receives and C++ threads of fifteen clients end, which are closed with fifty waiting receives each."""
     command = [sys.executable, "-c", _PROGRAM, Reach.of(pulsar_broker).pack(), pulsar_topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-1:] == ["0"], done.stderr[-2000:]

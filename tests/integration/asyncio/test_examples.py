@@ -1,4 +1,4 @@
-"""The asyncio programs in examples/ do what they say."""
+"""The asyncio programs in examples/ work."""
 
 import asyncio
 import importlib.util
@@ -23,12 +23,12 @@ def _load(name):
 
 
 def backlog(admin, topic):
-    """What the worker has not acknowledged."""
+    """Return the number of entries that the worker has not acknowledged."""
     return admin.stats(topic, precise_backlog=True).subscriptions["billing"].backlog_entries
 
 
-def test_the_service_and_the_worker(broker, client, admin, pulsar_topic_factory):
-    """What the service publishes, the worker turns into an invoice each; then the backlog is empty."""
+def test_example_service_and_worker(broker, client, admin, pulsar_topic_factory):
+    """The worker turns each order of the service into an invoice and empties the backlog."""
     orders, invoices = pulsar_topic_factory(broker=broker), pulsar_topic_factory(broker=broker)
     service, worker = _load("async_service"), _load("async_worker")
     written = client.subscribe(invoices, "s")
@@ -39,7 +39,7 @@ def test_the_service_and_the_worker(broker, client, admin, pulsar_topic_factory)
             ids = await asyncio.gather(*(state.publish(b"%d" % number) for number in range(100)))
         working = asyncio.create_task(worker.work(broker.service_url, orders, invoices, until=until))
         found = await asyncio.to_thread(lambda: [written.receive(10_000) for _ in range(100)])
-        # An invoice can be read before the worker knows that it is persisted: it may still have to acknowledge.
+        # An invoice can be read before the worker knows that it is persisted, so acknowledgements may be pending.
         billed = await asyncio.to_thread(eventually, lambda: not backlog(admin, orders))
         until.set()
         await working

@@ -1,4 +1,4 @@
-"""What the application's own functions raise when something that they awaited was cancelled, and they were not."""
+"""A cancellation of something that an application's function awaited is an error of that function."""
 
 import asyncio
 import concurrent.futures
@@ -15,55 +15,55 @@ async def _await_what_is_cancelled():
     await job
 
 
-def test_a_listener_hears_the_next_message(run, topic):
-    """A cancellation that comes out of a listener is logged, and the next message is handed to it."""
+def test_listener_gets_the_next_message(run, topic):
+    """A cancellation in a listener is logged, and the listener gets the next message."""
 
     async def steps(client):
-        heard = asyncio.Queue()
+        received = asyncio.Queue()
 
-        async def hear(_, message):
-            heard.put_nowait(message.data())
+        async def listen(_, message):
+            received.put_nowait(message.data())
             await _await_what_is_cancelled()
 
-        await client.subscribe(topic, "s", message_listener=hear)
+        await client.subscribe(topic, "s", message_listener=listen)
         producer = await client.create_producer(topic)
         for number in range(3):
             await producer.send(b"%d" % number)
-        assert [await asyncio.wait_for(heard.get(), 10) for _ in range(3)] == [b"0", b"1", b"2"]
+        assert [await asyncio.wait_for(received.get(), 10) for _ in range(3)] == [b"0", b"1", b"2"]
         await client.close()
         await asyncio.sleep(0)
 
     run(steps)
 
 
-def test_an_event_listener_hears_of_every_partition(run, topic):
-    """A cancellation that comes out of it is logged, and it is told of the other partitions."""
+def test_event_listener_is_notified_of_every_partition(run, topic):
+    """A cancellation in an event listener is logged, and it is notified of the other partitions."""
 
     class Listener:
         def __init__(self):
-            self.told = asyncio.Queue()
+            self.partitions = asyncio.Queue()
 
         async def became_active(self, _, partition):
-            self.told.put_nowait(partition)
-            await asyncio.sleep(0.2)  # the other events are there by then
+            self.partitions.put_nowait(partition)
+            await asyncio.sleep(0.2)  # the other events have arrived by then
             await _await_what_is_cancelled()
 
         async def became_inactive(self, *_):
-            """Hear it."""
+            """Ignore the event."""
 
     async def steps(client):
         client.blocking.context.admin_api().create_partitioned_topic(topic, 3)
         listener = Listener()
         failover = pulsar.ConsumerType.Failover
         await client.subscribe(topic, "s", consumer_type=failover, consumer_event_listener=listener)
-        assert {await asyncio.wait_for(listener.told.get(), 10) for _ in range(3)} == {0, 1, 2}
+        assert {await asyncio.wait_for(listener.partitions.get(), 10) for _ in range(3)} == {0, 1, 2}
         await asyncio.sleep(0.5)
 
     run(steps)
 
 
-def test_a_handler_of_process_has_raised(run, topic):
-    """A cancellation that comes out of a handler goes to on_error, as any other error does."""
+def test_handler_cancellation_is_passed_to_on_error(run, topic):
+    """A cancellation in a handler is passed to on_error like any other error."""
 
     async def steps(client):
         consumer = await client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
@@ -84,8 +84,8 @@ def test_a_handler_of_process_has_raised(run, topic):
     run(steps)
 
 
-def test_a_requester_is_told(run, topic):
-    """A cancellation that comes out of the handler of a replier is told to the requester."""
+def test_handler_cancellation_is_reported_to_the_requester(run, topic):
+    """A cancellation in a replier's handler is reported to the requester."""
 
     async def steps(client):
         async def answer(_):

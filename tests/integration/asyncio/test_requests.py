@@ -1,4 +1,4 @@
-"""What only an event loop has of requests: many at once, cancelled ones, and asynchronous generators."""
+"""Requests of an event loop: many at once, cancelled ones, and asynchronous generators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def serve(replier, **options):
     return asyncio.create_task(replier.run(**options))
 
 
-def test_many_at_once_and_some_cancelled(run, topic):
-    """More requests than a queue has room for: each has its own reply, and those that are cancelled leave nothing."""
+def test_concurrent_and_cancelled_requests(run, topic):
+    """Each of more concurrent requests than the queue holds gets its own reply, and cancelled ones leave nothing."""
 
     async def steps(client):
         async def handle(message):
@@ -33,7 +33,7 @@ def test_many_at_once_and_some_cancelled(run, topic):
             assert all(asked[n].result().data() == b"re: %d" % n for n in range(1_500) if n % 10)
             asked.clear()
             del one
-            gc.collect()  # errors refer to what raised them
+            gc.collect()  # errors refer to their cause
             assert len(requester.blocking._correlations._waiting) == 0
             replier.stop()
             await running
@@ -41,8 +41,8 @@ def test_many_at_once_and_some_cancelled(run, topic):
     run(steps)
 
 
-def test_an_asynchronous_generator(run, topic):
-    """Its replies come one by one as it gives them; what it raises is told behind them."""
+def test_replies_of_an_asynchronous_generator(run, topic):
+    """Replies of an asynchronous generator arrive one by one, and its exception after them."""
 
     async def steps(client):
         async def handle(message):
@@ -50,14 +50,14 @@ def test_an_asynchronous_generator(run, topic):
                 await asyncio.sleep(0.01)
                 yield b"%d" % number
             if message.data() == b"fail":
-                raise pulsar.RequestFailed("behind the third")
+                raise pulsar.RequestFailed("after the third")
 
         async with await client.replier(topic, handle) as replier, await client.requester(topic) as requester:
             running = serve(replier, concurrency=2)
             assert [reply.data() async for reply in requester.request_many(b"x")] == [b"0", b"1", b"2"]
             replies = requester.request_many(b"fail")
             assert [(await anext(replies)).data() for _ in range(3)] == [b"0", b"1", b"2"]
-            with pytest.raises(pulsar.RequestFailed, match="behind the third"):
+            with pytest.raises(pulsar.RequestFailed, match="after the third"):
                 await anext(replies)
             replier.stop()
             await running

@@ -1,4 +1,4 @@
-"""What becomes of callers of the asyncio client that wait, are cancelled, or close it."""
+"""Callers of the asyncio client may wait, be cancelled, or close it."""
 
 import asyncio
 
@@ -13,14 +13,14 @@ from pulsar_ext.testing import FaultProxy
 
 
 def _screened(topic):
-    """Options of a consumer whose messages Python looks at first."""
+    """Return options of a consumer whose messages Python screens."""
     policy = pulsar_ext.ConsumerDeadLetterPolicy(9, f"{topic}-dead")
     return {"consumer_type": pulsar.ConsumerType.Shared, "dead_letter_policy": policy}
 
 
 @pytest.mark.core
-def test_nothing_from_before_a_seek_comes_after_it(run, topic):
-    """What an abandoned read of key ranges had asked for is dropped by a seek, which brings it again in its place."""
+def test_seek_drops_messages_of_abandoned_reads(run, topic):
+    """A seek drops the message of an abandoned read of key ranges, and delivers it again in its place."""
 
     async def steps(client):
         producer = await client.create_producer(topic, batching_enabled=False)
@@ -41,8 +41,8 @@ def test_nothing_from_before_a_seek_comes_after_it(run, topic):
     run(steps)
 
 
-def test_batches_lose_nothing_to_others(run, topic):
-    """What a cancelled batch_receive() would have got comes with the next receive, what a timed-out receive with it."""
+def test_cancelled_batches_lose_no_messages(run, topic):
+    """Messages of a cancelled batch_receive() or a timed-out receive go to the next call."""
 
     async def steps(client):
         policy = pulsar_ext.ConsumerBatchReceivePolicy(10, -1, 1_000)
@@ -66,8 +66,8 @@ def test_batches_lose_nothing_to_others(run, topic):
     run(steps)
 
 
-def test_a_closed_client_refuses_and_closes_again(broker, topic):
-    """Closing again does nothing; any other call, also on what the client opened, raises AlreadyClosed."""
+def test_closed_client_raises_and_may_be_closed_again(broker, topic):
+    """A second close does nothing; any other call, also on opened objects, raises AlreadyClosed."""
 
     async def steps():
         client = pulsar_ext.asyncio.Client(broker.service_url, **broker.client_options(pulsar_ext))
@@ -92,8 +92,8 @@ def test_a_closed_client_refuses_and_closes_again(broker, topic):
     asyncio.run(steps())
 
 
-def test_views_and_groups_may_be_closed_behind_their_client(run, topic):
-    """It does nothing, as in the blocking client."""
+def test_views_and_groups_may_be_closed_after_their_client(run, topic):
+    """Closing a view or a reader group after its client does nothing, as in the blocking client."""
 
     async def steps(client):
         await client.create_producer(topic)
@@ -107,7 +107,7 @@ def test_views_and_groups_may_be_closed_behind_their_client(run, topic):
 
 
 async def _waiting_for_room(client, topic):
-    """Give a producer with one place in its queue, and eighty sends that have begun."""
+    """Return a producer with a queue of one message, and eighty sends that have begun."""
     producer = await client.create_producer(
         topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
     )
@@ -118,8 +118,8 @@ async def _waiting_for_room(client, topic):
 
 @pytest.mark.core
 @pytest.mark.parametrize("closed", ["producer", "client"])
-def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
-    """Eighty sends wait for one place in the queue when their producer, or its client, is closed: all are persisted."""
+def test_close_sends_waiting_messages(run, topic, closed):
+    """Eighty sends that wait for room are persisted when their producer or its client is closed."""
 
     async def steps(client):
         producer, sending = await _waiting_for_room(client, topic)
@@ -133,8 +133,8 @@ def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
 
 
 @pytest.mark.parametrize("flush", [True, False])
-def test_a_send_beside_send_many_does_not_hold_up_the_loop(pulsar_broker, pulsar_topic, flush):
-    """The queue is full while the broker is silent: the loop goes on, has it answer again, and all is persisted."""
+def test_send_during_send_many_does_not_block_the_loop(pulsar_broker, pulsar_topic, flush):
+    """Sends during a send_many() with a full queue and a silent broker do not block the loop, and are persisted."""
 
     async def steps(proxy):
         options = Reach.of(pulsar_broker).options()
@@ -155,8 +155,8 @@ def test_a_send_beside_send_many_does_not_hold_up_the_loop(pulsar_broker, pulsar
         asyncio.run(steps(proxy))
 
 
-def test_a_flush_waits_for_what_waits_for_room(run, topic):
-    """Eighty sends wait for one place in the queue when it is flushed: all of them are persisted then."""
+def test_flush_sends_waiting_messages(run, topic):
+    """Eighty sends that wait for room are persisted by a flush."""
 
     async def steps(client):
         producer, sending = await _waiting_for_room(client, topic)
@@ -178,8 +178,8 @@ async def _cancelled_first(producer, client):
 
 
 @pytest.mark.parametrize("close", [_both, _cancelled_first])
-def test_a_second_close_waits_for_what_waits_for_room(run, topic, close):
-    """Eighty sends wait for one place in the queue when it is closed twice at once, or again: all are persisted."""
+def test_second_close_sends_waiting_messages(run, topic, close):
+    """Eighty sends that wait for room are persisted, although it is closed twice at once or after a cancelled close."""
 
     async def steps(client):
         producer, sending = await _waiting_for_room(client, topic)
@@ -190,17 +190,17 @@ def test_a_second_close_waits_for_what_waits_for_room(run, topic, close):
 
 
 @pytest.mark.parametrize("end", ["consumer.close", "consumer.unsubscribe", "client.close"])
-def test_what_ends_a_paused_consumer_ends_its_receives_though_it_is_cancelled(run, topic, end):
-    """It is under way when it is cancelled, and the receive that waits raises AlreadyClosed all the same."""
+def test_cancelled_close_ends_receives_of_a_paused_consumer(run, topic, end):
+    """A close or unsubscribe that is cancelled still completes, and a waiting receive raises AlreadyClosed."""
 
     async def steps(client):
         consumer = await client.subscribe(topic, "s")
         consumer.pause()
         waiting = asyncio.ensure_future(consumer.receive())
         await asyncio.sleep(0)
-        held, method = end.split(".")
-        ending = asyncio.ensure_future(getattr({"consumer": consumer, "client": client}[held], method)())
-        await asyncio.sleep(0)  # it has begun
+        owner, method = end.split(".")
+        ending = asyncio.ensure_future(getattr({"consumer": consumer, "client": client}[owner], method)())
+        await asyncio.sleep(0)  # the call has begun
         ending.cancel()
         with pytest.raises(pulsar.AlreadyClosed):
             await asyncio.wait_for(waiting, 20)
@@ -209,8 +209,8 @@ def test_what_ends_a_paused_consumer_ends_its_receives_though_it_is_cancelled(ru
     run(steps)
 
 
-def test_consumers_that_wait_hold_up_nothing(run, topic):
-    """More consumers wait than the client has threads, each message looked at by Python; all else goes on."""
+def test_waiting_consumers_block_no_other_calls(run, topic):
+    """More waiting consumers with screened messages than threads do not block other calls."""
 
     async def steps(client):
         names = [f"{topic}-{number}" for number in range(66)]
@@ -228,8 +228,8 @@ def test_consumers_that_wait_hold_up_nothing(run, topic):
 
 
 @pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning", "ignore::pulsar_ext.UncoveredSlotsWarning")
-def test_an_error_on_the_way_ends_one_receive_only(run, topic):
-    """What an application's own function raises for a misrouted message is raised by the receive; the next goes on."""
+def test_misrouted_handler_error_ends_one_receive(run, topic):
+    """The exception of a function for misrouted messages is raised by one receive, and the next one continues."""
     strangers = []
 
     def redirect(message):
@@ -256,8 +256,8 @@ def test_an_error_on_the_way_ends_one_receive_only(run, topic):
 
 @pytest.mark.core
 @pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
-def test_readers_of_a_group_may_be_read_at_once(run, topic):
-    """Fifty reads of one reader of a group at a time get a batch's messages once each, in their order."""
+def test_group_reader_supports_concurrent_reads(run, topic):
+    """Fifty concurrent reads of a reader of a group return the messages of a batch once each, in order."""
 
     async def steps(client):
         producer = await client.create_producer(topic, batching_max_publish_delay_ms=1000, batching_max_messages=50)
@@ -273,32 +273,32 @@ def test_readers_of_a_group_may_be_read_at_once(run, topic):
 
 @pytest.mark.core
 def test_listeners_are_called_in_the_loop(run, topic):
-    """Of a reader and of a builder's consumer: functions and async ones, which wait while they are paused."""
+    """Listeners of readers and of builders' consumers, async or not, are called in the loop and can be paused."""
 
     async def steps(client):
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue()
+        loop, received = asyncio.get_running_loop(), asyncio.Queue()
 
-        def hear(_, message):
+        def listen(_, message):
             assert asyncio.get_running_loop() is loop
-            heard.put_nowait(message.data())
+            received.put_nowait(message.data())
 
         async def await_it(consumer, message):
             await consumer.acknowledge(message)
-            hear(consumer, message)
+            listen(consumer, message)
 
         builder = client.new_consumer().topic(topic).subscription_name("s").message_listener(await_it)
         consumer = await builder.subscribe()
         producer = await client.create_producer(topic)
         await producer.send(b"0")
-        reader = await client.create_reader(topic, MessageId.earliest, reader_listener=hear)
-        assert [await heard.get() for _ in range(2)] == [b"0", b"0"]
+        reader = await client.create_reader(topic, MessageId.earliest, reader_listener=listen)
+        assert [await received.get() for _ in range(2)] == [b"0", b"0"]
         consumer.pause_message_listener()
         await producer.send(b"1")
-        assert await heard.get() == b"1"
+        assert await received.get() == b"1"
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(heard.get(), 0.2)
+            await asyncio.wait_for(received.get(), 0.2)
         consumer.resume_message_listener()
-        assert await heard.get() == b"1"
+        assert await received.get() == b"1"
         with pytest.raises(pulsar.InvalidConfiguration):
             (await client.subscribe(topic, "without")).pause_message_listener()
         assert reader.is_connected()
@@ -309,27 +309,27 @@ def test_listeners_are_called_in_the_loop(run, topic):
     run(steps)
 
 
-def test_a_queued_send_that_is_cancelled_and_then_refused_leaves_its_place(run, topic):
-    """Refused behind its caller's back, it is not counted as pending for ever, so later sends need no thread."""
+def test_rejected_send_leaves_the_queue(run, topic):
+    """A cancelled send that is rejected later is no longer counted as pending, so later sends need no thread."""
 
     async def steps(client):
         producer = await client.create_producer(topic, max_pending_messages=2, block_if_queue_full=True)
         before = [asyncio.ensure_future(producer.send(b"%d" % number)) for number in range(50)]
-        refused = asyncio.ensure_future(producer.send("neither bytes nor refused at once"))
+        rejected = asyncio.ensure_future(producer.send("neither bytes nor rejected at once"))
         await asyncio.sleep(0)
-        refused.cancel()
+        rejected.cancel()
         await asyncio.gather(*before)
         with pytest.raises(asyncio.CancelledError):
-            await refused
-        while producer._queued:  # noqa: ASYNC110  # the thread says nothing when it is done
+            await rejected
+        while producer._queued:  # noqa: ASYNC110  # the thread does not signal its end
             await asyncio.sleep(0.01)
         assert producer._in_flight == 0
 
     run(steps)
 
 
-def test_a_process_that_is_cancelled_keeps_nothing(run, topic):
-    """Cancelled at any turn of the loop, also before a message came to its handler, it gives every one back."""
+def test_cancelled_process_redelivers_its_messages(run, topic):
+    """A process() that is cancelled at any turn of the loop negatively acknowledges every message it has."""
 
     async def steps(client):
         producer = await client.create_producer(topic, batching_enabled=False)
@@ -346,7 +346,7 @@ def test_a_process_that_is_cancelled_keeps_nothing(run, topic):
                 consumer.stop_processing()
 
         for turns in range(12):
-            message = await consumer.receive(5000)  # behind which others wait in the queue
+            message = await consumer.receive(5000)  # others wait in the queue after it
             handled.add(int(message.data()))
             await consumer.acknowledge(message)
             processing = asyncio.create_task(consumer.process(handle, concurrency=3))

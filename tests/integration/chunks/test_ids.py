@@ -1,4 +1,4 @@
-"""A chunked message is one message: for seek, start, acknowledgement and redelivery, by any form of its id."""
+"""A chunked message counts as one for seek, start, acknowledgement and redelivery, by any form of its id."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ TYPES = [
 
 @pytest.fixture
 def sent(client, topic):
-    """The ids of six messages: chunked, plain, chunked, plain, chunked, plain."""
+    """Ids of six messages: chunked, plain, chunked, plain, chunked, plain."""
     big, small = client.create_producer(topic, chunking_enabled=True), client.create_producer(topic)
     return [(big if i % 2 == 0 else small).send(payload(i, THREE_CHUNKS if i % 2 == 0 else 50)) for i in range(6)]
 
 
 @pytest.mark.core
-def test_every_way_out_of_the_client_gives_the_whole_id(client, topic, sent):
-    """send, its callback, receive, batch_receive, read_next and listeners all give the same ChunkMessageId."""
-    called, heard = [], []
+def test_every_method_returns_the_whole_id(client, topic, sent):
+    """Send, its callback, receive, batch_receive, read_next and listeners return the same ChunkMessageId."""
+    called, listened = [], []
     producer = client.create_producer(topic, chunking_enabled=True)
     producer.send_async(payload(6), lambda result, message_id: called.append((result, message_id)))
     producer.flush()
     earliest = {"initial_position": pulsar.InitialPosition.Earliest}
-    client.subscribe(topic, "listener", message_listener=lambda _, message: heard.append(message), **earliest)
+    client.subscribe(topic, "listener", message_listener=lambda _, message: listened.append(message), **earliest)
     received = drain(client.subscribe(topic, "receive", **earliest).receive, 7)
     batched = client.subscribe(topic, "batch", **earliest)
     read = drain(client.create_reader(topic, MessageId.earliest).read_next, 7)
     many = []
     while len(many) < 7:
         many += batched.batch_receive()
-    assert eventually(lambda: len(heard) == 7)
+    assert eventually(lambda: len(listened) == 7)
     assert called[0][0] == pulsar.Result.Ok
     ids = [*sent, called[0][1]]
-    for messages in (received, read, many, heard):
+    for messages in (received, read, many, listened):
         assert [message.message_id() for message in messages] == ids
         assert [index_of(message) for message in messages] == list(range(7))
         for message, message_id in zip(messages, ids, strict=True):
@@ -64,7 +64,7 @@ def test_every_way_out_of_the_client_gives_the_whole_id(client, topic, sent):
 @pytest.mark.core
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("index", [0, 2, 3, 4, 5])
-def test_a_reader_starts_at_the_whole_message(client, topic, sent, form, index):
+def test_reader_starts_at_the_whole_message(client, topic, sent, form, index):
     """An inclusive start reads the message itself first, an exclusive one the message after it; none is lost."""
     start = FORMS[form](sent[index])
     with client.create_reader(topic, start, start_message_id_inclusive=True) as reader:
@@ -76,7 +76,7 @@ def test_a_reader_starts_at_the_whole_message(client, topic, sent, form, index):
 @pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("index", [0, 4])
-def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
+def test_inclusive_seek_delivers_the_whole_message(client, topic, sent, form, index):
     """Consumer.seek and Reader.seek, inclusive, deliver the message itself next, then all after it, once each."""
     target = FORMS[form](sent[index])
     with client.subscribe(topic, "s", start_message_id_inclusive=True) as consumer:
@@ -91,8 +91,8 @@ def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
 @pytest.mark.core
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("type_", TYPES)
-def test_an_exclusive_seek_goes_on_behind_the_whole_message(client, admin, topic, sent, form, type_):
-    """As Java's, it delivers the message behind the one sought, twice in a row, and none of its chunks stays."""
+def test_exclusive_seek_continues_after_the_message(client, admin, topic, sent, form, type_):
+    """The message after the sought one is delivered, as in Java, twice in a row, and none of its chunks remains."""
     consumer = client.subscribe(topic, "s", type_)
     for _ in range(2):
         consumer.seek(FORMS[form](sent[2]))
@@ -104,23 +104,23 @@ def test_an_exclusive_seek_goes_on_behind_the_whole_message(client, admin, topic
 
 
 @pytest.mark.parametrize("way", ["listener", "no queue"])
-def test_an_exclusive_seek_leaves_the_message_out_of_every_way_to_receive(client, admin, topic, sent, way):
-    """A listener and a consumer without a queue begin behind the chunked message that was sought as well."""
-    heard = []
-    hear = {"message_listener": lambda _, message: heard.append(index_of(message))} if way == "listener" else {}
-    queue = 1000 if hear else 0
-    consumer = client.subscribe(topic, "s", receiver_queue_size=queue, **hear)
+def test_exclusive_seek_of_listener_and_without_queue(client, admin, topic, sent, way):
+    """A listener and a consumer without a queue also begin after the chunked message that was sought."""
+    received = []
+    listener = {"message_listener": lambda _, message: received.append(index_of(message))} if way == "listener" else {}
+    queue = 1000 if listener else 0
+    consumer = client.subscribe(topic, "s", receiver_queue_size=queue, **listener)
     consumer.seek(sent[2])
-    if hear:
-        assert eventually(lambda: heard[-3:] == [3, 4, 5])
-        assert 2 not in heard
+    if listener:
+        assert eventually(lambda: received[-3:] == [3, 4, 5])
+        assert 2 not in received
     else:
         assert [index_of(message) for message in drain(consumer.receive, 3)] == [3, 4, 5]
 
 
 @pytest.mark.core
 @pytest.mark.through
-def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
+def test_any_chunk_resolves_to_the_whole_message(client, topic, sent):
     """The numbers of the first or a middle chunk resolve to the same whole id, and a seek to them loses nothing."""
     first, last = sent[2].first_chunk_message_id(), sent[2].last_chunk_message_id()
     middle = MessageId(-1, first.ledger_id(), first.entry_id() + 1)
@@ -133,12 +133,12 @@ def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
 
 
 @pytest.mark.core
-def test_resolve_says_what_is_not_chunked_and_what_is_not_there(client, topic, sent):
+def test_resolve_plain_and_missing_messages(client, topic, sent):
     """A plain message resolves to itself; a position beyond the end raises; neither changes anything."""
     plain = client.resolve_message_id(topic, FORMS["rebuilt"](sent[1]))
     assert plain == sent[1]
     assert not isinstance(plain, ChunkMessageId)
-    with pytest.raises(pulsar.MessageIdNotFound, match="no entry"):
+    with pytest.raises(pulsar.MessageIdNotFound, match="not found"):
         client.resolve_message_id(topic, MessageId(-1, sent[5].ledger_id(), sent[5].entry_id() + 1))
     with pytest.raises(pulsar.MessageIdNotFound):
         client.resolve_message_id(topic, MessageId(-1, sent[5].ledger_id() + 1000, 0))
@@ -147,7 +147,7 @@ def test_resolve_says_what_is_not_chunked_and_what_is_not_there(client, topic, s
 @pytest.mark.core
 @pytest.mark.parametrize("form", [*FORMS, "message"])
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_an_acknowledgement_covers_every_chunk(client, admin, topic, sent, form, kind):
+def test_acknowledgement_covers_every_chunk(client, admin, topic, sent, form, kind):
     """After acknowledging one chunked message by any id, the cursor shows exactly its three entries."""
     consumer = client.subscribe(topic, "s", kind, initial_position=pulsar.InitialPosition.Earliest)
     messages = [consumer.receive(5000) for _ in sent]
@@ -162,8 +162,8 @@ def test_an_acknowledgement_covers_every_chunk(client, admin, topic, sent, form,
 
 @pytest.mark.core
 @pytest.mark.parametrize("form", [*FORMS, "message", "first chunk"])
-def test_a_cumulative_acknowledgement_ends_behind_the_last_chunk(client, admin, topic, sent, form):
-    """Cumulative acknowledgement by any id moves the cursor behind the whole message, never into it."""
+def test_cumulative_ack_ends_after_the_last_chunk(client, admin, topic, sent, form):
+    """Cumulative acknowledgement by any id moves the cursor after the whole message, never into it."""
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     messages = [consumer.receive(5000) for _ in sent]
     forms = {**FORMS, "message": lambda _: messages[2], "first chunk": lambda i: i.first_chunk_message_id()}
@@ -177,8 +177,8 @@ def test_a_cumulative_acknowledgement_ends_behind_the_last_chunk(client, admin, 
 @pytest.mark.core
 @pytest.mark.parametrize("form", [*FORMS, "message"])
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_a_negative_acknowledgement_brings_the_whole_message_again(client, topic, sent, form, kind):
-    """A negatively acknowledged chunked message comes again, whole; on Shared and Key_Shared it alone does."""
+def test_nack_redelivers_the_whole_message(client, topic, sent, form, kind):
+    """A negatively acknowledged chunked message is redelivered whole; on Shared and Key_Shared no other is."""
     consumer = client.subscribe(
         topic, "s", kind, initial_position=pulsar.InitialPosition.Earliest, negative_ack_redelivery_delay_ms=100
     )
@@ -191,8 +191,8 @@ def test_a_negative_acknowledgement_brings_the_whole_message_again(client, topic
 
 @pytest.mark.core
 @pytest.mark.through
-def test_the_last_message_id_of_a_chunked_message_resolves(client, topic, sent):
-    """get_last_message_id names the last chunk only; an inclusive start there still reads the whole message."""
+def test_last_message_id_of_chunked_message_resolves(client, topic, sent):
+    """get_last_message_id names the last chunk only; an inclusive start there reads the whole message."""
     last = client.create_producer(topic, chunking_enabled=True).send(payload(6))
     consumer = client.subscribe(topic, "s")
     found = consumer.get_last_message_id()
@@ -203,8 +203,8 @@ def test_the_last_message_id_of_a_chunked_message_resolves(client, topic, sent):
 
 
 @pytest.mark.core
-def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
-    """Numbers beyond the last entry raise, and the subscription goes on where it was; officially messages drop."""
+def test_seek_beyond_the_end_raises_and_moves_nothing(client, topic, sent):
+    """Numbers beyond the last entry raise, and the subscription continues; officially messages are dropped."""
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     with pytest.raises(pulsar.MessageIdNotFound, match="beyond the end"):
         consumer.seek(MessageId(-1, sent[5].ledger_id(), sent[5].entry_id() + 100))
@@ -215,7 +215,7 @@ def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
 
 @pytest.mark.core
 @pytest.mark.parametrize("target", [True, False, "5:7:-1", None, 1.5])
-def test_what_is_neither_an_id_nor_a_time_is_refused(client, topic, target):
+def test_seek_to_invalid_type_raises(client, topic, target):
     """True is not a publish time and text is not an id: seek raises ValueError, and nothing moves."""
     consumer = client.subscribe(topic, "s")
     with pytest.raises(ValueError, match=r"id|time"):
@@ -223,15 +223,15 @@ def test_what_is_neither_an_id_nor_a_time_is_refused(client, topic, target):
 
 
 class TestWithoutAnAdminApi:
-    """What is left where no admin API answers: one warning, and nothing worse than the official client."""
+    """Without an admin API there is one warning, and nothing worse than with the official client."""
 
     @pytest.fixture
     def blind(self, client_factory, broker):
-        """A client whose admin API does not answer."""
+        """Client whose admin API does not answer."""
         return client_factory(broker, admin="http://127.0.0.1:9")
 
-    def test_one_warning_says_what_is_at_risk(self, blind, topic, sent):
-        """Rebuilt ids are used as they are; the first use warns, the next ones do not."""
+    def test_unresolved_id_warns_once(self, blind, topic, sent):
+        """Rebuilt ids are used unresolved; the first use warns, the next ones do not."""
         rebuilt = FORMS["rebuilt"](sent[1])
         with pytest.warns(pulsar.UnresolvedMessageIdWarning, match="PULSAR_ADMIN_URL"):
             blind.create_reader(topic, rebuilt, start_message_id_inclusive=True).close()
@@ -239,8 +239,8 @@ class TestWithoutAnAdminApi:
             assert index_of(reader.read_next(5000)) == 1
 
     @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
-    def test_a_stored_chunk_id_is_still_acknowledged_whole(self, blind, admin, topic, sent):
-        """The message is read again to learn its middle chunks; the cursor shows all three entries."""
+    def test_stored_chunk_id_is_acknowledged_whole(self, blind, admin, topic, sent):
+        """The message is read again to get its middle chunks; the cursor shows all three entries."""
         consumer = blind.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
         messages = [consumer.receive(5000) for _ in sent]
         consumer.acknowledge(FORMS["deserialized"](messages[2].message_id()))
@@ -248,7 +248,7 @@ class TestWithoutAnAdminApi:
         assert len(list(acknowledged(admin, topic, "s"))) == 3
 
     @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
-    def test_a_negative_acknowledgement_still_brings_the_whole_message(self, blind, topic, sent):
+    def test_nack_without_admin_redelivers_whole_message(self, blind, topic, sent):
         """Every entry from the first chunk to the last is redelivered on Shared."""
         consumer = blind.subscribe(
             topic,
@@ -262,7 +262,7 @@ class TestWithoutAnAdminApi:
         assert [index_of(message) for message in drain(consumer.receive, 1)] == [2]
 
     @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
-    def test_a_chunk_id_that_cannot_be_completed_is_not_acknowledged_in_part(self, blind, admin, topic, sent):
+    def test_unresolvable_chunk_id_is_not_acknowledged(self, blind, admin, topic, sent):
         """A made-up id, whose message cannot be read, raises, and the cursor has not moved."""
         consumer = blind.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
         made_up = ChunkMessageId(sent[2].first_chunk_message_id(), sent[3])
@@ -272,8 +272,8 @@ class TestWithoutAnAdminApi:
         assert list(acknowledged(admin, topic, "s")) == []
 
 
-def test_two_numbers_do_not_choose_in_a_batch(client, topic):
-    """Ledger and entry of a batch are refused for a start and a seek; the batch index says where to go."""
+def test_numbers_without_batch_index_raise(client, topic):
+    """Ledger and entry of a batch raise for a start and a seek; with the batch index they work."""
     sent = []
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
     for index in range(5):

@@ -1,6 +1,6 @@
-"""Chunked messages where topics are not simple: interleaved, compressed, partitioned, many, rolled over, trimmed.
+"""Chunked messages on interleaved, compressed, partitioned, many, rolled over and trimmed topics.
 
-Each test states the result that this library promises there; docs/chunks.md lists them.
+Each test shows a result that docs/chunks.md promises.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ STORED = ["deserialized", "rebuilt"]
 
 @pytest.fixture
 def interleaved(client, client_factory, broker, topic):
-    """The ids of 12 chunked messages by content, whose chunks two producers wrote at the same time."""
+    """Ids of 12 chunked messages by content, whose chunks two producers wrote concurrently."""
     clients = [client, client_factory(broker)]
     for _ in range(10):
-        ids = _write_at_once(clients, topic)
+        ids = _write_concurrently(clients, topic)
         spans = sorted((i.first_chunk_message_id().entry_id(), i.entry_id()) for i in ids.values())
         if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
             return ids
         client.context.admin_api().delete_topic(topic, force=True)
-    pytest.fail("ten times, one producer was done before the other began")
+    pytest.fail("in ten attempts, the producers' chunks did not interleave")
 
 
-def _write_at_once(clients, topic):
+def _write_concurrently(clients, topic):
     ids = {}
     producers = [one.create_producer(topic, chunking_enabled=True, max_pending_messages=0) for one in clients]
     start = threading.Barrier(2)
@@ -69,17 +69,17 @@ def _write_at_once(clients, topic):
 
 
 @pytest.mark.core
-def test_interleaved_producers_messages_resolve_to_their_own_chunks(client, topic, interleaved):
-    """Each message's bare numbers resolve to its own first chunk, though another's chunks stand in between."""
+def test_interleaved_messages_resolve_to_own_chunks(client, topic, interleaved):
+    """Each message's bare numbers resolve to its own first chunk, with another message's chunks in between."""
     for message_id in interleaved.values():
         assert client.resolve_message_id(topic, FORMS["rebuilt"](message_id)).to_text() == message_id.to_text()
 
 
 @pytest.mark.parametrize("form", STORED)
 def test_interleaved_messages_are_read_from_a_stored_id(client, topic, interleaved, form):
-    """A start at any of them reads that message whole, and after it every one that begins at or after its first chunk.
+    """A start at any message reads it whole, and then each message that begins at or after its first chunk.
 
-    One that begins before that and ends later cannot be assembled by any client that starts there.
+    A message that begins earlier and ends later cannot be assembled by any client that starts there.
     """
     for index, start in interleaved.items():
         first = start.first_chunk_message_id()
@@ -91,19 +91,19 @@ def test_interleaved_messages_are_read_from_a_stored_id(client, topic, interleav
 
 
 @pytest.mark.parametrize("form", STORED)
-def test_an_exclusive_seek_leaves_out_the_one_message_alone(client, topic, interleaved, form):
-    """Behind a seek to any of them, all that begin at or after its first chunk come whole, but not itself."""
+def test_exclusive_seek_excludes_the_one_message(client, topic, interleaved, form):
+    """After a seek to any message, all that begin at or after its first chunk are delivered whole, without it."""
     consumer = client.subscribe(topic, "s")
     for index, sought in interleaved.items():
         consumer.seek(FORMS[form](sought))
         first = sought.first_chunk_message_id()
-        behind = {i for i, other in interleaved.items() if other.first_chunk_message_id() >= first} - {index}
-        assert sorted(index_of(message) for message in drain(consumer.receive, len(behind))) == sorted(behind)
+        after = {i for i, other in interleaved.items() if other.first_chunk_message_id() >= first} - {index}
+        assert sorted(index_of(message) for message in drain(consumer.receive, len(after))) == sorted(after)
 
 
 @pytest.mark.parametrize("form", STORED)
 def test_interleaved_messages_are_acknowledged_one_by_one(client, topic, interleaved, form):
-    """Acknowledging six of twelve by stored ids leaves exactly the other six, each delivered whole once."""
+    """After acknowledging six of twelve by stored ids, exactly the other six are delivered whole, once."""
     with client.subscribe(topic, "s", pulsar.ConsumerType.Shared, **EARLIEST) as consumer:
         drain(consumer.receive, 12)
         for index in range(0, 12, 2):
@@ -113,7 +113,7 @@ def test_interleaved_messages_are_acknowledged_one_by_one(client, topic, interle
 
 
 def test_interleaved_messages_are_redelivered_alone(client, topic, interleaved):
-    """A negative acknowledgement of one message on Shared brings that one and no other."""
+    """A negative acknowledgement of one message on Shared redelivers that one and no other."""
     consumer = client.subscribe(
         topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100, **EARLIEST
     )
@@ -125,7 +125,7 @@ def test_interleaved_messages_are_redelivered_alone(client, topic, interleaved):
 @pytest.mark.core
 @pytest.mark.parametrize("kind", ["LZ4", "ZLib", "ZSTD", "SNAPPY"])
 def test_compressed_messages_in_chunks(client, topic, kind):
-    """A compressed message whose compressed form needs chunks comes back whole from a rebuilt id."""
+    """A compressed message whose compressed form needs chunks is read whole from a rebuilt id."""
     content = random.Random(1).randbytes(THREE_CHUNKS)
     producer = client.create_producer(
         topic, chunking_enabled=True, compression_type=getattr(pulsar.CompressionType, kind)
@@ -139,7 +139,7 @@ def test_compressed_messages_in_chunks(client, topic, kind):
 
 @pytest.mark.parametrize("form", STORED)
 def test_batches_around_a_chunked_message(client, topic, form):
-    """Between two batches, a start reads the chunked message and the batch after it; its ack leaves batches be."""
+    """A start reads the chunked message and the batch after it; its acknowledgement does not affect the batches."""
     batched = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
     for index in range(10):
         batched.send_async(payload(index, 50), None)
@@ -158,11 +158,11 @@ def test_batches_around_a_chunked_message(client, topic, form):
 
 
 class TestSeveralTopics:
-    """Consumers of partitions, lists and patterns, which need to know an id's topic."""
+    """Consumers of partitions, lists and patterns, which need an id's topic."""
 
     @pytest.fixture(params=["partitions", "list", "pattern"])
     def subscribed(self, request, client, pulsar_topic_factory, broker):
-        """What to subscribe to, and the topics behind it, each with a chunked message and a plain one."""
+        """Argument of subscribe(), and its topics, each with a chunked message and a plain one."""
         if request.param == "partitions":
             parent = pulsar_topic_factory(partitions=2, broker=broker)
             what, topics = parent, client.get_topic_partitions(parent)
@@ -176,8 +176,8 @@ class TestSeveralTopics:
 
     @pytest.mark.core
     @pytest.mark.parametrize("form", [*STORED, "message"])
-    def test_a_chunked_message_is_acknowledged_whole(self, client, subscribed, form):
-        """The cursor of its own topic shows its three entries, that of the other topic none."""
+    def test_chunked_message_is_acknowledged_whole(self, client, subscribed, form):
+        """The cursor of the message's topic shows its three entries, that of the other topic none."""
         what, topics = subscribed
         consumer = client.subscribe(what, "s", pulsar.ConsumerType.Shared, **EARLIEST)
         messages = {index_of(message): message for message in drain(consumer.receive, 4)}
@@ -192,8 +192,8 @@ class TestSeveralTopics:
         assert list(acknowledged(client.context.admin_api(), topics[0], "s")) == []
 
     @pytest.mark.parametrize("form", [*STORED, "message"])
-    def test_a_chunked_message_is_redelivered_whole(self, client, subscribed, form):
-        """A negative acknowledgement brings it again, alone."""
+    def test_chunked_message_is_redelivered_whole(self, client, subscribed, form):
+        """A negative acknowledgement redelivers it, alone."""
         what, _ = subscribed
         consumer = client.subscribe(
             what, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100, **EARLIEST
@@ -206,8 +206,8 @@ class TestSeveralTopics:
         consumer.negative_acknowledge(again)
         assert [index_of(message) for message in drain(consumer.receive, 1)] == [0]
 
-    def test_an_id_without_its_topic_is_refused_not_ignored(self, client, subscribed):
-        """A partition's number identifies the topic; elsewhere ack and nack alike raise TopicRequired."""
+    def test_id_without_topic_raises(self, client, subscribed):
+        """A partition's index identifies the topic; otherwise ack and nack raise TopicRequired."""
         what, topics = subscribed
         consumer = client.subscribe(what, "s", pulsar.ConsumerType.Shared, **EARLIEST)
         messages = {index_of(message): message for message in drain(consumer.receive, 4)}
@@ -221,7 +221,7 @@ class TestSeveralTopics:
             with pytest.raises(pulsar.TopicRequired, match="topic_name"):
                 use(stored)
 
-    def test_a_partition_is_read_from_a_stored_id(self, client, subscribed):
+    def test_partition_is_read_from_a_stored_id(self, client, subscribed):
         """A reader of one topic or partition starts at the whole message from its rebuilt id."""
         _, topics = subscribed
         with client.create_reader(topics[1], MessageId.earliest) as reader:
@@ -231,21 +231,21 @@ class TestSeveralTopics:
 
 
 class TestTinyLedgers:
-    """Every chunked message spans ledgers of two entries; behind the cursor they are trimmed away."""
+    """Every chunked message spans ledgers of two entries; after the cursor has passed them they are trimmed."""
 
     @pytest.fixture
     def client(self, client_factory, pulsar_broker_factory):
-        """A client of a broker with tiny ledgers."""
+        """Client of a broker with tiny ledgers."""
         return client_factory(pulsar_broker_factory(TINY_LEDGERS))
 
     @pytest.fixture
     def topic(self, pulsar_topic_factory, pulsar_broker_factory):
-        """An unused topic there."""
+        """Unused topic of that broker."""
         return pulsar_topic_factory(broker=pulsar_broker_factory(TINY_LEDGERS))
 
     @pytest.fixture
     def sent(self, client, topic):
-        """The ids of five chunked messages, each across ledgers; subscription `s` keeps them."""
+        """Ids of five chunked messages, each across ledgers; subscription `s` retains them."""
         client.subscribe(topic, "s", **EARLIEST).close()
         producer = client.create_producer(topic, chunking_enabled=True)
         ids = [producer.send(payload(index)) for index in range(5)]
@@ -253,8 +253,8 @@ class TestTinyLedgers:
         return ids
 
     @pytest.mark.parametrize("form", STORED)
-    def test_a_message_across_ledgers(self, client, topic, sent, form):
-        """From a stored id it is read whole, acknowledged whole and redelivered whole."""
+    def test_chunked_message_across_ledgers(self, client, topic, sent, form):
+        """From a stored id the message is read whole, acknowledged whole and redelivered whole."""
         for index, message_id in enumerate(sent):
             with client.create_reader(topic, FORMS[form](message_id), start_message_id_inclusive=True) as reader:
                 assert index_of(reader.read_next(5000)) == index
@@ -269,7 +269,7 @@ class TestTinyLedgers:
             assert [index_of(message) for message in drain(again.receive, 1)] == [4]
 
     def _trim_up_to(self, client, topic, last):
-        """Move the cursor behind an entry, and have the broker delete every ledger before it."""
+        """Move the cursor past an entry, and have the broker delete every ledger before it."""
         admin = client.context.admin_api()
         consumer = client.subscribe(topic, "s")
         blocking_of(consumer).inner.acknowledge_cumulative(MessageId(-1, last.ledger_id, last.entry_id).inner)
@@ -283,16 +283,16 @@ class TestTinyLedgers:
         assert eventually(trimmed)
 
     @pytest.mark.parametrize("form", [*STORED, "live"])
-    def test_a_trimmed_message(self, client, topic, sent, form):
-        """A start or a seek at a message that was trimmed whole goes on with the first message that is left."""
+    def test_start_at_trimmed_message(self, client, topic, sent, form):
+        """A start or a seek at a completely trimmed message continues with the first remaining message."""
         self._trim_up_to(client, topic, Position(sent[2].ledger_id(), sent[2].entry_id()))
         with client.create_reader(topic, FORMS[form](sent[0]), start_message_id_inclusive=True) as reader:
             assert [index_of(message) for message in drain(reader.read_next, 2)] == [3, 4]
         with pytest.raises(pulsar.MessageIdNotFound):
             client.resolve_message_id(topic, FORMS["rebuilt"](sent[0]))
 
-    def test_a_first_chunk_that_was_deleted(self, client, topic, sent):
-        """Rebuilt numbers raise IncompleteChunkedMessage before anything moves; a whole id goes on behind it."""
+    def test_start_at_message_with_deleted_first_chunk(self, client, topic, sent):
+        """Rebuilt numbers raise IncompleteChunkedMessage before anything moves; a whole id continues after it."""
         index = next(i for i, m in enumerate(sent) if i and m.first_chunk_message_id().ledger_id() != m.ledger_id())
         message_id, first = sent[index], sent[index].first_chunk_message_id()
         ledgers = [ledger.ledger_id for ledger in client.context.admin_api().internal_stats(topic).ledgers]

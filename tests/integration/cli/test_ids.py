@@ -1,4 +1,4 @@
-"""`pulsar-ext ids --topic` shows what the broker has at an id."""
+"""`pulsar-ext ids --topic` shows the broker's entry at an id."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ pytestmark = pytest.mark.standalone_only("runs a command, which takes URLs", way
 
 
 def shown(broker, capsys, topic, *form):
-    """What the command prints, as JSON."""
+    """Return the JSON that the command prints."""
     urls = ("--url", broker.service_url, "--admin-url", broker.admin_url)
     app([*form, "--topic", topic, *urls, "--json"], result_action="return_value")
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.core
-def test_bare_numbers_of_a_chunk_show_the_whole_message(broker, client, topic, capsys):
-    """The numbers of the last chunk: which message it is of, and which chunk of how many."""
+def test_numbers_of_a_chunk_show_the_whole_message(broker, client, topic, capsys):
+    """The numbers of a last chunk show the whole message's id and the number of its chunks."""
     message_id = client.create_producer(topic, chunking_enabled=True).send(b"x" * 250_000, partition_key="k")
     facts = shown(broker, capsys, topic, str(message_id.ledger_id()), str(message_id.entry_id()))
     assert facts["message"] == message_id.to_text()
@@ -29,8 +29,8 @@ def test_bare_numbers_of_a_chunk_show_the_whole_message(broker, client, topic, c
 
 
 @pytest.mark.core
-def test_a_batch_shows_how_many_it_holds(broker, client, topic, capsys):
-    """The entry of a batch: its number of messages, and no chunks."""
+def test_batch_shows_its_number_of_messages(broker, client, topic, capsys):
+    """The entry of a batch shows its number of messages, and no chunks."""
     producer = client.create_producer(topic, batching_enabled=True)
     sent = producer.send_many([b"1", b"2", b"3"])
     facts = shown(broker, capsys, topic, sent.last_message_id.to_text())

@@ -1,4 +1,4 @@
-"""`pulsar-ext ranges` as an operator calls it, on a real broker."""
+"""`pulsar-ext ranges`, as an operator runs it, on a real broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRanges, KeySharedPolicy, auto_split_slot, key_slot
 from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning
 
-# The kinds of batches that the tests send are exactly those that the warning is about.
+# The warning is about the kinds of batches that these tests send.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 
@@ -24,8 +24,8 @@ def ranges(*arguments, broker=None):
 
 
 @pytest.mark.core
-def test_slot():
-    """The slot of each key is printed, of bytes given as base64 too; invalid base64 gives an error of one line."""
+def test_slot_of_keys():
+    """The slot of each key is printed, also of bytes in base64; invalid base64 is an error of one line."""
     assert ranges("slot", "key1", "") == (0, "  293 key1\n    1 \n", "")
     assert ranges("slot", "中文", "--json")[1] == '[{"key": "中文", "slot": 29079}]\n'
     assert ranges("slot", "key1", "--auto-split") == (0, f"{auto_split_slot('key1'):>5} key1\n", "")
@@ -35,8 +35,8 @@ def test_slot():
 
 
 @pytest.mark.core
-def test_split():
-    """The parts of an even split can be read back and cover every slot."""
+def test_split_covers_every_slot():
+    """The parts of an even split can be parsed and cover every slot."""
     _, printed, _ = ranges("split", "7")
     assert [KeyHashRanges.parse(line) for line in printed.split()] == KeyHashRanges.full().split(7)
     assert ranges("split", "0")[0] == 1
@@ -44,8 +44,8 @@ def test_split():
 
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_plan(client, pulsar_topic_factory, broker, tmp_path, monkeypatch, partitions):
-    """The plan's weights are those of the topic's messages, whatever their batches, and a PNG is drawn."""
+def test_plan_weighs_the_messages(client, pulsar_topic_factory, broker, tmp_path, monkeypatch, partitions):
+    """The plan's weights are those of the topic's messages in any batches, and the picture and page are written."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
@@ -75,8 +75,8 @@ def test_plan(client, pulsar_topic_factory, broker, tmp_path, monkeypatch, parti
     assert rows[0]["ranges"].split("-")[0] in table
 
 
-def test_plan_of_nothing(broker, topic):
-    """A missing topic and an impossible number of parts end with one line and status 1; nothing is created."""
+def test_impossible_plan_is_reported_in_one_line(broker, topic):
+    """A missing topic and an invalid number of parts are errors of one line; nothing is created."""
     for parts, words in (("4", "no topic"), ("0", "parts")):
         status, _, error = ranges("plan", topic, parts, broker=broker)
         assert status == 1
@@ -85,8 +85,8 @@ def test_plan_of_nothing(broker, topic):
 
 @pytest.mark.core
 @pytest.mark.through
-def test_check(client, broker, topic):
-    """Covered and uncovered slots are printed, and the exit status says whether all is well."""
+def test_check_reports_coverage(client, broker, topic):
+    """Covered and uncovered slots are printed, and the exit status is 0 only for complete coverage."""
     builder = client.new_consumer().topic(topic).subscription_name("s")
     with pytest.warns(UncoveredSlotsWarning):
         first = builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99")).subscribe()
@@ -105,18 +105,18 @@ def test_check(client, broker, topic):
     assert "No consumer" in ranges("check", topic, "s", broker=broker)[1]
 
 
-def test_the_page_of_a_check(client, broker, topic, tmp_path):
-    """The page has each consumer's slots as the broker shares them out, and says what a table would."""
+def test_page_of_a_check_has_every_consumer(client, broker, topic, tmp_path):
+    """The page has each consumer's slots as the broker splits them."""
     consumers = [
         client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, consumer_name=name) for name in ("one", "two")
     ]
     status, printed, _ = ranges("check", topic, "s", "--json", "--html", str(tmp_path / "cover.html"), broker=broker)
     assert status == 0
-    told = {one["name"]: KeyHashRanges.parse(one["ranges"]) for one in json.loads(printed)[0]["consumers"]}
+    expected = {one["name"]: KeyHashRanges.parse(one["ranges"]) for one in json.loads(printed)[0]["consumers"]}
     page = ET.fromstring((tmp_path / "cover.html").read_text(encoding="utf-8").removeprefix("<!doctype html>"))
     rows = {row.get("data-row"): row for row in page.findall(".//figure/div")}
-    assert sorted(told) == ["one", "two"]
-    for name, slots in told.items():
+    assert sorted(expected) == ["one", "two"]
+    for name, slots in expected.items():
         bars = [(int(bar.get("x")), int(bar.get("width"))) for bar in rows[name].findall(".//rect")]
         assert KeyHashRanges((start, start + width - 1) for start, width in bars) == slots
     for consumer in consumers:
@@ -124,7 +124,7 @@ def test_the_page_of_a_check(client, broker, topic, tmp_path):
 
 
 def test_check_of_a_key(client, broker, topic):
-    """A key is shown with its slot, numbered as the broker does for this subscription, and who has it."""
+    """A key is shown with its slot by the numbering of the subscription, and its consumer."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, consumer_name="me")
     status, printed, _ = ranges("check", topic, "s", "--whose", "key1", "--whose", "[中文]", "--json", broker=broker)
     assert status == 0
@@ -136,8 +136,8 @@ def test_check_of_a_key(client, broker, topic):
     consumer.close()
 
 
-def test_check_of_what_shares_no_slots(client, broker, topic):
-    """A subscription of another type, or a missing one, gives an error of one line."""
+def test_check_without_a_key_shared_subscription(client, broker, topic):
+    """A subscription of another type, or a missing one, is an error of one line."""
     client.subscribe(topic, "plain", consumer_type=pulsar.ConsumerType.Shared)
     for name, words in (("plain", "Key_Shared"), ("none", "no subscription")):
         status, _, error = ranges("check", topic, name, broker=broker)
@@ -146,8 +146,8 @@ def test_check_of_what_shares_no_slots(client, broker, topic):
 
 
 @pytest.mark.core
-def test_names_are_no_markup(client, pulsar_topic_factory, broker):
-    """The names of a subscription and of a consumer, and a key, are shown as they are, brackets too."""
+def test_names_are_not_markup(client, pulsar_topic_factory, broker):
+    """Names of a subscription and a consumer, and a key, are printed unchanged, also with brackets."""
     topic = pulsar_topic_factory(broker=broker)
     subscription, name, key = "[red]s[/]", "[/c]", "[bold]k[/bold]"
     client.subscribe(topic, subscription, pulsar.ConsumerType.KeyShared, consumer_name=name)

@@ -1,4 +1,4 @@
-"""The admin API that a client derives, behind each authentication: asked in the client's name, or not at all."""
+"""A derived admin API uses each authentication of the client, or the client raises."""
 
 import pulsar as official
 import pytest
@@ -16,19 +16,19 @@ _LARGE = b"x" * 6_000_000
 
 @pytest.fixture(params=["auth", "mtls", "basic", "oauth2"])
 def broker(request, pulsar_broker_factory):
-    """A broker that wants to know who asks."""
+    """Return a broker with authentication."""
     return pulsar_broker_factory(request.param)
 
 
 @pytest.fixture
 def derived(broker, monkeypatch):
-    """The arguments of a client that has to derive its admin API; the usual port is not the broker's."""
+    """Return arguments of a client that derives its admin API; the broker's port is not the default."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", broker.admin_url)
     return {"admin": None}
 
 
 def _stored(client, topic):
-    """Send a message, one in chunks and another; subscribe before; the id of the second as bare numbers."""
+    """Subscribe and send three messages, the second in chunks; return the consumer and the second's plain id."""
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
     producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
     _, sent, _ = [producer.send(content) for content in (b"before", _LARGE, b"after")]
@@ -36,30 +36,30 @@ def _stored(client, topic):
 
 
 @pytest.mark.core
-def test_a_seek_to_a_stored_chunk(client_factory, broker, topic, derived):
-    """Its message comes, whole, and the next one; without the client's credentials it was lost with a warning."""
+def test_seek_to_a_stored_chunk_finds_its_message(client_factory, broker, topic, derived):
+    """A seek to a chunk's id finds the whole message with the client's credentials."""
     consumer, stored = _stored(client_factory(broker, **derived), topic)
     consumer.seek(stored)
     assert [consumer.receive(20_000).data() for _ in range(2)] == [_LARGE, b"after"]
 
 
-def test_an_official_authentication_is_not_guessed(client_factory, broker, topic, derived):
-    """The official classes show nothing: what needs the admin API says how to hand it over, and nothing moves."""
-    theirs = broker.client_options(official)
-    consumer, stored = _stored(client_factory(broker, **derived, **theirs), topic)
+def test_official_authentication_needs_an_admin(client_factory, broker, topic, derived):
+    """Operations that need the admin API raise with an official object, say how to pass one, and change nothing."""
+    options = broker.client_options(official)
+    consumer, stored = _stored(client_factory(broker, **derived, **options), topic)
     for move in (consumer.seek, consumer.acknowledge, consumer.acknowledge_cumulative):
-        with pytest.raises(pulsar.AdminRequired, match=r"give Client\(admin=PulsarAdmin\(url"):
+        with pytest.raises(pulsar.AdminRequired, match=r"pass Client\(admin=PulsarAdmin\(url"):
             move(stored)
     assert [consumer.receive(20_000).data() for _ in range(3)] == [b"before", _LARGE, b"after"]
     consumer.close()
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
-        consumer = client_factory(broker, admin=admin, **theirs).subscribe(topic, "s", start_message_id_inclusive=True)
+        consumer = client_factory(broker, admin=admin, **options).subscribe(topic, "s", start_message_id_inclusive=True)
         consumer.seek(stored)
         assert consumer.receive(20_000).data() == _LARGE
 
 
-def test_a_seek_outlasts_handshakes_that_are_cut(client_factory, pulsar_broker_factory, pulsar_topic_factory):
-    """The C++ client takes a connection that is lost amid its TLS handshake for an error: the reader seeks again."""
+def test_seek_is_repeated_after_cut_handshakes(client_factory, pulsar_broker_factory, pulsar_topic_factory):
+    """A seek is repeated after connections lost in their TLS handshakes, which the C++ client reports as errors."""
     broker = pulsar_broker_factory("mtls")
     topic = pulsar_topic_factory(broker=broker)
     client_factory(broker).create_producer(topic).send(b"first")
@@ -74,8 +74,8 @@ def test_a_seek_outlasts_handshakes_that_are_cut(client_factory, pulsar_broker_f
         assert trap.left < 4
 
 
-def test_a_secret_goes_to_no_guessed_port(client_factory, pulsar_broker_factory, pulsar_topic_factory, monkeypatch):
-    """Without TLS and without a named admin API, a client with a token asks nobody, says so, and nothing moves."""
+def test_token_is_not_sent_to_a_derived_port(client_factory, pulsar_broker_factory, pulsar_topic_factory, monkeypatch):
+    """A client with a token, without TLS and without an explicit admin API raises and changes nothing."""
     monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
     broker = pulsar_broker_factory("auth")
     consumer, stored = _stored(client_factory(broker, admin=None), pulsar_topic_factory(broker=broker))
@@ -85,9 +85,9 @@ def test_a_secret_goes_to_no_guessed_port(client_factory, pulsar_broker_factory,
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("module", [official, pulsar], ids=["official", "ours"])
-def test_why_there_is_no_token(client_factory, pulsar_broker_factory, pulsar_topic_factory, module):
-    """What the supplier of a token raised is in the error of whatever cannot be opened, with either class."""
+@pytest.mark.parametrize("module", [official, pulsar], ids=["official", "pulsar_ext"])
+def test_token_supplier_error_is_reported(client_factory, pulsar_broker_factory, pulsar_topic_factory, module):
+    """The exception of a token supplier is part of the error of each failed opening, with either class."""
 
     def no_token():
         raise RuntimeError("the vault is sealed")
@@ -101,7 +101,7 @@ def test_why_there_is_no_token(client_factory, pulsar_broker_factory, pulsar_top
         lambda: client.subscribe(topic, "s"),
         lambda: client.create_reader(topic, pulsar.MessageId.earliest),
     ]
-    if module is pulsar:  # of several topics the C++ client has no words, but ours knows
+    if module is pulsar:  # for several topics only this library's class can add it
         openings += [lambda: client.subscribe([topic], "s"), lambda: client.get_topic_partitions(topic)]
     for opening in openings:
         with pytest.raises(pulsar.AuthenticationError, match="the vault is sealed"):

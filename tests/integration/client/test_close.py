@@ -1,4 +1,4 @@
-"""Closing, the end of a program, and what is still open then."""
+"""Open producers, consumers and readers are closed with the client or at the end of the program."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 @pytest.mark.core
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize("kept", ["held", "dropped"])
-def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client, topic, batching, kept):
-    """A program that ends with callbacks pending and acknowledgements unsent: status 0, nothing lost, nothing again."""
+def test_exit_without_close_sends_everything(program, client, topic, batching, kept):
+    """A program that ends with pending callbacks and acknowledgements loses and repeats nothing, with status 0."""
     producer = client.create_producer(topic)
     for index in range(50):
         producer.send(b"old %d" % index)
@@ -61,8 +61,8 @@ def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client
         "reader.read_next(200)",
     ],
 )
-def test_a_thread_that_goes_on_at_the_end_does_not_abort_the_program(program, topic, use):
-    """A daemon thread whose loop outlasts the program, and every error: the status is the program's own, 7."""
+def test_daemon_thread_does_not_abort_the_program(program, topic, use):
+    """A daemon thread that outlasts the program does not abort it: the exit status is the program's own."""
     done = program(
         f"""
         client = connect()
@@ -89,7 +89,7 @@ def test_a_thread_that_goes_on_at_the_end_does_not_abort_the_program(program, to
 
 
 def close_among_senders(client, topic):
-    """Close a client that three threads send with; give those, what was sent without waiting, and the outcomes."""
+    """Close a client during sends of three threads; return the threads, the number of sends, and the results."""
     producer = client.create_producer(topic, block_if_queue_full=True)
     ended, sent, reported = threading.Event(), [], []
 
@@ -113,8 +113,8 @@ def close_among_senders(client, topic):
 
 
 @pytest.mark.blocking_only("a coroutine sends on the thread that closes")
-def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
-    """A send that meets the close of its client ends, with an id or AlreadyClosed, and every callback is called."""
+def test_send_during_client_close_ends(broker, topic):
+    """A send during a close of its client returns an id or raises AlreadyClosed, and every callback is called."""
     for _ in range(20):
         client = pulsar.Client(broker.service_url, **broker.client_options(pulsar))
         threads, sent, reported = close_among_senders(client, topic)
@@ -125,8 +125,8 @@ def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
 
 
 @pytest.mark.core
-def test_closing_again_does_nothing(client, topic):
-    """A second close of a producer, consumer, reader or client is allowed; use after close raises AlreadyClosed."""
+def test_second_close_does_nothing(client, topic):
+    """A second close does nothing; any use after a close raises AlreadyClosed."""
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     for opened in (producer, consumer, reader):
@@ -142,7 +142,7 @@ def test_closing_again_does_nothing(client, topic):
 @pytest.mark.core
 @pytest.mark.through
 def test_close_sends_an_open_batch(client, topic):
-    """A producer closed, or whose client is closed, with a batch open persists it; officially it fails."""
+    """Closing a producer or its client persists the open batch, which officially fails."""
     results = []
     for _ in range(2):
         producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
@@ -153,9 +153,9 @@ def test_close_sends_an_open_batch(client, topic):
     assert len(contents(client, topic)) == 10
 
 
-@pytest.mark.parametrize("how", ["close", "exit"])
-def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
-    """With a batch open and the link frozen, close() and the program's end come, and the callback is called."""
+@pytest.mark.parametrize("ended_by", ["close", "exit"])
+def test_close_completes_on_a_frozen_link(program, ended_by):
+    """close() and the end of the program complete with an open batch on a frozen link, and the callback is called."""
     done = program(
         f"""
         with reach.proxy() as proxy:
@@ -164,7 +164,7 @@ def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
                                               send_timeout_millis=0)
             producer.send_async(b"x", lambda result, _: print(result.name, flush=True))
             proxy.pause()
-            if {how == "close"}:
+            if {ended_by == "close"}:
                 try:
                     client.close()
                 except pulsar.PulsarException:
@@ -173,13 +173,13 @@ def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
         """
     )
     assert done.returncode == 0, done.stderr
-    if how == "close":
+    if ended_by == "close":
         reported, *_, ended = [line for line in done.stdout.splitlines() if "ERROR" not in line]
         assert (reported, ended) == ("AlreadyClosed", "closed")
 
 
-def test_a_sender_that_waits_for_room_ends_with_its_producer(client, topic):
-    """Threads that wait for room at the limit of pending chunks return when another thread closes the producer."""
+def test_waiting_send_ends_with_its_producer(client, topic):
+    """Threads that wait for room in the queue of pending chunks return when the producer is closed."""
     producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=True, max_pending_messages=1)
 
     def send():

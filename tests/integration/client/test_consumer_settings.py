@@ -1,4 +1,4 @@
-"""Settings of consumers that the official client ignores or does not know, as broker and other consumers see them."""
+"""Settings of consumers that the official client ignores or lacks are in effect."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ EARLIEST = pulsar.InitialPosition.Earliest
 SHARED, FAILOVER = pulsar.ConsumerType.Shared, pulsar.ConsumerType.Failover
 
 
-class Heard:
-    """Notes what consumers hear of being active, by their names."""
+class RecordedEvents:
+    """Records the events of consumers by name."""
 
     def __init__(self):
         self.events = []
         self.raises = False
 
     def of(self, name):
-        heard = self
+        recorded = self
 
         class Listener:
             def became_active(self, consumer, partition):
                 assert consumer.topic()
-                heard.events.append((name, partition, True))
-                if heard.raises:
+                recorded.events.append((name, partition, True))
+                if recorded.raises:
                     raise RuntimeError("a mistake in the program's listener")
 
             def became_inactive(self, consumer, partition):
-                heard.events.append((name, partition, False))
+                recorded.events.append((name, partition, False))
 
         return Listener()
 
     def active(self, partition=-1):
-        """Who is active as far as was heard."""
-        last = {name: active for name, where, active in self.events if where == partition}
+        """Return the names of the consumers that are active according to the events."""
+        last = {name: active for name, of, active in self.events if of == partition}
         return [name for name, active in last.items() if active]
 
 
 @pytest.fixture
-def heard():
-    """What consumers heard."""
-    return Heard()
+def recorded():
+    """Return recorded events of consumers."""
+    return RecordedEvents()
 
 
 @pytest.mark.core
-def test_a_pattern_finds_new_topics_within_its_period(client, topic):
-    """A topic that is made later is received from, long before the official client's minute is over."""
+def test_pattern_discovers_topics_in_its_period(client, topic):
+    """A new topic's message is received well within the official discovery period of a minute."""
     consumer = client.subscribe(
         re.compile(f"{topic}-.*"), "s", initial_position=EARLIEST, pattern_auto_discovery_period=1
     )
@@ -74,8 +74,8 @@ def test_a_pattern_finds_new_topics_within_its_period(client, topic):
         {"subscription_properties": {1: "a"}},
     ],
 )
-def test_what_cannot_be_is_refused(client, admin, topic, options):
-    """Nothing is opened, and no subscription is made."""
+def test_invalid_setting_raises(client, admin, topic, options):
+    """An invalid setting raises, and neither topic nor subscription is created."""
     with pytest.raises(pulsar.InvalidUse):
         client.subscribe(topic, "s", **options)
     client.create_producer(topic)
@@ -83,8 +83,8 @@ def test_what_cannot_be_is_refused(client, admin, topic, options):
 
 
 @pytest.mark.core
-def test_messages_go_to_the_consumer_of_the_lowest_number(client, topic):
-    """While the consumer of level 0 has room it gets everything; behind its end the one of level 1 does."""
+def test_lowest_priority_level_gets_messages_first(client, topic):
+    """The consumer of level 0 gets all messages while it has permits; after its close the one of level 1 does."""
     consumers = [client.subscribe(topic, "s", SHARED, priority_level=level, receiver_queue_size=10) for level in (1, 0)]
     producer = client.create_producer(topic)
     for index in range(8):
@@ -95,8 +95,8 @@ def test_messages_go_to_the_consumer_of_the_lowest_number(client, topic):
 
 
 @pytest.mark.core
-def test_a_subscription_carries_properties(client, admin, topic):
-    """The broker shows those of the consumer that made the subscription, also behind a seek and another consumer."""
+def test_subscription_properties_are_set(client, admin, topic):
+    """The broker shows the first consumer's properties, also after a seek and another consumer."""
     properties = {"team": "billing", "empty": "", "中文": "é 😀"}
     consumer = client.subscribe(topic, "s", SHARED, subscription_properties=properties)
     assert admin.stats(topic).subscriptions["s"].properties == properties
@@ -107,46 +107,46 @@ def test_a_subscription_carries_properties(client, admin, topic):
 
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_who_is_active_is_heard(client, heard, pulsar_topic_factory, broker, partitions):
-    """The first consumer becomes active, the second does not; when the first closes the second does."""
+def test_active_consumer_is_reported(client, recorded, pulsar_topic_factory, broker, partitions):
+    """The first consumer becomes active, the second does not until the first one closes."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
-    where = range(partitions) or [-1]
-    first = client.subscribe(topic, "s", FAILOVER, consumer_name="a", consumer_event_listener=heard.of("first"))
-    assert eventually(lambda: all(heard.active(one) == ["first"] for one in where))
+    indexes = range(partitions) or [-1]
+    first = client.subscribe(topic, "s", FAILOVER, consumer_name="a", consumer_event_listener=recorded.of("first"))
+    assert eventually(lambda: all(recorded.active(one) == ["first"] for one in indexes))
     client.subscribe(
-        topic, "s", FAILOVER, consumer_name="b", priority_level=1, consumer_event_listener=heard.of("second")
+        topic, "s", FAILOVER, consumer_name="b", priority_level=1, consumer_event_listener=recorded.of("second")
     )
-    assert eventually(lambda: len(heard.events) == 2 * len(where))
-    assert {event for event in heard.events if event[0] == "second"} == {("second", one, False) for one in where}
+    assert eventually(lambda: len(recorded.events) == 2 * len(indexes))
+    assert {event for event in recorded.events if event[0] == "second"} == {("second", one, False) for one in indexes}
     first.close()
-    assert eventually(lambda: all(("second", one, True) in heard.events for one in where))
+    assert eventually(lambda: all(("second", one, True) in recorded.events for one in indexes))
 
 
-def test_a_seek_and_a_cut_are_no_change_by_themselves(client_factory, broker, heard, topic):
-    """A consumer that is alone hears once that it is active, whatever opens it anew, and events go on behind that."""
+def test_seek_and_cut_report_no_change(client_factory, broker, recorded, topic):
+    """A consumer is notified once that it is active, although seeks and cuts reopen it."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url)
-        consumer = client.subscribe(topic, "s", FAILOVER, consumer_event_listener=heard.of("only"))
+        consumer = client.subscribe(topic, "s", FAILOVER, consumer_event_listener=recorded.of("only"))
         producer = client.create_producer(topic)
         producer.send(payload(0, 20))
         for _ in range(3):
             consumer.seek(pulsar.MessageId.earliest)
             proxy.cut()
             assert index_of(consumer.receive(20_000)) == 0
-        assert heard.events == [("only", -1, True)]
+        assert recorded.events == [("only", -1, True)]
 
 
-def test_a_listener_of_events_that_raises_harms_nobody(client, heard, topic, caplog):
-    """It is logged, and the consumer receives; a consumer that was dropped and closed is told nothing."""
-    heard.raises = True
-    consumer = client.subscribe(topic, "s", FAILOVER, consumer_event_listener=heard.of("only"))
+def test_event_listener_may_raise(client, recorded, topic, caplog):
+    """An event listener that raises is logged, and the consumer still receives."""
+    recorded.raises = True
+    consumer = client.subscribe(topic, "s", FAILOVER, consumer_event_listener=recorded.of("only"))
     client.create_producer(topic).send(payload(0, 20))
     assert index_of(consumer.receive(20_000)) == 0
     assert eventually(lambda: "A listener raised" in caplog.text)
 
 
-def test_a_process_ends_well_with_listeners_of_events(program):
-    """Many consumers that become active as the program ends: no crash."""
+def test_program_with_event_listeners_exits(program):
+    """A program with many consumers that become active as it ends does not crash."""
     done = program(
         """
         class Listener:
@@ -165,19 +165,19 @@ def test_a_process_ends_well_with_listeners_of_events(program):
     assert (done.returncode, done.stdout.strip()) == (0, "ended"), done.stderr[-2000:]
 
 
-def test_many_consumers_come_and_go(client, heard, topic):
-    """Two hundred consumers on two threads, each with a listener: at the end just the one that is left is active."""
+def test_many_consumers_with_event_listeners(client, recorded, topic):
+    """After two hundred consumers on two threads, each with a listener, only the last one is active."""
 
-    def come_and_go(name):
+    def open_and_close(name):
         for number in range(100):
-            listener = heard.of(f"{name}{number}")
+            listener = recorded.of(f"{name}{number}")
             client.subscribe(topic, "s", FAILOVER, consumer_event_listener=listener).close()
 
-    threads = [threading.Thread(target=come_and_go, args=(name,)) for name in "ab"]
+    threads = [threading.Thread(target=open_and_close, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    kept = client.subscribe(topic, "s", FAILOVER, consumer_event_listener=heard.of("last"))
-    assert eventually(lambda: heard.active()[-1:] == ["last"])
+    kept = client.subscribe(topic, "s", FAILOVER, consumer_event_listener=recorded.of("last"))
+    assert eventually(lambda: recorded.active()[-1:] == ["last"])
     kept.close()

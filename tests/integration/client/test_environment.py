@@ -1,4 +1,4 @@
-"""A client whose broker the environment names."""
+"""A client may take its broker from the environment."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pulsar_ext.asyncio
 
 @pytest.fixture
 def broker(pulsar_broker_factory):
-    """A broker that wants a token."""
+    """Return a broker that requires a token."""
     return pulsar_broker_factory("auth")
 
 
 @pytest.fixture
 def environment(broker, monkeypatch):
-    """What `pulsar-ext broker run` prints for a shell."""
+    """Set the variables that `pulsar-ext broker run` prints."""
     monkeypatch.setenv("PULSAR_URL", broker.service_url)
     monkeypatch.setenv("PULSAR_ADMIN_URL", broker.admin_url)
     monkeypatch.setenv("PULSAR_TOKEN", broker.token)
@@ -26,8 +26,8 @@ def environment(broker, monkeypatch):
 
 @pytest.mark.core
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
-def test_a_client_without_a_service_url_is_that_of_the_environment(environment, topic):
-    """It sends with the environment's token, and asks its admin API."""
+def test_client_uses_the_environment(environment, topic):
+    """A client without a service URL uses the URL, token and admin API of the environment."""
     client = pulsar.Client()
     message_id = client.create_producer(topic).send(b"m")
     assert client.resolve_message_id(topic, message_id) == message_id
@@ -35,8 +35,8 @@ def test_a_client_without_a_service_url_is_that_of_the_environment(environment, 
 
 
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
-def test_so_is_an_awaited_one(environment, topic):
-    """The client of asyncio takes the same variables."""
+def test_asyncio_client_uses_the_environment(environment, topic):
+    """The asyncio client uses the variables of the environment."""
 
     async def send():
         client = pulsar_ext.asyncio.Client()
@@ -49,16 +49,16 @@ def test_so_is_an_awaited_one(environment, topic):
 
 
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
-def test_the_environments_token_does_not_go_to_a_broker_that_the_program_names(environment, broker, topic):
-    """A client that was given a URL uses no token of the environment: this broker refuses it."""
+def test_environment_token_is_unused_with_a_url(environment, broker, topic):
+    """A client with an explicit URL does not send the environment's token."""
     client = pulsar.Client(broker.service_url)
     with pytest.raises(pulsar.PulsarException):
         client.create_producer(topic)
     client.close()
 
 
-def test_nobody_says_where_the_broker_is(monkeypatch):
-    """Without a URL in either place, the error names both."""
+def test_missing_service_url_raises(monkeypatch):
+    """The error names PULSAR_URL if neither the arguments nor the environment have a URL."""
     monkeypatch.delenv("PULSAR_URL", raising=False)
     with pytest.raises(pulsar.InvalidUse, match="PULSAR_URL"):
         pulsar.Client()

@@ -1,4 +1,4 @@
-"""What an opening that failed says: who is there, whether a broker listens, and what the admin API says."""
+"""Errors of failed openings name occupants, unreachable brokers, and the admin API's reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BOTH_CLIENTS = True
 
 
 @pytest.mark.core
-def test_a_busy_opening_says_who_is_there(client, topic):
-    """A subscription or a producer name that is taken is named with its holder and the holder's address."""
-    held = client.subscribe(topic, "s", consumer_name="holder")
+def test_busy_error_names_the_occupant(client, topic):
+    """The error of an occupied subscription or producer name has its holder and the holder's address."""
+    holder = client.subscribe(topic, "s", consumer_name="holder")
     with pytest.raises(pulsar.ConsumerBusy, match=r"Exclusive subscription 's' has the consumer 'holder' at /.*opened"):
         client.subscribe(topic, "s")
-    held.close()
+    holder.close()
     client.create_producer(topic, producer_name="taken")
     with pytest.raises(pulsar.ProducerBusy, match=r"there is the producer 'taken' at /.*Nothing was opened"):
         client.create_producer(topic, producer_name="taken")
@@ -27,8 +27,8 @@ OPENINGS = ["subscribe", "create_producer", "create_reader", "get_topic_partitio
 
 @pytest.mark.core
 @pytest.mark.parametrize("opening", OPENINGS)
-def test_a_name_that_is_not_a_topics_is_named(client, opening):
-    """Each opening raises InvalidTopic with the name and the reason, and clauses for the official error catch it."""
+def test_invalid_topic_name_is_named(client, opening):
+    """Each opening raises InvalidTopic with the name and the reason, which is also the official error."""
     more = {"subscribe": ("s",), "create_reader": (pulsar.MessageId.earliest,)}.get(opening, ())
     for name in ("persistent://a", "topic://public/default/scalable"):
         with pytest.raises(pulsar.InvalidTopicName, match=f"'{name}'") as caught:
@@ -37,8 +37,8 @@ def test_a_name_that_is_not_a_topics_is_named(client, opening):
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
-def test_a_timeout_says_that_nothing_listens(client_factory, broker, topic, opening):
-    """An opening that times out because there is no broker says so, with the address and the reason."""
+def test_timeout_names_the_unreachable_address(client_factory, broker, topic, opening):
+    """The error of a timeout without a broker has the address and the reason."""
     port = free_port()
     client = client_factory(broker, service_url=f"pulsar://localhost:{port}", operation_timeout_seconds=1)
     more = {"subscribe": ("s",), "create_reader": (pulsar.MessageId.earliest,)}.get(opening, ())
@@ -46,8 +46,8 @@ def test_a_timeout_says_that_nothing_listens(client_factory, broker, topic, open
         getattr(client, opening)(topic, *more)
 
 
-def test_what_is_known_is_said_once(client_factory, broker, topic):
-    """An opening that has another one within it, of a producer with batches of our own, says once what is known."""
+def test_details_are_added_once(client_factory, broker, topic):
+    """The details are added once, although an opening of a batched producer contains another one."""
     client = client_factory(broker, service_url=f"pulsar://localhost:{free_port()}", operation_timeout_seconds=1)
     with pytest.raises(pulsar.Timeout) as caught:
         client.create_producer(topic, batching_enabled=True)
@@ -55,8 +55,8 @@ def test_what_is_known_is_said_once(client_factory, broker, topic):
 
 
 @pytest.mark.standalone_only("is about the authentication that a profile has of its own")
-def test_a_timeout_says_that_the_token_is_refused(client_factory, pulsar_broker_factory):
-    """An opening that times out because of its token says what the admin API says of that."""
+def test_timeout_reports_an_invalid_token(client_factory, pulsar_broker_factory):
+    """The error of a timeout because of an invalid token has the admin API's reason."""
     guarded = pulsar_broker_factory("auth")
     wrong = pulsar.AuthenticationToken("wrong")
     client = client_factory(guarded, authentication=wrong, admin=guarded.admin_url, operation_timeout_seconds=1)

@@ -1,4 +1,4 @@
-"""Clients in programs that gevent or eventlet has patched, as those of gunicorn, Celery and Locust are."""
+"""Clients work in programs patched by gevent or eventlet, as with gunicorn, Celery and Locust."""
 
 import importlib.util
 import subprocess
@@ -38,10 +38,10 @@ def consume():
     consumer.unsubscribe()
 
 def listen():
-    heard = []
-    consumer = client.subscribe(topic + "-listen", "s", message_listener=lambda _, message: heard.append(message))
+    delivered = []
+    consumer = client.subscribe(topic + "-listen", "s", message_listener=lambda _, message: delivered.append(message))
     fill(topic + "-listen")
-    while len(heard) < 20:
+    while len(delivered) < 20:
         sleep(0.01)
 
 def send():
@@ -132,7 +132,7 @@ print("closed" if len(done) == len(parts) else "failed")
 
 @pytest.mark.parametrize("patch", PATCH)
 def test_calls_return_beside_greenlets(broker, topic, tmp_path, patch):
-    """With no other greenlet and with many, each call returns; a greenlet receives what another one sends meanwhile."""
+    """Calls return with and without other greenlets, and a greenlet receives messages that another one sends."""
     if importlib.util.find_spec(patch) is None:
         pytest.skip(f"{patch} is not installed")
     script = tmp_path / "program.py"

@@ -1,4 +1,4 @@
-"""The C++ client's lines through Python's logging, on a real broker; the logger of a process's first client counts."""
+"""C++ log lines reach Python's logging; the logger of a process's first client has priority."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOGGING = """
             if condition():
                 return
             time.sleep(0.05)
-        sys.exit("it never came")
+        sys.exit("timeout")
     def has(records, *words):
         return [one for one in records if all(word in one.getMessage() for word in words)]
 """
@@ -34,7 +34,7 @@ LOGGING = """
 
 @pytest.fixture
 def logs(program):
-    """Run a program that logs, and demand that it ends well."""
+    """Return a function that runs a program which logs, and checks its exit status."""
 
     def run(source):
         done = program(LOGGING + source)
@@ -44,8 +44,8 @@ def logs(program):
     return run
 
 
-def test_lines_are_records(logs):
-    """What the C++ client says of a producer has its place and thread; nothing comes from below the level."""
+def test_cpp_lines_become_log_records(logs):
+    """A C++ line about a producer has its source and thread, and lines below the level are omitted."""
     logs("""
     logger, records = logged("lines")
     connect(logger).create_producer(topic)
@@ -57,8 +57,8 @@ def test_lines_are_records(logs):
     """)
 
 
-def test_the_asyncio_client(logs):
-    """It takes a logger in the same way."""
+def test_asyncio_client_takes_a_logger(logs):
+    """The asyncio client takes a logger, too."""
     logs("""
     logger, records = logged("lines")
     async def main():
@@ -70,11 +70,11 @@ def test_the_asyncio_client(logs):
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
-def test_another_logger(logs, error):
-    """A later client's logger gets the lines from then on, and what its filter raises ends nothing."""
+def test_later_logger_gets_later_lines(logs, error):
+    """A later client's logger gets all later lines, and an exception of its filter has no effect."""
     logs(
         f"""
-    refusal = {error}
+    failure = {error}
     """
         """
     first, records = logged("first")
@@ -83,10 +83,10 @@ def test_another_logger(logs, error):
     ours, complaints = logged("pulsar_ext")
     second, later = logged("second")
     seen = []
-    def refuse(record):
+    def fail(record):
         seen.append(record)
-        raise refusal("refused")
-    second.addFilter(refuse)
+        raise failure("failed")
+    second.addFilter(fail)
     connect(second).create_producer(topic + "-second")
     until(lambda: has(seen, topic + "-second", "Created producer"))
     until(lambda: has(complaints, "second failed"))
@@ -95,8 +95,8 @@ def test_another_logger(logs, error):
     )
 
 
-def test_the_last_lines(logs):
-    """At the end of the program the lines of its close are handled; in a forked process those of its own client."""
+def test_lines_of_the_final_close_are_handled(logs):
+    """Lines of the final close are handled, and in a forked process those of its own client."""
     printed = logs("""
     class Printing(logging.Handler):
         def emit(self, record):
@@ -120,8 +120,8 @@ def test_the_last_lines(logs):
     assert not any(line.startswith("True ") and "-child" in line for line in lines), lines
 
 
-def test_much_is_said(logs):
-    """Debug lines by the thousand, while Python waits for the C++ client: everything ends, and all of it is read."""
+def test_thousands_of_debug_lines_are_handled(logs):
+    """Thousands of debug lines are handled while Python waits for the C++ client."""
     printed = logs("""
     logger, records = logged("lines", logging.DEBUG)
     client = connect(logger)

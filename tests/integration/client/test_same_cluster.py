@@ -1,4 +1,4 @@
-"""An admin API that the environment names is asked only if it is that of the client's own cluster."""
+"""An admin API of the environment is used only if it belongs to the client's cluster."""
 
 import pytest
 
@@ -10,7 +10,7 @@ BOTH_CLIENTS = True
 
 @pytest.fixture
 def elsewhere(pulsar_broker_factory, pulsar_namespace_factory):
-    """The admin API of another cluster, of the same name, that has the test's namespace."""
+    """Yield the admin API of another cluster with this cluster's name and the test's namespace."""
     other = pulsar_broker_factory("plain")
     pulsar_namespace_factory(other)
     with PulsarAdmin(other.admin_url, **other.access.admin_options()) as admin:
@@ -18,7 +18,7 @@ def elsewhere(pulsar_broker_factory, pulsar_namespace_factory):
 
 
 def _stored(client, topic):
-    """Subscribe, and send what a stored id could go wrong about; the second id as bare numbers."""
+    """Subscribe and send three messages; return the consumer and the second's plain id."""
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic, batching_enabled=False)
     sent = [producer.send(b"%d" % number) for number in range(3)][1]
@@ -26,8 +26,8 @@ def _stored(client, topic):
 
 
 @pytest.mark.standalone_only("has another broker, whose certificates are another authority's", ways=("mtls",))
-def test_another_cluster_is_noticed(client_factory, broker, topic, elsewhere, monkeypatch):
-    """Whether it has a topic of the same name or not: nothing is asked about it, and no cursor moves anywhere."""
+def test_other_cluster_raises(client_factory, broker, topic, elsewhere, monkeypatch):
+    """A request to another cluster's admin API raises, with and without the topic there, and moves no cursor."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", elsewhere.url)
     client = client_factory(broker, admin=None)
     consumer, stored = _stored(client, topic)
@@ -49,8 +49,8 @@ def test_another_cluster_is_noticed(client_factory, broker, topic, elsewhere, mo
     assert [consumer.receive(20_000).data() for _ in range(3)] == [b"0", b"1", b"2"]
 
 
-def test_its_own_cluster_is_recognised(client_factory, broker, topic, monkeypatch):
-    """With and without partitions the admin API that the environment names is asked; nothing stays on the topic."""
+def test_own_cluster_is_used(client_factory, broker, topic, monkeypatch):
+    """The environment's admin API is used for topics with and without partitions, and leaves no subscription."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", broker.admin_url)
     client = client_factory(broker, admin=None)
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:

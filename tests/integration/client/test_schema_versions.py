@@ -1,4 +1,4 @@
-"""Avro messages that were written with another version of the schema: decoded with that one, or not at all."""
+"""Avro messages are decoded with the writer's schema version or not at all."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PAIR = {"a": 1, "b": 2}
 
 @pytest.fixture
 def proxy(broker):
-    """What stands before the broker."""
+    """Yield a proxy of the broker."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def client(broker, proxy):
-    """A client through the proxy whose questions end soon."""
+    """Yield a client of the proxy with a short timeout."""
     with contextlib.closing(
         pulsar.Client(proxy.service_url, **Reach.of(broker).options(), operation_timeout_seconds=2)
     ) as client:
@@ -38,8 +38,8 @@ def client(broker, proxy):
 
 
 @pytest.mark.core
-def test_a_message_is_decoded_with_the_schema_it_was_written_with_or_not_at_all(client, proxy, topic):
-    """While the broker is away its fields are not exchanged, as they are officially: decoding raises, and later not."""
+def test_message_is_decoded_with_the_writer_schema(client, proxy, topic):
+    """Decoding raises while the broker is unreachable, instead of swapping fields, and succeeds later."""
     client.create_producer(topic, schema=WRITTEN).send(PAIR)
     consumer = client.subscribe(
         topic, "s", initial_position=pulsar.InitialPosition.Earliest, schema=AvroSchema(None, READ)
@@ -53,14 +53,14 @@ def test_a_message_is_decoded_with_the_schema_it_was_written_with_or_not_at_all(
     assert eventually(lambda: _value_of(message) == PAIR)
 
 
-def test_a_table_view_decodes_with_the_schema_that_a_value_was_written_with(client, topic):
-    """Officially it decodes every value with its own schema. A key that is removed is heard of as None."""
+def test_table_view_decodes_with_the_writer_schema(client, topic):
+    """A table view decodes with the writer's schema, officially with its own, and reports a removed key as None."""
     client.create_producer(topic, schema=WRITTEN).send(PAIR, partition_key="k")
     view = client.create_table_view(topic, schema=AvroSchema(None, READ))
-    heard = []
-    view.for_each_and_listen(lambda key, value: heard.append((key, value)))
+    changes = []
+    view.for_each_and_listen(lambda key, value: changes.append((key, value)))
     client.create_producer(topic).send(b"", partition_key="k")
-    assert eventually(lambda: heard == [("k", PAIR), ("k", None)])
+    assert eventually(lambda: changes == [("k", PAIR), ("k", None)])
     assert view.get("k") is None
 
 

@@ -1,4 +1,4 @@
-"""No secret of any authentication shows: not in logs, errors and reprs, and not to a host that it was not meant for."""
+"""Secrets of any authentication appear in no log, error or repr, and are sent to no foreign host."""
 
 import contextlib
 import http.server
@@ -15,18 +15,18 @@ pytestmark = pytest.mark.standalone_only("is about the authentication that a pro
 
 _WRONG = "wr0ng-s3cret"
 _TOKENS_BEGIN = "eyJhbGci"
-"""What every token of the harness begins with, those too that only the client and the broker have seen."""
+"""Prefix of every token in the tests, including those that only the client and the broker know."""
 
 
 @pytest.fixture(params=["auth", "mtls", "basic", "oauth2"])
 def broker(request, pulsar_broker_factory):
-    """A broker that wants to know who asks."""
+    """Return a broker with authentication."""
     return pulsar_broker_factory(request.param)
 
 
 @pytest.fixture
 def secrets(broker):
-    """Whatever of the superuser's must not show."""
+    """Return the superuser's secrets."""
     access = broker.access
     found = [_WRONG, _TOKENS_BEGIN, *(access.basic or ())[1:]]
     if access.oauth2 is not None:
@@ -37,7 +37,7 @@ def secrets(broker):
 
 
 def _wrong(broker, tmp_path):
-    """The same authentication with what the broker does not take."""
+    """Return an authentication of the broker's kind with wrong credentials."""
     access = broker.access
     if access.kind == "basic":
         return pulsar.AuthenticationBasic("admin", _WRONG)
@@ -53,8 +53,8 @@ def _wrong(broker, tmp_path):
 
 
 def _use(client, topic):
-    """Do what asks the admin API, some of it in vain; what the errors say."""
-    told = []
+    """Use the admin API, with some failures; return the texts of errors and reprs."""
+    errors = []
     producer = client.create_producer(topic, batching_enabled=False)
     sent = [producer.send(b"%d" % number) for number in range(2)]
     stored = pulsar.MessageId(-1, sent[0].ledger_id(), sent[0].entry_id())
@@ -66,19 +66,19 @@ def _use(client, topic):
     ):
         with pytest.raises(pulsar.PulsarException) as caught:
             failing()
-        told.append(f"{caught.value!r} {caught.value} {vars(caught.value)}")
-    return [*told, repr(client), repr(producer), repr(client.context.admin_api())]
+        errors.append(f"{caught.value!r} {caught.value} {vars(caught.value)}")
+    return [*errors, repr(client), repr(producer), repr(client.context.admin_api())]
 
 
 @pytest.mark.core
-def test_nothing_shows(
+def test_texts_contain_no_secret(
     broker, secrets, pulsar_topic_factory, pulsar_client_factory, monkeypatch, caplog, capfd, tmp_path
 ):
-    """Whatever works or fails with right and with wrong credentials, no log, no error and no repr has a secret."""
+    """Logs, errors and reprs contain no secret, with right and with wrong credentials."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", broker.admin_url)
     topic, since = pulsar_topic_factory(broker=broker), broker.log_offset()
     with caplog.at_level(logging.DEBUG):
-        loud = pulsar.ConsoleLogger(pulsar.LoggerLevel.Info)  # the C++ client keeps an earlier one otherwise
+        loud = pulsar.ConsoleLogger(pulsar.LoggerLevel.Info)  # otherwise the C++ client keeps an earlier logger
         client = pulsar_client_factory(broker, admin=None, logger=loud)
         shown = _use(client, topic)
         client.close()
@@ -103,10 +103,10 @@ def _serving(handler):
         server.shutdown()
 
 
-def _handler(heard, target):
+def _handler(requests, target):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            heard.append(f"{self.path} {self.headers}")
+            requests.append(f"{self.path} {self.headers}")
             self.send_response(307 if target else 200)
             self.send_header("Location", f"{target}{self.path}")
             self.send_header("Content-Length", "0")
@@ -118,8 +118,8 @@ def _handler(heard, target):
     return Handler
 
 
-def test_what_a_foreign_host_hears(broker, secrets, pulsar_client_factory):
-    """A host that a redirect leads to, and that the cluster does not list, hears no secret of any authentication."""
+def test_foreign_host_gets_no_secret(broker, secrets, pulsar_client_factory):
+    """The host of a redirect that the cluster does not list gets no secret of any authentication."""
     foreign, front = [], []
     with (
         _serving(_handler(foreign, None)) as there,
@@ -128,7 +128,7 @@ def test_what_a_foreign_host_hears(broker, secrets, pulsar_client_factory):
         client = pulsar_client_factory(broker, admin=f"http://localhost:{here}")
         with pytest.raises(pulsar.AdminError) as caught:
             client.context.admin_api().clusters()
-    assert bool(foreign) is (broker.access.kind == "certificate")  # which is no secret, and stays away without TLS
-    assert ("Authorization" in "".join(front)) is (broker.access.kind != "certificate")  # it was asked for there
-    heard = "".join(foreign) + f"{caught.value!r} {caught.value}"
-    assert [secret for secret in secrets if secret in heard] == []
+    assert bool(foreign) is (broker.access.kind == "certificate")  # not a secret, and not sent without TLS
+    assert ("Authorization" in "".join(front)) is (broker.access.kind != "certificate")  # the application's own URL
+    requests = "".join(foreign) + f"{caught.value!r} {caught.value}"
+    assert [secret for secret in secrets if secret in requests] == []

@@ -1,4 +1,4 @@
-"""A client that is shut down leaves nothing waiting: each send ends, and each callback is called once."""
+"""A shutdown ends every send, and each callback is called once."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning
 
 @pytest.fixture
 def sending(pulsar_broker_factory, pulsar_client_factory, pulsar_fault_proxy, pulsar_topic_factory):
-    """Makes a `Sending`."""
+    """Return a function that makes a `Sending`."""
     factories = (pulsar_broker_factory, pulsar_client_factory, pulsar_fault_proxy, pulsar_topic_factory)
     return lambda kind: Sending(factories, kind)
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", KINDS)
-def test_shutdown_ends_everything_that_waits(sending, kind):
-    """On a frozen link, sends, flushes and those who wait for room raise AlreadyClosed, and callbacks report it."""
+def test_shutdown_ends_all_waiting_calls(sending, kind):
+    """Sends, flushes and waits for room on a frozen link raise AlreadyClosed, and callbacks get it."""
     one = sending(kind)
     one.producer.send(one.content)
     one.proxy.pause()
@@ -43,9 +43,9 @@ def test_shutdown_ends_everything_that_waits(sending, kind):
     for thread in threads:
         thread.join(WAIT_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
-    if kind != "official partitions":  # whose flush says what one of the partitions says
+    if kind != "official partitions":  # whose flush returns the result of any partition
         assert one.ended == {"AlreadyClosed": 6, "returned": 1}
-    assert one.each_outcome_once()
+    assert one.has_each_outcome_once()
     assert {result for [result] in one.outcomes.values()} == {pulsar.Result.AlreadyClosed}
     with pytest.raises(pulsar.AlreadyClosed):
         one.producer.send(one.content)
@@ -56,11 +56,11 @@ def test_shutdown_ends_everything_that_waits(sending, kind):
     [
         *((kind, "send") for kind in KINDS),
         *product(["batched", "partitions, full", "dedup, full", "chunked, full"], ["send_many", "flush", "send_async"]),
-        *product(["direct, full"], ["send_many", "flush"]),  # no signal reaches who waits for room in the C++ client
+        *product(["direct, full"], ["send_many", "flush"]),  # signals do not interrupt a wait in the C++ client
     ],
 )
-def test_a_signals_handler_may_shut_down_what_it_interrupts(sending, kind, call):
-    """The thread that waits is the one whose handler shuts down: its call ends all the same."""
+def test_signal_handler_may_shut_down(sending, kind, call):
+    """A call of the thread that is interrupted by a shutdown in a signal handler ends."""
     one = sending(kind)
     one.proxy.pause()
     uses = {
@@ -80,12 +80,12 @@ def test_a_signals_handler_may_shut_down_what_it_interrupts(sending, kind, call)
                 uses[call]()
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert one.each_outcome_once()
+    assert one.has_each_outcome_once()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("official")])
 def test_awaited_sends_end_with_a_shutdown(sending, kind):
-    """Awaited sends, those that wait for room and flushes raise AlreadyClosed; nothing is left in the loop."""
+    """Awaited sends, waits for room and flushes raise AlreadyClosed, and nothing remains in the loop."""
     one = sending(kind)
 
     async def shut_down():
@@ -109,11 +109,11 @@ def test_awaited_sends_end_with_a_shutdown(sending, kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "official partitions"])
-def test_an_end_at_any_moment_leaves_nobody_waiting(sending, kind):
-    """Beside threads that send, flush and open producers in a loop, a close or a shutdown after a random delay ends.
+def test_close_at_a_random_moment_completes(sending, kind):
+    """A close or shutdown at a random moment of sends, flushes and openings on several threads completes.
 
-    So do the threads; each callback is called once; and no thread of the library is left but the one that stays. Not so
-    where the C++ client opens partitions when they are first needed: it forgets a message that waits for one.
+    The threads end, each callback is called once, and only the library's permanent thread remains. This excludes lazily
+    opened partitions: the C++ client loses a message that waits for one.
     """
     one, delay = sending(kind), random.random() / 10
     end = random.choice(["close", "shutdown", "both", "producer.close"])
@@ -136,19 +136,19 @@ def test_an_end_at_any_moment_leaves_nobody_waiting(sending, kind):
     for thread in threads:
         thread.join(WAIT_SECONDS)
     assert not any(thread.is_alive() for thread in threads), f"{end} after {delay:.3f} s"
-    assert one.each_outcome_once(), f"{end} after {delay:.3f} s"
+    assert one.has_each_outcome_once(), f"{end} after {delay:.3f} s"
     one.client.close()
     assert eventually(lambda: not [thread.name for thread in threading.enumerate() if is_left_over(thread)])
 
 
 def is_left_over(thread):
-    """Whether it is a thread of the library that should be gone."""
+    """Return whether it is a thread of the library that should have ended."""
     return thread.name.startswith(("pulsar_ext-", "pulsar-ext-")) and thread.name != "pulsar_ext-batches"
 
 
 @pytest.mark.parametrize("link", ["up", "frozen"])
-def test_a_program_that_ends_behind_a_shutdown_ends_cleanly(program, link):
-    """The status is the program's own, and every callback was called, though the broker may not have answered."""
+def test_program_exits_after_a_shutdown(program, link):
+    """A program after a shutdown has its own exit status, and every callback is called without an answer."""
     done = program(
         f"""
         proxy = reach.proxy()

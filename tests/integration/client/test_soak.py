@@ -1,4 +1,4 @@
-"""The soak with a short time: it runs, and finds nothing; the long run is `python tests/faults/soak.py`."""
+"""The soak test finds nothing in a short run; the long run is `python tests/faults/soak.py`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which 
 
 @pytest.fixture(scope="module")
 def soak(fault_module):
-    """The program as a module."""
+    """Return the program as a module."""
     return fault_module("soak")
 
 
-def test_mixed_work_under_faults_loses_nothing_and_leaves_nothing_open(soak, tmp_path):
-    """A minute with a fault every few seconds: all delivered, no backlog, no more threads and descriptors."""
+def test_soak_loses_and_leaks_nothing(soak, tmp_path):
+    """A minute with a fault every few seconds ends with all messages delivered, no backlog and no leak."""
     outcome = soak.run(1, 7, tmp_path, kills=False)
     assert outcome.findings == []
     assert len(outcome.faults) >= 2

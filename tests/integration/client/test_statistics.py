@@ -1,4 +1,4 @@
-"""Statistics of consumers, producers and clients, and the end of a topic, as the broker sees them."""
+"""Statistics of consumers, producers and clients, and the end of a topic, match the broker's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FROM_THE_BEGINNING = {"initial_position": pulsar.InitialPosition.Earliest}
 
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_a_consumer_counts_what_it_has(client, pulsar_topic_factory, broker, partitions):
-    """Messages, bytes, what is not acknowledged, room and backlog, summed over partitions."""
+def test_consumer_stats_match_the_broker(client, pulsar_topic_factory, broker, partitions):
+    """A consumer reports messages, bytes, unacknowledged messages, permits and backlog, summed over partitions."""
     topic = pulsar_topic_factory(partitions=partitions, broker=broker)
     consumer = client.subscribe(
         topic, "s", pulsar.ConsumerType.Shared, consumer_name="mine", receiver_queue_size=50, **FROM_THE_BEGINNING
@@ -40,8 +40,8 @@ def test_a_consumer_counts_what_it_has(client, pulsar_topic_factory, broker, par
 @pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"batching_enabled": True}, {"chunking_enabled": True}])
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_a_producer_says_what_it_sent(client, pulsar_topic_factory, broker, options, partitions):
-    """Its names, its connection and the last sequence id, of each kind of producer."""
+def test_producer_stats_match_the_broker(client, pulsar_topic_factory, broker, options, partitions):
+    """Each kind of producer reports its names, its connection and its last sequence id."""
     topic = pulsar_topic_factory(partitions=partitions, broker=broker)
     producer = client.create_producer(topic, producer_name="mine", **options)
     stats = producer.stats()
@@ -52,8 +52,8 @@ def test_a_producer_says_what_it_sent(client, pulsar_topic_factory, broker, opti
 
 
 @pytest.mark.core
-def test_a_client_shows_what_is_open(client, topic):
-    """Consumers, producers and readers that were opened, and not those that were closed."""
+def test_client_stats_list_open_handles(client, topic):
+    """A client reports open consumers, producers and readers, without closed ones."""
     producer, closed = client.create_producer(topic), client.create_producer(f"{topic}-closed")
     closed.close()
     consumers = [client.subscribe(topic, name) for name in "ab"]
@@ -69,8 +69,8 @@ def test_a_client_shows_what_is_open(client, topic):
 
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_the_end_of_a_topic(client, admin, pulsar_topic_factory, broker, partitions):
-    """It is reached when the topic was terminated and everything was acknowledged, or read; not before."""
+def test_end_of_a_terminated_topic_is_reached(client, admin, pulsar_topic_factory, broker, partitions):
+    """The end is reached when the topic is terminated and all messages are acknowledged or read, not before."""
     topic = pulsar_topic_factory(partitions=partitions, broker=broker)
     consumer = client.subscribe(topic, "s", **FROM_THE_BEGINNING)
     reader = client.create_reader([topic], pulsar.MessageId.earliest)
@@ -96,8 +96,8 @@ def test_the_end_of_a_topic(client, admin, pulsar_topic_factory, broker, partiti
 
 
 @pytest.mark.core
-def test_an_empty_topic_ends(client, admin, topic):
-    """A topic that was terminated without a message has nothing to come."""
+def test_empty_terminated_topic_has_ended(client, admin, topic):
+    """A terminated topic without messages has reached its end."""
     consumer = client.subscribe(topic, "s")
     assert not consumer.has_reached_end_of_topic()
     admin.terminate(topic)

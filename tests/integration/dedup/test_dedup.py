@@ -1,4 +1,4 @@
-"""Effectively-once producers on a real broker: what they refuse, know after a restart, and store."""
+"""Effectively-once producers on a real broker: rejected settings, restarts, and stored messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stored import entries, read
 
 import pulsar_ext as pulsar
 from pulsar_ext.dedup.opening import Recall
-from pulsar_ext.dedup.stored import is_whole, stored_entry, tail
+from pulsar_ext.dedup.stored import is_stored, stored_entry, tail
 
 BOTH_CLIENTS = True
 
@@ -25,24 +25,24 @@ def broker(pulsar_broker_factory):
 
 
 def opened(client, topic, name="p", **settings):
-    """An effectively-once producer."""
+    """Return an effectively-once producer."""
     return client.create_producer(topic, producer_name=name, deduplication=True, **settings)
 
 
 def numbers(client, topic, count):
-    """The first messages of a topic, which are numbers."""
+    """Return the integers in the first messages of a topic."""
     return [int(message.data()) for message in read(client, topic, count)]
 
 
 def count(admin, topic):
-    """How many messages a topic holds."""
+    """Return the number of messages of a topic."""
     return sum(entry.message_count for entry in entries(admin, topic))
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("settings", [{}, BATCHED, {**BATCHED, "batching_type": pulsar.BatchingType.KeyBased}])
-def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
-    """1 to 6, then from 1 and from 4 again up to 20: each is stored once, and the repeated are duplicates."""
+def test_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
+    """Messages 1 to 6, then from 1 and from 4 again up to 20: each is stored once, and the repeated ones are duplicates."""
     reported = []
     for first, last in ((1, 7), (1, 14), (4, 21)):
         producer = opened(client, topic, **settings)
@@ -62,8 +62,8 @@ def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, sett
 
 
 @pytest.mark.core
-def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic):
-    """0 is an id; what was sent is a duplicate, what is lower and new is refused, and nothing of it is stored."""
+def test_explicit_ids_may_have_gaps_and_must_ascend(client, admin, topic):
+    """A sent id is a duplicate, a lower unused id is rejected, and neither is stored."""
     producer = opened(client, topic, **BATCHED)
     assert producer.last_sequence_id_published() == -1
     for number in (0, 1, 10):
@@ -87,8 +87,8 @@ def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic
 
 
 @pytest.mark.core
-def test_automatic_ids_go_on_after_a_restart(client, topic):
-    """Numbers without ids of the application's get 0, 1, 2 …, or begin behind initial_sequence_id."""
+def test_automatic_ids_continue_after_restart(client, topic):
+    """Automatic ids are 0, 1, 2 …, or begin after initial_sequence_id."""
     producer = opened(client, topic, **BATCHED)
     assert producer.send_many([b"0", b"1"]).messages == 2
     producer.close()
@@ -103,8 +103,8 @@ def test_automatic_ids_go_on_after_a_restart(client, topic):
 
 
 @pytest.mark.core
-def test_a_batch_carries_its_highest_id_and_each_message_its_own(client, admin, topic):
-    """The broker goes by the first, and other clients that read a message's sequence id see the second."""
+def test_batch_has_highest_id_and_messages_keep_theirs(client, admin, topic):
+    """The broker uses the highest id of a batch, and other clients see the ids of its messages."""
     producer = opened(client, topic, **BATCHED)
     for number in (3, 5, 300):
         producer.send_async(b"x", None, sequence_id=number)
@@ -112,18 +112,18 @@ def test_a_batch_carries_its_highest_id_and_each_message_its_own(client, admin, 
     [entry] = entries(admin, topic)
     assert entry.sequence_id == 300
     stored = stored_entry(admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True))
-    assert (stored.carried, stored.ids) == (300, (3, 5, 300))
+    assert (stored.sequence_id, stored.ids) == (300, (3, 5, 300))
 
 
 @pytest.mark.core
-def test_many_at_once_are_deduplicated_too(client, admin, topic):
-    """send_many skips what is there, counts it, and stores the rest."""
+def test_send_many_is_deduplicated(client, admin, topic):
+    """`send_many()` skips and counts duplicates, and stores the rest."""
     ids = list(range(0, 6000, 2))
     producer = opened(client, topic, **BATCHED)
-    assert producer.send_many([b"%d" % one for one in ids[:2000]], sequence_ids=ids[:2000]).duplicates == 0
+    assert producer.send_many([b"%d" % number for number in ids[:2000]], sequence_ids=ids[:2000]).duplicates == 0
     producer.close()
     producer = opened(client, topic, **BATCHED)
-    sent = producer.send_many([b"%d" % one for one in ids], sequence_ids=ids)
+    sent = producer.send_many([b"%d" % number for number in ids], sequence_ids=ids)
     assert (sent.messages, sent.duplicates) == (3000, 2000)
     assert numbers(client, topic, 3000) == ids
     assert count(admin, topic) == 3000
@@ -135,8 +135,8 @@ def test_many_at_once_are_deduplicated_too(client, admin, topic):
     assert producer.last_sequence_id_published() == 9001
 
 
-def test_an_id_whose_message_was_too_big_is_published_once_it_is_sent_with_others(client, topic):
-    """And a duplicate then, although its first message was refused."""
+def test_id_of_a_too_big_message_is_usable_by_send_many(client, topic):
+    """The id of a rejected message is published once a message with it is sent, and then a duplicate."""
     producer = opened(client, topic, **BATCHED, batching_max_allowed_size_in_bytes=50_000_000)
     too_big = b"x" * 6_000_000
     with pytest.raises(pulsar.MessageTooBig):
@@ -148,8 +148,8 @@ def test_an_id_whose_message_was_too_big_is_published_once_it_is_sent_with_other
         producer.send(b"10", sequence_id=10)
 
 
-def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
-    """The same id again, while its message is on its way, is reported as DuplicateMessage and not sent."""
+def test_duplicate_waits_for_message_in_flight(client, admin, topic):
+    """An id repeated while its message is in flight is reported as DuplicateMessage and not sent."""
     reported = []
     producer = opened(client, topic)
     for _ in range(20):
@@ -161,10 +161,10 @@ def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
 
 
 @pytest.mark.core
-def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
+def test_unsupported_deduplication_settings_raise(
     client, topic, pulsar_broker_factory, client_factory, pulsar_topic_factory
 ):
-    """No name, a topic that is not persistent, batches or compression of chunks, a broker that does not deduplicate."""
+    """Missing names, non-persistent topics, batched or compressed chunks and plain brokers raise before a send."""
     for settings in (
         {"producer_name": None},
         {"producer_name": ""},
@@ -182,8 +182,8 @@ def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
         opened(client_factory(plain), pulsar_topic_factory(broker=plain))
 
 
-def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, pulsar_topic_factory, broker):
-    """Its messages are there and the broker knows no id; or the application says so, and none is found."""
+def test_forgotten_producer_name_raises(client, admin, topic, pulsar_topic_factory, broker):
+    """A name with stored messages but no id in the broker raises, and a claimed one without messages too."""
     namespace = topic.removeprefix("persistent://").rsplit("/", 1)[0]
     admin.set_deduplication(namespace, value=False)
     before = client.create_producer(topic, producer_name="p")
@@ -194,7 +194,7 @@ def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, p
     admin.set_deduplication(namespace, value=True)
     try:
         for name in (topic, other):
-            for _ in range(100):  # the broker applies a policy when it likes
+            for _ in range(100):  # the broker applies policies asynchronously
                 if admin.stats(name).deduplication_status == "Enabled":
                     break
                 time.sleep(0.1)
@@ -212,13 +212,13 @@ def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, p
 @pytest.mark.parametrize(
     "look_up",
     [
-        lambda admin, topic: is_whole(admin, topic, "p", 3),
+        lambda admin, topic: is_stored(admin, topic, "p", 3),
         lambda admin, topic: Recall("", 0).find(admin, topic, "p").published == 3,
         lambda admin, topic: next(tail(admin, topic, admin.internal_stats(topic))).sequence_id == 3,
     ],
 )
-def test_what_is_not_found_for_a_moment_does_not_count_as_trimmed(client, admin, topic, monkeypatch, look_up):
-    """As where a topic moves: no look-up says that a message is not there which is, and would be sent again."""
+def test_temporarily_missing_entry_is_not_trimmed(client, admin, topic, monkeypatch, look_up):
+    """While a topic moves, no look-up reports a stored message as missing, which would be resent."""
     producer = opened(client, topic)
     producer.send(b"3", sequence_id=3)
     entry = admin.entry
@@ -233,10 +233,8 @@ def test_what_is_not_found_for_a_moment_does_not_count_as_trimmed(client, admin,
     assert look_up(admin, topic)
 
 
-def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
-    broker, admin, topic, client_factory, pulsar_fault_proxy
-):
-    """After the send timeout everything pending ends with Timeout, nothing more is taken, and a new one goes on."""
+def test_producer_stops_after_timeout_and_next_one_resumes(broker, admin, topic, client_factory, pulsar_fault_proxy):
+    """After the send timeout pending messages fail with Timeout, sending stops, and a new producer resumes."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=5)
     producer = opened(client, topic, send_timeout_millis=700, **BATCHED)
@@ -263,8 +261,8 @@ def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
 
 
 @pytest.mark.core
-def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_topic_factory):
-    """Resuming behind the lowest of them repeats nothing; keyless messages go where their ids say."""
+def test_each_partition_has_its_own_sequence(client, admin, broker, pulsar_topic_factory):
+    """Resuming after the lowest of the ids repeats nothing; messages without keys are routed by id."""
     topic = pulsar_topic_factory(broker=broker)
     admin.create_partitioned_topic(topic, 3)
     for first, last in ((0, 40), (20, 100)):
@@ -278,18 +276,22 @@ def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_
     assert sum(found) == 100
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     messages = [reader.read_next(10_000) for _ in range(100)]
-    assert {(int(one.data()) % 3, one.message_id().partition()) for one in messages} == {(0, 0), (1, 1), (2, 2)}
+    assert {(int(message.data()) % 3, message.message_id().partition()) for message in messages} == {
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    }
 
 
 @pytest.mark.twin_on_demand
-def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_broker, client_factory):
-    """The topic is unloaded behind each of them; officially, a message half written by then is lost, with result Ok."""
+def test_chunked_messages_are_stored_once_during_unloads(pulsar_own_broker, client_factory):
+    """The topic is unloaded after each message; the official client loses incomplete ones, with result Ok."""
     with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
         client, topic = client_factory(broker), "persistent://public/default/moving"
         admin = client.context.admin_api()
         reported = []
         producer = opened(client, topic, chunking_enabled=True, send_timeout_millis=0)
-        keep = client.subscribe(topic, "keeps what was sent")
+        keep = client.subscribe(topic, "retains the messages")
         for number in range(12):
             content = b"%d" % number if number % 4 == 3 else (b"%d " % number).ljust(1_500_000, b"x")
             producer.send_async(content, lambda result, _: reported.append(result.name), sequence_id=number)
@@ -306,10 +308,10 @@ def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_b
 
 
 @pytest.mark.parametrize("loaded_again", [False, True])
-def test_half_of_a_message_behind_the_last_one_repeats_and_loses_nothing(
+def test_incomplete_message_of_a_killed_producer_is_sent_again(
     client_factory, pulsar_broker_factory, pulsar_topic_factory, pulsar_fault_proxy, loaded_again
 ):
-    """A program that ended amid a message in chunks goes on with it: the one before is not sent again, this one is."""
+    """A program killed within a chunked message resumes with it: the one before is not resent, this one is."""
     broker = pulsar_broker_factory("small-chunks")
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     admin, size = client.context.admin_api(), 3_000_000
@@ -321,8 +323,8 @@ def test_half_of_a_message_behind_the_last_one_repeats_and_loses_nothing(
     proxy = pulsar_fault_proxy(broker)
     proxy.limit(1_000_000, "to_broker")
     dying = official.Client(proxy.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
-    half = dying.create_producer(topic, producer_name="p", chunking_enabled=True, send_timeout_millis=0)
-    half.send_async(b"1 ".ljust(size, b"x"), lambda *_: None, sequence_id=1)
+    incomplete = dying.create_producer(topic, producer_name="p", chunking_enabled=True, send_timeout_millis=0)
+    incomplete.send_async(b"1 ".ljust(size, b"x"), lambda *_: None, sequence_id=1)
     deadline = time.monotonic() + 30
     while len(entries(admin, topic)) == whole and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -343,8 +345,8 @@ def test_half_of_a_message_behind_the_last_one_repeats_and_loses_nothing(
     assert [int(message.data().split()[0]) for message in read(client, topic, 3)] == [0, 1, 2]
 
 
-def test_batches_by_key_where_nobody_asked_for_deduplication(pulsar_broker_factory, client_factory):
-    """On a topic that the broker deduplicates, a plain producer of batches by key has every message stored."""
+def test_key_based_batches_on_a_deduplicated_topic(pulsar_broker_factory, client_factory):
+    """On a deduplicated topic, a plain producer with key-based batches has every message stored."""
     broker = pulsar_broker_factory("dedup")
     client = client_factory(broker)
     topic = f"persistent://public/default/by-key-{time.time_ns()}"

@@ -1,4 +1,4 @@
-"""What a broker calls duplicates and does not hold: found, sent under another name, and reported as it is."""
+"""Messages that a broker reports as duplicates without having them are sent under another name."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def broker(pulsar_broker_factory):
 
 @pytest.fixture
 def proxy(broker, pulsar_fault_proxy):
-    """What stands between the client and the broker."""
+    """A proxy between the client and the broker."""
     return pulsar_fault_proxy(broker)
 
 
 @pytest.fixture
 def producer(broker, proxy, topic, client_factory, request):
-    """An effectively-once producer behind the proxy, of the parameter's settings, with 0 to 3 on the topic."""
+    """An effectively-once producer connected through the proxy, with the parameter's settings, that has sent 0 to 3."""
     return opened(client_factory(broker, service_url=proxy.service_url), topic, **request.param)
 
 
 def opened(client, topic, **settings):
-    """An effectively-once producer that has sent 0 to 3."""
+    """Return an effectively-once producer that has sent 0 to 3."""
     producer = client.create_producer(topic, producer_name="p", deduplication=True, **settings)
     for number in range(4):
         producer.send_async(b"%d" % number, None, sequence_id=number)
@@ -50,31 +50,31 @@ def opened(client, topic, **settings):
 
 
 def send_async(producer, first, last):
-    """Send numbers as they are; give what each is told, with the id, in the order of the answers."""
-    told = []
+    """Send integers; return a list that gets each outcome and message id, in the order of the callbacks."""
+    reported = []
     for number in range(first, last + 1):
         properties = {"number": f"{number}"}
         producer.send_async(
             b"%d" % number,
-            lambda result, message_id, number=number: told.append((number, str(result.name), message_id)),
+            lambda result, message_id, number=number: reported.append((number, str(result.name), message_id)),
             properties,
             sequence_id=number,
             partition_key=f"k{number % 2}",
         )
-        properties["number"] = "changed by the application, which may"
-    return told
+        properties["number"] = "changed by the application later"
+    return reported
 
 
 def overtaken(producer, broker, proxy, topic, first, last):
-    """Send numbers of which only the last arrives, as if the broker had refused the others, behind a new connection."""
+    """Send integers of which only the last is stored, as if the broker had rejected the others, and reconnect."""
     proxy.pause("to_broker")
-    told = send_async(producer, first, last)
+    reported = send_async(producer, first, last)
     overtake(broker, proxy, topic, last)
-    return told
+    return reported
 
 
 def overtake(broker, proxy, topic, last):
-    """Store the last of the numbers that the proxy keeps back, in their producer's name, and let that connect again."""
+    """Store the last integer that the proxy holds back, under the producer name, and let the producer reconnect."""
     proxy.refuse()
     proxy.cut()
     client = official.Client(broker.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
@@ -86,24 +86,24 @@ def overtake(broker, proxy, topic, last):
 
 
 def opened_officially(client, topic):
-    """The official client's producer of the name, None while the connection that was cut still has it."""
+    """Return an official producer of the name, or None while the broker still counts the cut connection."""
     with contextlib.suppress(official.ProducerBusy):
         return client.create_producer(topic, producer_name="p")
 
 
-def persisted(told):
-    """The numbers that were told as persisted, with their ids."""
-    return {number: message_id for number, result, message_id in told if result == "Ok"}
+def persisted(reported):
+    """Return the integers reported as persisted, with their ids."""
+    return {number: message_id for number, result, message_id in reported if result == "Ok"}
 
 
 def stored(client, admin, topic):
-    """The numbers that a topic holds, in rising order."""
+    """Return the integers on a topic, sorted."""
     count = sum(entry.message_count for entry in entries(admin, topic))
     return sorted(int(message.data()) for message in read(client, topic, count))
 
 
 def names(admin, topic):
-    """The names of a topic's producers, in the order of its entries."""
+    """Return the producer names of a topic's entries, in order."""
     return [entry.producer_name for entry in entries(admin, topic)]
 
 
@@ -114,15 +114,15 @@ ONE_BY_ONE = pytest.mark.parametrize("producer", [SINGLE], indirect=True, ids=["
 
 
 @KINDS
-def test_what_the_broker_refused_and_calls_a_duplicate_is_stored_once(producer, broker, proxy, topic, client, admin):
-    """4 to 8 never arrive, 9 of their name does: they are stored once, behind it, and reported with their ids."""
-    told = overtaken(producer, broker, proxy, topic, 4, 9)
+def test_rejected_messages_reported_as_duplicates_are_stored(producer, broker, proxy, topic, client, admin):
+    """4 to 8 never arrive but 9 does: they are stored once, after it, and reported with their ids."""
+    reported = overtaken(producer, broker, proxy, topic, 4, 9)
     producer.flush()
-    again = persisted(told)
+    again = persisted(reported)
     assert set(range(4, 8)) <= set(again)
-    assert [number for number, _, _ in told] == sorted(range(4, 10))
+    assert [number for number, _, _ in reported] == sorted(range(4, 10))
     assert stored(client, admin, topic) == sorted([*range(4), 9, *again])
-    assert names(admin, topic).count("p+1") == len({(one.ledger_id(), one.entry_id()) for one in again.values()})
+    assert names(admin, topic).count("p+1") == len({(sent.ledger_id(), sent.entry_id()) for sent in again.values()})
     for number, message_id in again.items():
         reader = client.create_reader(topic, message_id, start_message_id_inclusive=True)
         message = reader.read_next(5_000)
@@ -132,47 +132,47 @@ def test_what_the_broker_refused_and_calls_a_duplicate_is_stored_once(producer, 
 
 @pytest.mark.core
 @KINDS
-def test_a_duplicate_that_the_topic_holds_is_one(producer, proxy, topic, client, admin):
-    """Answers to 4 to 9 are lost with the connection: all are duplicates, nothing is stored twice, and 10 follows."""
+def test_stored_duplicates_are_reported_as_duplicates(producer, proxy, topic, client, admin):
+    """Receipts of 4 to 9 are lost: all are duplicates, nothing is stored twice, and 10 follows."""
     proxy.pause("to_client")
-    told = send_async(producer, 4, 9)
+    reported = send_async(producer, 4, 9)
     until(lambda: sum(entry.message_count for entry in entries(admin, topic)) == 10)
     proxy.cut()
     proxy.resume()
-    told += send_async(producer, 10, 11)
+    reported += send_async(producer, 10, 11)
     producer.flush()
-    assert [result for number, result, _ in sorted(told) if number < 10] == ["DuplicateMessage"] * 6
+    assert [result for number, result, _ in sorted(reported) if number < 10] == ["DuplicateMessage"] * 6
     assert stored(client, admin, topic) == list(range(12))
     assert set(names(admin, topic)) == {"p"}
 
 
 @ONE_BY_ONE
-def test_a_close_waits_for_what_is_looked_up(producer, broker, proxy, topic, client, admin):
-    """A close right behind the connection's return leaves nothing without an outcome, and loses nothing."""
-    told = overtaken(producer, broker, proxy, topic, 4, 9)
+def test_close_waits_for_duplicate_lookup(producer, broker, proxy, topic, client, admin):
+    """A close just after the reconnection leaves no message without an outcome, and loses none."""
+    reported = overtaken(producer, broker, proxy, topic, 4, 9)
     until(producer.is_connected)
     producer.close()
-    assert [result for _, result, _ in told] == ["Ok"] * 5 + ["DuplicateMessage"]
+    assert [result for _, result, _ in reported] == ["Ok"] * 5 + ["DuplicateMessage"]
     assert stored(client, admin, topic) == list(range(10))
 
 
-def test_a_close_waits_for_a_look_up_without_a_connection_too(broker, proxy, topic, client_factory, client, admin):
-    """A close while the connection is away, and the admin API has not answered yet, loses nothing."""
+def test_close_waits_for_lookup_while_disconnected(broker, proxy, topic, client_factory, client, admin):
+    """A close while disconnected and without an answer of the admin API loses nothing."""
     with HeldAdmin(broker.admin_url) as held:
         producer = opened(client_factory(broker, service_url=proxy.service_url, admin=held.url), topic)
         held.hold()
-        told = overtaken(producer, broker, proxy, topic, 4, 9)
+        reported = overtaken(producer, broker, proxy, topic, 4, 9)
         assert held.asked.wait(20)
         proxy.refuse()
         proxy.cut()
         closing = threading.Thread(target=producer.close)
         closing.start()
-        time.sleep(0.5)  # it must not have ended by then
+        time.sleep(0.5)  # the close must still wait then
         assert closing.is_alive()
         proxy.accept()
         held.release()
         closing.join()
-    assert [result for _, result, _ in told] == ["Ok"] * 5 + ["DuplicateMessage"]
+    assert [result for _, result, _ in reported] == ["Ok"] * 5 + ["DuplicateMessage"]
     assert stored(client, admin, topic) == list(range(10))
 
 
@@ -192,8 +192,8 @@ for first, last in ((0, 3), (4, 9)):
 """
 
 
-def test_a_process_is_killed_while_it_looks_them_up(broker, proxy, topic, client, admin):
-    """Another one goes on in front of 4, though the broker's number is 9 by then, and each number is stored once."""
+def test_process_killed_during_lookup_loses_nothing(broker, proxy, topic, client, admin):
+    """The next process resumes before 4, although the broker's id is 9, and each integer is stored once."""
     with HeldAdmin(broker.admin_url) as held:
         command = [sys.executable, "-c", KILLED, proxy.service_url, held.url, topic]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -205,38 +205,38 @@ def test_a_process_is_killed_while_it_looks_them_up(broker, proxy, topic, client
             process.stdin.write("on\n")
             process.stdin.flush()
             assert process.stdout.readline() == "sent\n"
-            admin.unload(topic)  # what is stored next is in another ledger, as behind a write that failed
+            admin.unload(topic)  # starts a new ledger, as a failed write does
             overtake(broker, proxy, topic, 9)
             assert held.asked.wait(20)
             process.kill()
         held.release()
     producer = client.create_producer(topic, producer_name="p", deduplication=True)
     assert producer.last_sequence_id_published() == 3
-    told = send_async(producer, 4, 11)
+    reported = send_async(producer, 4, 11)
     producer.flush()
-    assert [number for number, result, _ in told if result != "Ok"] == [9]
+    assert [number for number, result, _ in reported if result != "Ok"] == [9]
     assert stored(client, admin, topic) == list(range(12))
 
 
 @ONE_BY_ONE
-def test_what_follows_waits_for_it_and_is_reported_behind_it(producer, broker, proxy, topic, client, admin):
-    """Messages sent while duplicates are looked up are stored, and hear of it behind those."""
-    told = overtaken(producer, broker, proxy, topic, 4, 9)
+def test_messages_during_lookup_are_reported_after_it(producer, broker, proxy, topic, client, admin):
+    """Messages sent during a look-up are stored, and reported after the duplicates."""
+    reported = overtaken(producer, broker, proxy, topic, 4, 9)
     more = []
     for number in range(10, 500):
         producer.send_async(
-            b"%d" % number, lambda *_, number=number: more.append((number, len(told))), sequence_id=number
+            b"%d" % number, lambda *_, number=number: more.append((number, len(reported))), sequence_id=number
         )
     producer.flush()
     assert more == [(number, 6) for number in range(10, 500)]
-    assert list(persisted(told)) == [4, 5, 6, 7, 8]
+    assert list(persisted(reported)) == [4, 5, 6, 7, 8]
     assert stored(client, admin, topic) == list(range(500))
     assert producer.last_sequence_id_published() == 499
 
 
 @ONE_BY_ONE
-def test_it_may_happen_again_to_the_same_name(producer, broker, proxy, topic, client, admin):
-    """The second time, too, what is missing is stored, under the same second name."""
+def test_second_recovery_reuses_the_derived_name(producer, broker, proxy, topic, client, admin):
+    """Missing messages are stored the second time too, under the same derived name."""
     for first in (4, 8):
         overtaken(producer, broker, proxy, topic, first, first + 3)
         producer.flush()
@@ -245,8 +245,8 @@ def test_it_may_happen_again_to_the_same_name(producer, broker, proxy, topic, cl
 
 
 @pytest.mark.parametrize("chunking", [False, True])
-def test_the_name_goes_on_where_it_was(broker, proxy, topic, client_factory, client, admin, chunking):
-    """Opened again while what was sent under the other name stands last, the name goes on behind its highest id."""
+def test_name_resumes_after_recovery(broker, proxy, topic, client_factory, client, admin, chunking):
+    """The name resumes after its highest id, although entries of the derived name are last."""
     producer = opened(client_factory(broker, service_url=proxy.service_url), topic, chunking_enabled=chunking)
     overtaken(producer, broker, proxy, topic, 4, 9)
     producer.flush()
@@ -260,23 +260,23 @@ def test_the_name_goes_on_where_it_was(broker, proxy, topic, client_factory, cli
     assert stored(client, admin, topic) == list(range(12))
 
 
-def test_what_cannot_be_looked_up_fails_and_nothing_follows(broker, proxy, topic, client_factory, admin):
-    """Without an answer of the admin API in time, the messages fail, and the error says what to do about them."""
+def test_failed_lookup_stops_the_producer(broker, proxy, topic, client_factory, admin):
+    """Without an answer of the admin API the messages fail, and the error names the remedy."""
     asked = PulsarAdmin(broker.admin_url, **broker.access.admin_options())
     client = client_factory(broker, service_url=proxy.service_url, admin=asked)
     producer = opened(client, topic, batching_enabled=False, send_timeout_millis=2_000)
     asked.close()
-    told = overtaken(producer, broker, proxy, topic, 4, 9)
+    reported = overtaken(producer, broker, proxy, topic, 4, 9)
     with pytest.raises(official.UnknownError):
         producer.flush()
-    assert [result for _, result, _ in told] == ["UnknownError"] * 6
+    assert [result for _, result, _ in reported] == ["UnknownError"] * 6
     with pytest.raises(pulsar.ProducerBroken, match="by a producer of a new name"):
         producer.send(b"10", sequence_id=10)
     assert names(admin, topic) == ["p"] * 5
 
 
 def until(ask, seconds=20):
-    """Ask until the answer is true; the answer."""
+    """Poll until the result is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (answer := ask()):
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A name opened again on a topic that lacks messages below the broker's number: what is sent again is stored once."""
+"""Reopened producers on topics that lack messages below the broker's last id: each message is stored once."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def broker(pulsar_broker_factory):
 
 @pytest.fixture
 def store(broker, admin, topic):
-    """Stores numbers of a name as the official client does, each argument in a ledger of its own, and has them kept."""
+    """Return a function that stores integers with the official client, one ledger for each argument."""
 
     def store(*ledgers, name="p", unload=True, properties=None, **options):
         for numbers in ledgers:
             client = official_client(broker)
-            client.subscribe(topic, "keeps")  # without one, a snapshot of sequence ids has the broker delete ledgers
+            client.subscribe(topic, "keeps")  # otherwise the broker deletes ledgers after a snapshot
             producer = client.create_producer(topic, producer_name=name, **options)
             for number in numbers:
                 producer.send_async(b"%d" % number, None, properties, sequence_id=number)
@@ -48,57 +48,57 @@ def store(broker, admin, topic):
 
 
 def opened(client, topic, **settings):
-    """The effectively-once producer of the name."""
+    """Return the effectively-once producer of the name."""
     return client.create_producer(topic, producer_name="p", deduplication=True, **settings)
 
 
 def send(producer, numbers):
-    """Send numbers; what each is told."""
-    told = {}
+    """Send integers; return the result of each."""
+    reported = {}
     for number in numbers:
         producer.send_async(
             b"%d" % number,
-            lambda result, _, number=number: told.update({number: str(result.name)}),
+            lambda result, _, number=number: reported.update({number: str(result.name)}),
             sequence_id=number,
         )
     producer.flush()
-    return told
+    return reported
 
 
 def stored(client, admin, topic):
-    """The numbers that a topic holds, in rising order."""
+    """Return the integers on a topic, sorted."""
     count = sum(entry.message_count for entry in entries(admin, topic))
     return sorted(int(message.data()) for message in read(client, topic, count))
 
 
 @pytest.mark.core
 @KINDS
-def test_what_is_missing_below_the_brokers_number_is_stored(store, client, admin, topic, settings):
-    """4 to 8 were refused, 9 and 10 are there: the name goes on behind 3, and each number is on the topic once."""
+def test_missing_messages_below_brokers_id_are_stored(store, client, admin, topic, settings):
+    """4 to 8 were rejected, 9 and 10 stored: the name resumes after 3, and each integer is stored once."""
     store(range(4), [9, 10])
     producer = opened(client, topic, **settings)
     assert producer.last_sequence_id_published() == 3
-    told = send(producer, range(4, 14))
-    assert told == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
+    reported = send(producer, range(4, 14))
+    assert reported == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
     assert producer.last_sequence_id_published() == 13
     assert stored(client, admin, topic) == list(range(14))
 
 
 @KINDS
-def test_what_the_opening_found_missing_outlasts_what_it_read(store, client, admin, topic, settings):
-    """All before 9 and 10 is deleted between the opening and what is sent then: 4 to 8 are stored all the same."""
+def test_gap_is_remembered_after_topic_is_truncated(store, client, admin, topic, settings):
+    """4 to 8 are stored even if all entries before 9 and 10 are deleted after the opening."""
     store(range(4), [9, 10])
     producer = opened(client, topic, **settings)
     admin.truncate(topic)
     assert eventually(lambda: not entries(admin, topic))
-    told = send(producer, range(4, 14))
-    assert told == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
+    reported = send(producer, range(4, 14))
+    assert reported == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
     assert stored(client, admin, topic) == [*range(4, 9), *range(11, 14)]
 
 
 @pytest.mark.parametrize("error", [AdminUnavailable, AdminNotFound])
-def test_a_walk_that_is_disturbed_goes_on(store, client, admin, topic, monkeypatch, error):
-    """A broker that restarts refuses requests, and one that loads the topic does not find entries: neither ends it."""
+def test_entry_search_survives_admin_errors(store, client, admin, topic, monkeypatch, error):
+    """Admin requests fail while a broker restarts, and miss entries while it loads a topic; the search continues."""
     store(range(4), [9, 10])
     entry, asked = admin.entry, set()
 
@@ -114,26 +114,26 @@ def test_a_walk_that_is_disturbed_goes_on(store, client, admin, topic, monkeypat
 
 
 @KINDS
-def test_a_process_that_died_while_it_sent_them_again(store, client, admin, topic, settings):
-    """4 and 5 are there under the other name: they are duplicates, and only 6 to 8 are sent."""
+def test_messages_resent_by_a_killed_process_are_duplicates(store, client, admin, topic, settings):
+    """4 and 5 are stored under the derived name: they are duplicates, and only 6 to 8 are sent."""
     store(range(4), [9])
     store([4, 5], name="p+1")
     producer = opened(client, topic, **settings)
     assert producer.last_sequence_id_published() == 3
-    told = send(producer, range(4, 12))
-    assert [number for number, result in told.items() if result != "Ok"] == [4, 5, 9]
+    reported = send(producer, range(4, 12))
+    assert [number for number, result in reported.items() if result != "Ok"] == [4, 5, 9]
     assert stored(client, admin, topic) == list(range(12))
 
 
-def test_a_gap_that_is_filled_is_none(store, client, topic):
-    """Once all of 4 to 8 are there under another name, the name goes on behind the broker's number."""
+def test_filled_gap_is_ignored(store, client, topic):
+    """Once 4 to 8 are stored under a derived name, the name resumes after the broker's id."""
     store(range(4), [9])
     store(range(4, 9), name="p+1")
     assert opened(client, topic).last_sequence_id_published() == 9
 
 
-def test_what_stands_between_two_ledgers_under_other_names_leaves_no_gap(store, client, topic):
-    """9 is followed by what was sent again, and 10 by 11 in chunks under a name of its own: the name goes on at 12."""
+def test_entries_of_derived_names_fill_gaps(store, client, topic):
+    """Resent messages after 9 and a chunked message 11 of a derived name leave no gap: the name resumes at 12."""
     store(range(4))
     store([9], unload=False)
     store(range(4, 9), name="p+1")
@@ -143,8 +143,8 @@ def test_what_stands_between_two_ledgers_under_other_names_leaves_no_gap(store, 
     assert opened(client, topic).last_sequence_id_published() == 12
 
 
-def test_the_oldest_gap_counts(store, client, admin, topic):
-    """Of two gaps the name goes on at the lower one, and both are filled."""
+def test_name_resumes_at_the_oldest_gap(store, client, admin, topic):
+    """The name resumes at the lower of two gaps, and both are filled."""
     store(range(3), [5, 6], [9])
     producer = opened(client, topic)
     assert producer.last_sequence_id_published() == 2
@@ -153,8 +153,8 @@ def test_the_oldest_gap_counts(store, client, admin, topic):
 
 
 @KINDS
-def test_ids_with_gaps_of_their_own_stay_exact(store, client, admin, topic, settings):
-    """Where ids go by tens, what is sent again from the number on is told as a duplicate, and nothing stands twice."""
+def test_unused_ids_between_ledgers_cause_no_duplicates(store, client, admin, topic, settings):
+    """With ids in steps of ten, resent messages are reported as duplicates, and none is stored twice."""
     store([10, 20, 30], [40, 50])
     producer = opened(client, topic, **settings)
     assert producer.last_sequence_id_published() == 30
@@ -163,22 +163,24 @@ def test_ids_with_gaps_of_their_own_stay_exact(store, client, admin, topic, sett
     assert stored(client, admin, topic) == [10, 20, 30, 40, 50, 60]
 
 
-def test_batches_with_ids_that_leave_some_out_have_no_gap(client, admin, topic, monkeypatch):
-    """Each batch says which id was pushed before it: the name goes on at its end, and little is read for that."""
+def test_recorded_previous_ids_rule_out_gaps(client, admin, topic, monkeypatch):
+    """Each batch records the id pushed before it: the name resumes at its end, and few entries are read."""
     for first in (10, 40, 70):
         producer = opened(client, topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
         send(producer, range(first, first + 30, 10))
         producer.close()
         admin.unload(topic)
     entry, asked = admin.entry, []
-    monkeypatch.setattr(admin, "entry", lambda *place, **options: (asked.append(place), entry(*place, **options))[1])
+    monkeypatch.setattr(
+        admin, "entry", lambda *position, **options: (asked.append(position), entry(*position, **options))[1]
+    )
     assert opened(client, topic).last_sequence_id_published() == 90
     assert len(asked) <= 8
     assert [message.properties() for message in read(client, topic, 9)] == [{}] * 9
 
 
-def test_what_was_pushed_before_a_batch_and_is_not_there_is_a_gap(store, client, topic):
-    """9 and 20 say that 6 had been pushed, and 9: 4 to 6 were refused, 7 and 8 never used, and 10 to 19 neither."""
+def test_missing_previous_id_is_a_gap(store, client, topic):
+    """9 and 20 record the previous ids 6 and 9: 4 to 6 were rejected, 7, 8 and 10 to 19 were never used."""
     store(range(4))
     store([9], properties={PREVIOUS_ID: "6"})
     store([20], properties={PREVIOUS_ID: "9"})
@@ -192,18 +194,18 @@ def test_what_was_pushed_before_a_batch_and_is_not_there_is_a_gap(store, client,
     assert opened(client, topic).last_sequence_id_published() == 21
 
 
-def test_batches_of_the_official_client_are_read(store, client, admin, topic):
-    """What stands behind the gap in one batch is known message by message."""
+def test_official_batches_after_a_gap_are_read(store, client, admin, topic):
+    """Messages of an official batch after the gap are known one by one."""
     store(range(4), range(7, 10), batching_enabled=True, batching_max_publish_delay_ms=1_000)
     producer = opened(client, topic)
     assert producer.last_sequence_id_published() == 3
-    told = send(producer, range(4, 12))
-    assert [number for number, result in told.items() if result != "Ok"] == [7, 8, 9]
+    reported = send(producer, range(4, 12))
+    assert [number for number, result in reported.items() if result != "Ok"] == [7, 8, 9]
     assert stored(client, admin, topic) == list(range(12))
 
 
-def test_ids_that_go_by_themselves_go_on_behind_all(store, client, admin, topic):
-    """Without ids of the application's the missing ones are not taken again: their messages would be others."""
+def test_automatic_ids_do_not_fill_gaps(store, client, admin, topic):
+    """Automatic ids do not reuse missing ids, whose messages were different ones."""
     store(range(4), [9])
     producer = opened(client, topic)
     assert producer.last_sequence_id_published() == 3
@@ -211,8 +213,8 @@ def test_ids_that_go_by_themselves_go_on_behind_all(store, client, admin, topic)
     assert stored(client, admin, topic) == [0, 1, 2, 3, 9, 10]
 
 
-def test_no_more_is_looked_at_than_a_process_may_leave_behind(store, client, topic):
-    """Behind a gap are more messages than four processes may have had on their way: it is one of the ids' own."""
+def test_gap_search_is_limited_by_max_pending_messages(store, client, topic):
+    """A gap before more messages than four processes may have in flight is counted as unused ids."""
     store(range(4), range(9, 50))
     producer = opened(client, topic, max_pending_messages=10)
     assert producer.last_sequence_id_published() == 49

@@ -1,4 +1,4 @@
-"""The outbox of examples/: killed at any point and started again, every row is on the topic once."""
+"""The outbox example: killed at any point and restarted, it publishes every row once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ROWS, KILLS = 60_000, 4
 
 
 @pytest.mark.parametrize("kind", ["table", "file"])
-def test_an_outbox_that_is_killed_publishes_every_row_once(
+def test_killed_outbox_publishes_every_row_once(
     kind, tmp_path, pulsar_broker_factory, pulsar_client_factory, pulsar_topic_factory
 ):
-    """It is killed a few times in the midst, and then left to finish."""
+    """The program is killed a few times while it runs, and then completes."""
     broker = pulsar_broker_factory("dedup")
     client, topic = pulsar_client_factory(broker), pulsar_topic_factory(broker=broker)
     source = tmp_path / "outbox"

@@ -1,4 +1,4 @@
-"""Effectively-once producers whose topic's backlog quota is full, and those that another producer has fenced."""
+"""Effectively-once producers on a topic with a full backlog quota, and producers that were fenced."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def namespace(broker, admin, pulsar_namespace_factory):
 
 @pytest.fixture
 def topic(namespace, client):
-    """A topic of that namespace, with a subscription that reads nothing."""
+    """A topic of the namespace, with a subscription that reads nothing."""
     name = f"persistent://{namespace}/quota"
     client.subscribe(name, "s").close()
     return name
 
 
 def is_full(client, topic):
-    """Whether the broker refuses another producer for the quota, which it learns of some time later."""
+    """Return whether the broker rejects another producer because of the quota, which it detects with a delay."""
     try:
         client.create_producer(topic).close()
     except pulsar.ProducerBlockedQuotaExceededException:
@@ -48,7 +48,7 @@ def is_full(client, topic):
 
 
 def fill(client, namespace, topic, producer, size=LIMIT // 3):
-    """Send until the backlog is above a quota, and have the broker refuse the producer from then on."""
+    """Send until the backlog exceeds a quota, so that the broker rejects the producer from then on."""
     for number in range(4):
         producer.send(b"%d:" % number + bytes(size), partition_key="k")
     admin = client.context.admin_api()
@@ -59,8 +59,8 @@ def fill(client, namespace, topic, producer, size=LIMIT // 3):
 
 @pytest.mark.core(each="kind", slow="the broker unloads the topic")
 @of_each_kind
-def test_a_full_quota_holds_messages_back_until_room(client, admin, namespace, topic, kind):
-    """Messages sent while the backlog quota is full are persisted once there is room, each once and in their order."""
+def test_full_quota_delays_messages(client, admin, namespace, topic, kind):
+    """Messages sent while the backlog quota is full are persisted later, each once and in order."""
     settings = SETTINGS[kind]
     size = 150_000 if "chunking_enabled" in settings else LIMIT // 3
     producer = client.create_producer(topic, producer_name="d", deduplication=True, send_timeout_millis=0, **settings)
@@ -69,7 +69,9 @@ def test_a_full_quota_holds_messages_back_until_room(client, admin, namespace, t
 
     def send(numbers):
         for number in numbers:
-            producer.send_async(b"%d:" % number + bytes(size), lambda *told: results.append(told), partition_key="k")
+            producer.send_async(
+                b"%d:" % number + bytes(size), lambda *outcome: results.append(outcome), partition_key="k"
+            )
 
     sending = threading.Thread(target=send, args=(range(4, 8),))  # chunked messages wait for one another
     sending.start()
@@ -85,45 +87,45 @@ def test_a_full_quota_holds_messages_back_until_room(client, admin, namespace, t
 
 
 @of_each_kind
-def test_a_quota_that_stays_full_is_named_as_the_cause(client, admin, namespace, topic, kind):
-    """A send fails with the quota's error, not with another one, when there is no room within the send timeout."""
+def test_error_names_the_full_quota(client, admin, namespace, topic, kind):
+    """A send fails with the quota's error if the quota stays full for the send timeout."""
     settings = {**SETTINGS[kind], "send_timeout_millis": 3000}
     producer = client.create_producer(topic, producer_name="d", deduplication=True, **settings)
     fill(client, namespace, topic, producer)
     with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
         producer.send(bytes(150_000 if kind == "chunks" else 1))
-    with pytest.raises(pulsar.ProducerBroken, match="ProducerBlockedQuotaExceededException") as refused:
+    with pytest.raises(pulsar.ProducerBroken, match="ProducerBlockedQuotaExceededException") as broken:
         producer.send(b"more")
     admin.remove_backlog_quota(namespace)
     producer.close()
     again = client.create_producer(topic, producer_name="d", deduplication=True, **settings)
-    assert again.last_sequence_id_published() == refused.value.last_published
+    assert again.last_sequence_id_published() == broken.value.last_published
     again.send(b"goes on")
 
 
 @pytest.mark.parametrize("kind", ["batched", "chunks"])
-def test_a_close_fails_what_waits_for_room(client, namespace, topic, kind):
-    """Closing a producer that waits for room reports each message that waits as not sent, and returns."""
+def test_close_fails_messages_waiting_for_quota(client, namespace, topic, kind):
+    """Closing a producer that waits for quota fails each waiting message, and returns."""
     settings = SETTINGS[kind]
     producer = client.create_producer(topic, producer_name="d", deduplication=True, send_timeout_millis=0, **settings)
     fill(client, namespace, topic, producer)
-    results, told = [], threading.Event()
+    results, reported = [], threading.Event()
 
-    def note(result, _):
+    def record(result, _):
         results.append(str(result))
-        told.set()
+        reported.set()
 
-    producer.send_async(bytes(150_000 if kind == "chunks" else 1), note)
+    producer.send_async(bytes(150_000 if kind == "chunks" else 1), record)
     threading.Thread(target=producer.sender.dispatch.push).start()
     assert eventually(lambda: not producer.is_connected())
     producer.close()
-    assert told.wait(20)
+    assert reported.wait(20)
     assert results == [str(official.Result.AlreadyClosed)]
 
 
 @pytest.mark.parametrize("kind", ["batched", "chunks"])
-def test_a_fenced_producer_names_what_fenced_it(broker, client, topic, kind):
-    """A send of a producer that another one has fenced fails with ProducerFenced."""
+def test_fenced_producer_raises_producer_fenced(broker, client, topic, kind):
+    """A send of a producer fenced by another one raises ProducerFenced."""
     producer = client.create_producer(
         topic,
         producer_name="d",

@@ -1,7 +1,7 @@
-"""The programs of examples/ are killed at random points and started again, and every message is accounted for.
+"""Programs of examples/, killed at random points and restarted, lose no message.
 
-`outbox.py` is tested in tests/integration/dedup, `async_service.py` in tests/integration/asyncio, and Spark's jobs,
-which `word_count.py` is like, in tests/integration/spark.
+`outbox.py` is tested in tests/integration/dedup, `async_service.py` in tests/integration/asyncio, and jobs like
+`word_count.py` in tests/integration/spark.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ KILLS = 4
 _SECONDS = 120
 
 
-def is_said(line):
-    """Whether a line is the program's own, and not of the C++ client's log."""
+def is_own_output(line):
+    """Return True if a line is the program's own output, not the C++ client's log."""
     return not re.match(r"\d{4}-\d\d-\d\d ", line)
 
 
 @contextlib.contextmanager
-def killed_if_silent(process):
-    """Kills a process unless the block ends within two minutes."""
+def kill_after_timeout(process):
+    """Kill a process unless the block ends within two minutes."""
     timer = threading.Timer(_SECONDS, process.kill)
     timer.start()
     try:
@@ -50,43 +50,43 @@ def killed_if_silent(process):
 
 
 class Program:
-    """An example that is killed and started again; what it printed is in `lines`.
+    """An example that is killed and restarted; `lines` has its output.
 
     Args:
-        broker: the broker, which the program finds in its arguments and in the environment.
-        name: the example's.
+        broker: the broker of the program's arguments and environment.
+        name: the file's name.
         arguments: more arguments.
     """
 
     def __init__(self, broker, name, *arguments):
-        # Not -u: it would write a line and its end apart, and the C++ client's log in between.
+        # Without -u, which writes a line and its end separately, with the C++ client's log in between.
         self._command = [sys.executable, EXAMPLES / name, *arguments]
         self._environment = {**os.environ, "PULSAR_ADMIN_URL": broker.admin_url}
         self.lines: list[str] = []
 
     def start(self):
-        """Start it."""
+        """Start the program."""
         return subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
         )
 
     def end(self, process, number):
-        """Send it a signal, if any, wait for its end, and keep what it printed."""
+        """Send the process a signal, if any, wait for its end, and add its output to `lines`."""
         if number is not None:
             process.send_signal(number)
-        with killed_if_silent(process), process.stdout:
-            self.lines += filter(is_said, process.stdout.read().splitlines())
+        with kill_after_timeout(process), process.stdout:
+            self.lines += filter(is_own_output, process.stdout.read().splitlines())
         return process.wait()
 
-    def be_killed(self, dice, times=KILLS):
-        """Kill it a few times at random, once it has begun to print or a few seconds later."""
+    def kill_at_random(self, dice, times=KILLS):
+        """Start and kill the program several times, at random times."""
         for _ in range(times):
             process = self.start()
             time.sleep(dice.uniform(0.8, 2.5))
             self.end(process, signal.SIGKILL)
 
     def finish(self):
-        """Let it come to its end."""
+        """Run the program to its end."""
         assert self.end(self.start(), None) == 0, self.lines[-5:]
 
 
@@ -98,18 +98,18 @@ def broker(pulsar_broker_factory):
 
 @pytest.fixture
 def client(broker, pulsar_client_factory):
-    """A client of it."""
+    """A client of the broker."""
     return pulsar_client_factory(broker)
 
 
 @pytest.fixture
 def topic(broker, pulsar_topic_factory):
-    """A topic on it."""
+    """A topic on the broker."""
     return pulsar_topic_factory(broker=broker)
 
 
-def test_every_document_is_in_the_index_and_is_found(broker, client, topic, tmp_path):
-    """store_ids.py: killed while it indexes, it has every id in the end, and a document of several chunks is found."""
+def test_killed_indexer_indexes_every_document(broker, client, topic, tmp_path):
+    """store_ids.py: killed while it indexes, it finally has every id, and finds a document of several chunks."""
     producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=True)
     producer.send(b"x" * 6_000_000, properties={"name": "large"})
     for number in range(2_000):
@@ -117,7 +117,7 @@ def test_every_document_is_in_the_index_and_is_found(broker, client, topic, tmp_
     producer.flush()
     database = tmp_path / "ids.db"
     program = Program(broker, "store_ids.py", "index", broker.service_url, topic, database)
-    program.be_killed(random.Random(1))
+    program.kill_at_random(random.Random(1))
     program.finish()
     with sqlite3.connect(database) as rows:
         assert rows.execute("SELECT count(*) FROM ids").fetchone() == (2_001,)
@@ -127,8 +127,8 @@ def test_every_document_is_in_the_index_and_is_found(broker, client, topic, tmp_
         assert show.lines[-1].startswith(f"{name}: {size} bytes, ")
 
 
-def test_every_order_is_billed_or_a_dead_letter(broker, client, topic):
-    """poison.py: killed while it works, no order is missing, and only the poison is among the dead letters."""
+def test_killed_worker_bills_or_dead_letters_orders(broker, client, topic):
+    """poison.py: killed while it works, it bills every order, and only poison messages become dead letters."""
     producer = client.create_producer(topic, batching_enabled=True)
     poison = {f"poison {number}" for number in range(3)}
     client.subscribe(topic, "billing", pulsar.ConsumerType.Shared).close()
@@ -138,7 +138,7 @@ def test_every_order_is_billed_or_a_dead_letter(broker, client, topic):
         producer.send_async(text.encode(), None)
     producer.flush()
     program = Program(broker, "poison.py", broker.service_url, topic)
-    program.be_killed(random.Random(2))
+    program.kill_at_random(random.Random(2))
     program.finish()
     assert {int(line.removeprefix("billed ")) for line in program.lines} == set(range(300))
     letters = client.subscribe(f"{topic}-dead", "look")
@@ -150,8 +150,8 @@ def test_every_order_is_billed_or_a_dead_letter(broker, client, topic):
     assert found == poison
 
 
-def test_each_key_stays_with_its_worker(broker, client, topic):
-    """share_by_key.py: of two workers one is killed; each handles all messages of its own keys, in order."""
+def test_killed_worker_keeps_its_keys(broker, client, topic):
+    """share_by_key.py: one of two workers is killed, and each handles all messages of its keys, in order."""
     client.subscribe(topic, "orders", pulsar.ConsumerType.KeyShared).close()
     producer = client.create_producer(
         topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased, block_if_queue_full=True
@@ -162,7 +162,7 @@ def test_each_key_stays_with_its_worker(broker, client, topic):
     producer.flush()
     workers = [Program(broker, "share_by_key.py", broker.service_url, topic, str(one), "2") for one in range(2)]
     steady = workers[0].start()
-    workers[1].be_killed(random.Random(3), times=2)
+    workers[1].kill_at_random(random.Random(3), times=2)
     workers[1].finish()
     assert workers[0].end(steady, None) == 0
     parts = pulsar.KeyHashRanges.full().split(2)
@@ -173,43 +173,43 @@ def test_each_key_stays_with_its_worker(broker, client, topic):
             assert pulsar.key_slot(key) in part
             handled[key].append(int(number))
     for at, key in enumerate(keys):
-        first = list(dict.fromkeys(handled[key]))  # a killed worker may handle some again
+        first = list(dict.fromkeys(handled[key]))  # a killed worker may handle some twice
         assert first == list(range(at, 2_000, len(keys)))
 
 
-def test_a_worker_that_is_stopped_gets_nothing_twice(broker, client, topic):
-    """worker.py: stopped by SIGTERM a few times, it handles every message once."""
+def test_stopped_worker_handles_messages_once(broker, client, topic):
+    """worker.py: stopped by SIGTERM several times, it handles every message once."""
     expected = send_numbers(client, topic, 3_000)
     program = Program(broker, "worker.py", broker.service_url, topic)
     dice = random.Random(4)
     while len(program.lines) < len(expected):
         process = program.start()
-        with killed_if_silent(process):
-            program.lines += next(([line] for line in process.stdout if is_said(line)), [])  # it is at work
+        with kill_after_timeout(process):
+            program.lines += next(([line] for line in process.stdout if is_own_output(line)), [])  # it works now
         time.sleep(dice.uniform(0, 0.5))
         assert program.end(process, signal.SIGTERM) == 0
     assert sorted(map(int, program.lines)) == expected
 
 
-def test_a_worker_that_is_killed_loses_nothing(broker, client, topic):
-    """worker.py: killed a few times, it handles every message at least once."""
+def test_killed_worker_handles_every_message(broker, client, topic):
+    """worker.py: killed several times, it handles every message at least once."""
     expected = send_numbers(client, topic, 3_000)
     program = Program(broker, "worker.py", broker.service_url, topic)
-    program.be_killed(random.Random(5))
+    program.kill_at_random(random.Random(5))
     process = program.start()
-    while left(client, topic):
+    while backlog(client, topic):
         time.sleep(0.2)
     program.end(process, signal.SIGKILL)
     assert sorted(set(map(int, program.lines))) == expected
 
 
-def test_an_async_worker_that_is_killed_loses_no_invoice(broker, client, topic, pulsar_topic_factory):
-    """async_worker.py: killed a few times, there is at least one invoice for every order."""
+def test_killed_async_worker_writes_every_invoice(broker, client, topic, pulsar_topic_factory):
+    """async_worker.py: killed several times, it writes at least one invoice for every order."""
     invoices = pulsar_topic_factory("invoices", broker=broker)
     expected = send_numbers(client, topic, 1_000, subscription="billing")
     written = client.subscribe(invoices, "s")
     program = Program(broker, "async_worker.py", broker.service_url, topic, invoices)
-    program.be_killed(random.Random(6))
+    program.kill_at_random(random.Random(6))
     process = program.start()
     found = set()
     while len(found) < len(expected):
@@ -218,8 +218,8 @@ def test_an_async_worker_that_is_killed_loses_no_invoice(broker, client, topic, 
     assert sorted(found) == expected
 
 
-def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, topic, pulsar_topic_factory):
-    """faststream_service.py: killed and terminated amid its work, it bills every order; what is none is a letter."""
+def test_killed_faststream_service_bills_every_order(broker, client, topic, pulsar_topic_factory):
+    """faststream_service.py: killed and terminated, it bills every order; an invalid order is a dead letter."""
     invoices = pulsar_topic_factory("invoices", broker=broker)
     client.subscribe(topic, "billing", pulsar.ConsumerType.Shared).close()
     producer = client.create_producer(topic, block_if_queue_full=True)
@@ -230,7 +230,7 @@ def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, to
     producer.flush()
     written, letters = client.subscribe(invoices, "s"), client.subscribe(f"{topic}-billing-DLQ", "s")
     program = Program(broker, "faststream_service.py", broker.service_url, topic, invoices)
-    program.be_killed(random.Random(8))
+    program.kill_at_random(random.Random(8))
     process, found = program.start(), {}
     while len(found) < 2_000:
         invoice = written.receive(30_000)
@@ -240,7 +240,7 @@ def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, to
             program.end(process, signal.SIGKILL)
             process = program.start()
         if len(found) == 1_000:
-            assert eventually(lambda: subscription_of(client, topic, "billing").consumers)  # it hears signals by then
+            assert eventually(lambda: subscription_of(client, topic, "billing").consumers)  # it handles signals by then
             assert program.end(process, signal.SIGTERM) == 0
             process = program.start()
     letter = letters.receive(30_000)
@@ -254,11 +254,11 @@ def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, to
 
 @pytest.mark.filterwarnings("default")
 @BEHIND_A_PROXY
-def test_the_tests_of_a_worker_pass(pulsar_broker_factory, tmp_path):
-    """test_worker.py: its tests pass, with the plugin as a project of its own has it."""
+def test_example_tests_pass(pulsar_broker_factory, tmp_path):
+    """test_worker.py passes with the installed plugin, like in another project."""
     broker = pulsar_broker_factory("plain")
     arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", EXAMPLES / "test_worker.py"]
-    if os.environ.get("PYTHONPATH"):  # from a checkout, where nothing is installed
+    if os.environ.get("PYTHONPATH"):  # from a checkout, without an installation
         arguments += ["-p", "pulsar_ext.testing.plugin"]
     urls = {"PULSAR_URL": broker.service_url, "PULSAR_ADMIN_URL": broker.admin_url}
     done = subprocess.run(
@@ -274,7 +274,7 @@ def test_the_tests_of_a_worker_pass(pulsar_broker_factory, tmp_path):
 
 
 def send_numbers(client, topic, count, subscription="work"):
-    """Send so many numbers to a topic that has the subscription, and give them."""
+    """Create the subscription, send `count` numbers to its topic, and return them."""
     client.subscribe(topic, subscription, pulsar.ConsumerType.Shared).close()
     producer = client.create_producer(topic, block_if_queue_full=True)
     for number in range(count):
@@ -283,11 +283,11 @@ def send_numbers(client, topic, count, subscription="work"):
     return list(range(count))
 
 
-def left(client, topic):
-    """How many entries the worker has not acknowledged."""
+def backlog(client, topic):
+    """Return the number of entries in the worker's backlog."""
     return subscription_of(client, topic, "work").backlog_entries
 
 
 def subscription_of(client, topic, name):
-    """What the broker says of a subscription."""
+    """Return the broker's statistics of a subscription."""
     return client.context.admin_api().stats(topic, precise_backlog=True).subscriptions[name]

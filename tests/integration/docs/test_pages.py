@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROFILE = Profile(
     "docs",
-    "what the documents' examples need: deduplication, an index of entries, acknowledgements inside batches",
+    "the documents' examples: deduplication, an index of entries, acknowledgements inside batches",
     {
         "brokerDeduplicationEnabled": "true",
         "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
@@ -25,7 +25,7 @@ PROFILE = Profile(
 
 pytestmark = [
     pytest.mark.xdist_group("docs"),  # pages share the namespace public/default
-    pytest.mark.standalone_only("runs what the documents show, which needs no certificates", ways=("mtls",)),
+    pytest.mark.standalone_only("runs the documents' examples, which need no certificates", ways=("mtls",)),
 ]
 
 
@@ -37,7 +37,7 @@ def _pages():
 
 @pytest.fixture
 def empty_broker(pulsar_broker_factory, monkeypatch):
-    """A broker without topics in public/default, which clients in the environment find."""
+    """A broker without topics in public/default, with its admin URL in the environment."""
     broker = pulsar_broker_factory(PROFILE)
     with PulsarAdmin(broker.admin_url) as admin:
         for topic in admin.topics("public/default"):
@@ -46,10 +46,10 @@ def empty_broker(pulsar_broker_factory, monkeypatch):
     return broker
 
 
-@pytest.mark.filterwarnings("default")  # the pages' programs are no tests
+@pytest.mark.filterwarnings("default")  # the pages' programs are not tests
 @pytest.mark.parametrize("page", [*_pages()])
-def test_every_block_of_the_page_runs(page, empty_broker, tmp_path, monkeypatch):
-    """What a reader types in the order of the page works."""
+def test_every_block_of_a_page_runs(page, empty_broker, tmp_path, monkeypatch):
+    """The blocks of a page run in order."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     Page(page, empty_broker, tmp_path).run()

@@ -1,4 +1,4 @@
-"""`pulsar-ext doctor` as an operator or a monitor calls it."""
+"""The command `pulsar-ext doctor`, as an operator or a monitor runs it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SOON = "--hole-distance 3 --patience-seconds 0.5 --pause-seconds 0"
 
 
 @pytest.mark.core
-def test_statuses(client, broker, topic):
-    """The status is 0 for nothing, 1 for a hole that is held, 2 for one of nobody, 3 without an answer."""
+def test_exit_status_follows_the_findings(client, broker, topic):
+    """The status is 0 without findings, 1 for a held hole, 2 for one without a holder, 3 after an error."""
     send_plain(client, topic, 8)
     consumer = client.subscribe(
         topic, "s", pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
@@ -31,30 +31,30 @@ def test_statuses(client, broker, topic):
     assert (status, diagnosis["exit_status"]) == (1, 1)
     assert [(one["kind"], one["evidence"]["entries"]) for one in diagnosis["findings"]] == [("holes", 1)]
     consumer.close()
-    status, printed, told = pulsar_ext(broker, f"pulsar-ext doctor {namespace_of(topic)} {SOON}")
+    status, printed, progress = pulsar_ext(broker, f"pulsar-ext doctor {namespace_of(topic)} {SOON}")
     words = "".join(printed.split())
     assert status == 2
     assert "error:holes" in words
     assert f"pulsar-ext skip {topic} s 1 --unit entry --dry-run".replace(" ", "") in words.replace("│", "")
-    assert "requests, about" in told
+    assert "requests, about" in progress
     status, printed, _ = pulsar_ext(broker, f"pulsar-ext doctor {topic} --pause-seconds 0")
-    assert (status, "nothing is wrong" in printed) == (0, True)
+    assert (status, "no problems found" in printed) == (0, True)
     status, printed, error = pulsar_ext(broker, f"pulsar-ext doctor {topic} --subscription other")
     assert (status, printed, "'other'" in error) == (3, "", True)
 
 
-def test_watch(client, broker, topic):
-    """It looks again and again, a line of JSON each time, until it is interrupted."""
+def test_watch_prints_a_line_each_time(client, broker, topic):
+    """A watch prints a line of JSON each time until it is interrupted."""
     send_plain(client, topic, 1)
     with watching(broker, f"pulsar-ext doctor {topic} --every 0.2", stderr=subprocess.DEVNULL) as running:
         assert [json.loads(running.stdout.readline())["exit_status"] for _ in range(2)] == [0, 0]
     assert running.returncode == 130
 
 
-@pytest.mark.standalone_only("is about a broker that is down, which a cluster never is as a whole")
+@pytest.mark.standalone_only("needs a broker that is down, and a cluster never is as a whole")
 @pytest.mark.parametrize("command", ["doctor", "look"])
-def test_a_watch_outlives_a_broker(pulsar_own_broker, command):
-    """It tells that a broker which it has seen does not answer, and looks on when that is back."""
+def test_watch_survives_a_restart_of_the_broker(pulsar_own_broker, command):
+    """A watch reports that a known broker does not answer, and continues when it is back."""
     broker = pulsar_own_broker()
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         admin.create_topic("watched")
@@ -62,8 +62,8 @@ def test_a_watch_outlives_a_broker(pulsar_own_broker, command):
     with watching(broker, looking, stderr=subprocess.PIPE) as running:
         assert json.loads(running.stdout.readline())
         broker.kill()
-        told = next(line for line in running.stderr if line.startswith("pulsar-ext: "))
-        assert "no answer" in told
+        error = next(line for line in running.stderr if line.startswith("pulsar-ext: "))
+        assert "no answer" in error
         broker.restart()
-        # More lines than it can have printed before the broker ended, and the pipe has kept.
+        # More lines than it can have printed into the pipe before the broker ended.
         assert all(json.loads(running.stdout.readline()) for _ in range(10))

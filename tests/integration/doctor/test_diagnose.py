@@ -1,4 +1,4 @@
-"""`client.diagnose`: what it looks at, what that costs, and that it leaves everything as it was."""
+"""`client.diagnose`: its targets, its cost, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pulsar_ext.ids.topic_name import TopicName
 BOTH_CLIENTS = True
 
 
-def with_a_hole(client, topic, *subscriptions):
-    """Send eight messages, and leave the second one of them on each subscription."""
+def subscribe_with_a_hole(client, topic, *subscriptions):
+    """Send eight messages, and acknowledge all but the second on each subscription."""
     consumers = [client.subscribe(topic, name, pulsar.ConsumerType.Shared) for name in subscriptions]
     send_plain(client, topic, 8)
     for consumer in consumers:
@@ -26,36 +26,36 @@ def with_a_hole(client, topic, *subscriptions):
 
 
 @pytest.mark.core
-def test_a_partition_of_a_namespace(client, admin, broker, pulsar_topic_factory):
-    """A hole in one of two partitions is found by the partition, its topic and its namespace alike."""
+def test_hole_of_a_partition_is_found_from_its_namespace(client, admin, broker, pulsar_topic_factory):
+    """A hole in a partition is found if the target is the partition, its topic or its namespace."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
     partition = str(TopicName.parse(topic).partition(1))
-    with_a_hole(client, partition, "s")
+    subscribe_with_a_hole(client, partition, "s")
     for target in (partition, topic, namespace_of(topic)):
         [hole] = client.diagnose(target, limits=SOON).findings
         assert (hole.kind, hole.topic, hole.subscription, hole.evidence["entries"]) == ("holes", partition, "s", 1)
 
 
 @pytest.mark.core
-def test_one_subscription(client, topic):
-    """Of two subscriptions with holes the one that is asked about is looked at; one that is not there is an error."""
-    with_a_hole(client, topic, "a", "b")
+def test_subscription_argument_restricts_the_diagnosis(client, topic):
+    """Only the named subscription is inspected; an unknown name raises an error."""
+    subscribe_with_a_hole(client, topic, "a", "b")
     assert {one.subscription for one in client.diagnose(topic, limits=SOON).findings} == {"a", "b"}
     assert {one.subscription for one in client.diagnose(topic, subscription="b", limits=SOON).findings} == {"b"}
     with pytest.raises(pulsar.AdminNotFound, match="'c'"):
         client.diagnose(topic, subscription="c")
 
 
-def place(internal):
-    """Say where the one cursor is, and what the topic holds."""
+def cursor_state(internal):
+    """Return the positions of the only cursor, and the topic's number of entries."""
     [cursor] = internal.cursors.values()
     return cursor.mark_delete_position, cursor.read_position, cursor.individually_deleted, internal.number_of_entries
 
 
-@pytest.mark.blocking_only("is about the requests, which are the same")
-def test_it_reads_within_its_limit(client, broker, topic):
-    """The requests are as many as it says and no more than it may send; cursors and topics are as they were."""
-    with_a_hole(client, topic, "s")
+@pytest.mark.blocking_only("tests the requests, which do not differ")
+def test_diagnosis_reads_within_its_limit(client, broker, topic):
+    """The number of requests is as reported and within the limit; cursors and topics are unchanged."""
+    subscribe_with_a_hole(client, topic, "s")
     sent = []
     with pulsar.PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         before = admin.internal_stats(topic)
@@ -66,11 +66,11 @@ def test_it_reads_within_its_limit(client, broker, topic):
             assert len(sent) == diagnosis.requests <= limit
             assert [one.kind for one in diagnosis.findings] == ["holes"]
         after = admin.internal_stats(topic)
-    assert place(after) == place(before)
+    assert cursor_state(after) == cursor_state(before)
 
 
 def test_topics_beyond_the_limit_are_named(client, admin, broker, pulsar_topic_factory):
-    """Where there are more topics than may be asked about, those that were left out are named."""
+    """Topics beyond the limit of requests are named in `left_out`."""
     topic = pulsar_topic_factory(broker=broker, partitions=6)
     send_plain(client, topic, 1)
     diagnosis = client.diagnose(topic, limits=DiagnosisLimits(pause_seconds=0, max_requests=10))
@@ -80,14 +80,14 @@ def test_topics_beyond_the_limit_are_named(client, admin, broker, pulsar_topic_f
 
 @pytest.mark.core
 @pytest.mark.parametrize("target", ["", "a/b/c/d", "non-persistent://public/default/t"])
-def test_what_is_no_target(client, target):
-    """What is neither a namespace nor a topic with a backlog is refused."""
+def test_invalid_target_raises(client, target):
+    """A target that is neither a namespace nor a persistent topic raises `InvalidUse`."""
     with pytest.raises(pulsar.InvalidUse):
         client.diagnose(target)
 
 
-def test_a_topic_that_is_not_there(client, topic):
-    """A topic that is not there is not created by looking at it."""
+def test_diagnosis_does_not_create_a_missing_topic(client, topic):
+    """A diagnosis of a missing topic raises `AdminNotFound` and does not create it."""
     with pytest.raises(pulsar.AdminNotFound):
         client.diagnose(topic)
     assert client.diagnose(namespace_of(topic)).topics == 0

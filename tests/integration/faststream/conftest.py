@@ -1,4 +1,4 @@
-"""What the tests of FastStream share: a FastStream broker of the Pulsar broker."""
+"""Fixture of the FastStream tests: a FastStream broker of the Pulsar broker."""
 
 import pytest
 from fasted import faststream_broker
@@ -6,5 +6,5 @@ from fasted import faststream_broker
 
 @pytest.fixture
 def service(broker):
-    """A FastStream broker."""
+    """Return a FastStream broker."""
     return faststream_broker(broker)

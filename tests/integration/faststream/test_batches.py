@@ -1,4 +1,4 @@
-"""FastStream subscribers and publishers of batches on a real broker: nothing is lost, and a batch is settled whole."""
+"""FastStream subscribers and publishers of batches on a real broker: no loss, and acknowledgement of whole batches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream rea
 
 
 def backlog(admin, topic):
-    """How many entries are not acknowledged."""
+    """Return the number of unacknowledged entries."""
     return admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries
 
 
 @pytest.mark.core
-def test_batches_go_through_handlers(service, admin, topic):
-    """A handler gets lists of what has arrived, in its order, and each element of what it returns is a message."""
+def test_batches_pass_through_handlers(service, admin, topic):
+    """A handler gets lists of arrived messages in their order, and each returned element is a message."""
     sizes, found = [], []
 
     @service.subscriber(topic, subscription="s", batch=True, max_records=40)
@@ -46,8 +46,8 @@ def test_batches_go_through_handlers(service, admin, topic):
 
 
 @pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR])
-def test_a_batch_is_settled_whole(service, client, admin, topic, policy):
-    """A batch whose handler raised is delivered again, every message of it, or every message is a dead letter."""
+def test_failed_batch_is_redelivered_or_rejected_whole(service, client, admin, topic, policy):
+    """Every message of a batch whose handler raised is redelivered, or every message becomes a dead letter."""
     seen, dead = [], client.subscribe(f"{topic}-s-DLQ", "dead")
 
     @service.subscriber(
@@ -77,8 +77,8 @@ def test_a_batch_is_settled_whole(service, client, admin, topic, policy):
     assert backlog(admin, topic) == 0
 
 
-def test_a_stop_repeats_nothing_of_a_batch(broker, topic, client):
-    """A subscriber of batches that stops in a batch of the broker's handles the rest of that one, and no more."""
+def test_stop_repeats_no_message_of_a_batch(broker, topic, client):
+    """A subscriber that stops within a broker's batch handles the rest of that batch, and no more."""
     client.subscribe(topic, "s", SHARED).close()
     with client.create_producer(topic, batching_enabled=True, batching_max_messages=30) as producer:
         producer.send_many([b"%d" % number for number in range(90)])
@@ -103,8 +103,8 @@ def test_a_stop_repeats_nothing_of_a_batch(broker, topic, client):
     assert stopped[0] < 90
 
 
-def test_batches_one_by_one(service, topic):
-    """A subscriber of batches without a handler gives them to whoever asks."""
+def test_get_one_and_iteration_of_batches(service, topic):
+    """A subscriber of batches without a handler returns them one by one to the application."""
     subscriber = service.subscriber(topic, subscription="s", batch=True, max_records=2)
 
     async def steps():

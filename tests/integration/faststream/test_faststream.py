@@ -1,4 +1,4 @@
-"""FastStream services on a real broker: what is published arrives as it was, and is shared as it should be."""
+"""FastStream services on a real broker: messages arrive unchanged, at every subscriber and publisher declared."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, T
 from pulsar_ext.faststream.annotations import Client  # noqa: TC001  # FastStream reads the annotation
 from pulsar_ext.otel import instrument
 
-NOBODY = "pulsar://localhost:1"
+UNREACHABLE_URL = "pulsar://localhost:1"
 
 
 class Order(pydantic.BaseModel):
-    """What is ordered."""
+    """Order with a number and a text."""
 
     number: int
     what: str = ""
 
 
 @pytest.mark.core
-def test_a_model_comes_as_it_was_published(service, topic):
-    """A handler gets each pydantic model that was published, validated, in its order."""
+def test_model_arrives_as_it_was_published(service, topic):
+    """A handler gets each published pydantic model, validated, in order."""
     found = []
 
     @service.subscriber(topic, subscription="s")
@@ -50,7 +50,7 @@ def test_a_model_comes_as_it_was_published(service, topic):
     assert sorted(set(ids)) == ids
 
 
-def test_what_travels_with_a_message(service, client, topic):
+def test_headers_and_keys_of_a_message_arrive(service, client, topic):
     """Headers, correlation id, reply topic and content type are properties; keys and the event time are not."""
     found = []
 
@@ -95,8 +95,8 @@ def test_what_travels_with_a_message(service, client, topic):
     )
 
 
-def test_what_other_programs_send_is_decoded(service, client, topic):
-    """A message without a content type is JSON if it can be, and bytes otherwise."""
+def test_messages_of_other_programs_are_decoded(service, client, topic):
+    """A message without a content type is decoded as JSON if possible, and is bytes otherwise."""
     found = []
 
     @service.subscriber(topic, subscription="s")
@@ -116,8 +116,8 @@ def test_what_other_programs_send_is_decoded(service, client, topic):
 
 
 @pytest.mark.parametrize("schema", [bytes, str], ids=["bytes", "str"])
-def test_a_message_without_a_value_is_none(service, client, topic, schema):
-    """A handler gets None for a message without a value, and an empty body as it was sent."""
+def test_message_without_a_value_is_none(service, client, topic, schema):
+    """A handler gets None for a message without a value, and an empty body unchanged."""
     found = []
 
     @service.subscriber(topic, subscription="s")
@@ -137,8 +137,8 @@ def test_a_message_without_a_value_is_none(service, client, topic, schema):
 
 
 @pytest.mark.core
-def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
-    """What a handler returns goes to each of its publishers, with the message's correlation id."""
+def test_return_value_goes_to_each_publisher(service, pulsar_topic_factory, broker):
+    """A handler's return value goes to each of its publishers, with the message's correlation id."""
     first, second, third = (pulsar_topic_factory(broker=broker) for _ in range(3))
     found, logged = [], []
 
@@ -168,8 +168,8 @@ def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
     assert logged == [(number + 1, None) for number in range(20)]
 
 
-def test_a_chunked_message(service, topic):
-    """A message of 6 MB, sixty chunks here, goes through a handler and its publisher, and is answered."""
+def test_chunked_message_passes_a_handler(service, topic):
+    """A message of 6 MB, sixty chunks here, passes a handler and its publisher, and gets a reply."""
     body = bytes(range(256)) * 24_000
 
     @service.subscriber(topic, subscription="s")
@@ -185,8 +185,8 @@ def test_a_chunked_message(service, topic):
 
 
 @pytest.mark.core
-def test_routers_several_topics_and_a_pattern(service, topic):
-    """A router's prefix is in front of its topics; a list and a pattern subscribe to all that they name."""
+def test_routers_topic_lists_and_patterns(service, topic):
+    """A router's prefix applies to its topics; a list and a pattern subscribe to all matching topics."""
     router, found = PulsarRouter(prefix=f"{topic}-"), []
 
     @router.subscriber("a", subscription="s")
@@ -220,8 +220,8 @@ def test_routers_several_topics_and_a_pattern(service, topic):
     assert sorted(found) == [("b", "x!"), ("c", "y"), ("pattern", "x!"), ("pattern", "y")]
 
 
-def test_publishers_have_producers_of_their_own_options(service, topic, client):
-    """A publisher's messages leave by its own options, though another one that is gone had the same place in memory."""
+def test_publishers_use_their_own_producer_options(service, topic, client):
+    """A publisher sends by its own options, even if deleted options had the same id in memory."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
 
     async def steps():
@@ -236,8 +236,8 @@ def test_publishers_have_producers_of_their_own_options(service, topic, client):
     assert [reader.read_next(10_000).producer_name() for _ in range(10)] == [f"{topic}-{n}" for n in range(10)]
 
 
-def test_messages_one_by_one(service, topic):
-    """A subscriber without a handler gives messages to whoever asks, and they are acknowledged by hand."""
+def test_get_one_and_iteration_of_messages(service, topic):
+    """A subscriber without a handler returns messages to the application, which acknowledges them."""
     subscriber = service.subscriber(topic, subscription="s")
 
     async def steps():
@@ -259,8 +259,8 @@ def test_messages_one_by_one(service, topic):
     run_to_end(steps)
 
 
-def test_an_application_runs_and_answers_pings(broker, service, topic):
-    """FastStream's application starts and stops the broker, which says whether Pulsar answers, and has the client."""
+def test_application_runs_and_answers_pings(broker, service, topic):
+    """FastStream's application starts and stops the broker, which answers pings, and has the client."""
     seen = []
 
     @service.subscriber(topic, subscription="s")
@@ -280,8 +280,8 @@ def test_an_application_runs_and_answers_pings(broker, service, topic):
 
 
 @pytest.mark.parametrize("declared", ["nothing", "pattern", "publisher"])
-def test_a_ping_needs_a_broker(broker, admin, declared):
-    """A ping is false if nobody listens, and true otherwise, whatever is declared; no topic comes to be by it."""
+def test_ping_needs_a_broker(broker, admin, declared):
+    """A ping is false without a reachable broker, and true otherwise, for any declarations; it creates no topic."""
 
     async def steps(service_url):
         service = faststream_broker(broker, service_url=service_url, operation_timeout_seconds=2)
@@ -294,13 +294,13 @@ def test_a_ping_needs_a_broker(broker, admin, declared):
         return answer
 
     assert run_to_end(lambda: steps(None))
-    assert not run_to_end(lambda: steps(NOBODY))
+    assert not run_to_end(lambda: steps(UNREACHABLE_URL))
     assert not [one for one in admin.topics("public/default") if "ping" in one]
 
 
 @pytest.mark.core
-def test_the_test_client_on_the_real_broker(broker, topic, admin):
-    """With `with_real` mocks see what went over the broker, and the subscription that they needed is deleted."""
+def test_test_client_works_on_a_real_broker(broker, topic, admin):
+    """With `with_real`, mocks record messages of the broker, and their temporary subscription is deleted."""
     service = faststream_broker(broker)
 
     @service.subscriber(topic, subscription="s")
@@ -321,8 +321,8 @@ def test_the_test_client_on_the_real_broker(broker, topic, admin):
 
 @pytest.mark.core
 @pytest.mark.parametrize("publish", ["publish", "publish_batch", "request"])
-def test_one_trace_goes_through_all_handlers(service, topic, publish):
-    """What is published is a part of the current span, and each handler and its publisher of their message's."""
+def test_trace_continues_through_all_handlers(service, topic, publish):
+    """A published message is part of the current span, and each handler and publisher of its message's span."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer, seen = provider.get_tracer("service"), []

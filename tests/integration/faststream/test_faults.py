@@ -1,4 +1,4 @@
-"""FastStream services amid stops, cuts and kills: every message that was published is handled, none is lost."""
+"""FastStream services during stops, cut connections and kills: every published message is handled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fasted import SHARED, faststream_broker, run_to_end, until
 MESSAGES = 1_000
 
 
-def test_stops_in_the_middle_lose_nothing(broker, topic, client):
-    """Six services are stopped amid their handlers, one after the other: what each did not end the next one gets."""
+def test_stops_during_handlers_lose_nothing(broker, topic, client):
+    """Six services are stopped during their handlers, one after the other; each next one gets the rest."""
     begun, ended, dice = [], [], random.Random(7)
 
     async def steps():
@@ -38,7 +38,7 @@ def test_stops_in_the_middle_lose_nothing(broker, topic, client):
 
     run_to_end(steps)
     assert sorted(set(ended)) == list(range(MESSAGES))
-    assert len(ended) == MESSAGES  # a clean stop acknowledges what was handled: nothing came twice
+    assert len(ended) == MESSAGES  # a clean stop acknowledges handled messages: none was handled twice
 
 
 class TestStopInABatch:
@@ -46,12 +46,12 @@ class TestStopInABatch:
 
     @pytest.fixture(params=["plain", "batch-index-acks"])
     def broker(self, pulsar_broker_factory, request):
-        """One that keeps whole batches only, and one that keeps acknowledgements inside batches."""
+        """Return a broker that acknowledges only whole batches, and one with acknowledgements inside batches."""
         return pulsar_broker_factory(request.param)
 
     @pytest.mark.parametrize("max_workers", [1, 3])
-    def test_a_stop_in_a_batch_repeats_nothing(self, broker, topic, client, max_workers):
-        """The next service gets what the one before did not handle, and nothing that it did."""
+    def test_stop_in_a_batch_repeats_nothing(self, broker, topic, client, max_workers):
+        """The next service gets only the messages that the previous one did not handle."""
         client.subscribe(topic, "s", SHARED).close()
         with client.create_producer(topic, batching_enabled=True, batching_max_messages=30) as producer:
             producer.send_many([b"%d" % number for number in range(90)])
@@ -76,8 +76,8 @@ class TestStopInABatch:
         assert sorted(seen) == list(range(90))
         assert stopped[0] < 90
 
-    def test_a_handler_that_stops_its_broker_ends_it(self, broker, topic, client):
-        """A handler's own `stop()` waits for no more messages of its batch."""
+    def test_stop_in_a_handler_does_not_wait_for_the_batch(self, broker, topic, client):
+        """A handler's own `stop()` does not wait for more messages of its batch."""
         client.subscribe(topic, "s", SHARED).close()
         with client.create_producer(topic, batching_enabled=True, batching_max_messages=30) as producer:
             producer.send_many([b"%d" % number for number in range(30)])
@@ -97,8 +97,8 @@ class TestStopInABatch:
         assert seen == [0]
 
 
-def test_acknowledged_in_silence_is_not_handled_again(broker, topic, client, admin, pulsar_fault_proxy):
-    """Sixty handlers return on a silent connection: each message is handled once, and nothing is left."""
+def test_acknowledged_on_silent_connection_is_handled_once(broker, topic, client, admin, pulsar_fault_proxy):
+    """Sixty handlers return on a silent connection: each message is handled once and acknowledged."""
     proxy = pulsar_fault_proxy(broker)
     service, handled, end = faststream_broker(broker, proxy.service_url), [], asyncio.Event()
 
@@ -130,8 +130,8 @@ def test_acknowledged_in_silence_is_not_handled_again(broker, topic, client, adm
     assert sorted(handled) == list(range(70))
 
 
-def test_a_stop_that_does_not_wait_has_messages_come_again(broker, topic):
-    """Handlers that outlast the graceful timeout are cancelled, and their messages go to the next service."""
+def test_cancelled_handlers_messages_are_redelivered(broker, topic):
+    """Handlers that exceed the graceful timeout are cancelled, and the next service gets their messages."""
     begun, ended = [], []
 
     def service_of(seconds):
@@ -159,8 +159,8 @@ def test_a_stop_that_does_not_wait_has_messages_come_again(broker, topic):
     assert sorted(ended) == list(range(20))
 
 
-def test_a_stop_that_is_cancelled_is_a_stop(broker, topic):
-    """A service whose stop was cancelled amid its wait can be started again, and gets everything."""
+def test_cancelled_stop_still_stops(broker, topic):
+    """A service whose stop was cancelled while it waited can be started again, and gets all messages."""
     service = faststream_broker(broker, graceful_timeout=10_000.0)
     begun, ended = [], []
 
@@ -185,8 +185,8 @@ def test_a_stop_that_is_cancelled_is_a_stop(broker, topic):
     assert sorted(ended) == list(range(20))
 
 
-def test_cuts_in_the_middle_lose_nothing(broker, topic, pulsar_fault_proxy):
-    """A service whose connections are cut twenty times handles every message that it published itself."""
+def test_cut_connections_lose_nothing(broker, topic, pulsar_fault_proxy):
+    """A service whose connections are cut twenty times handles every message that it published."""
     proxy = pulsar_fault_proxy(broker)
     service = faststream_broker(broker, proxy.service_url)
     found, sent = set(), set()
@@ -216,8 +216,8 @@ def test_cuts_in_the_middle_lose_nothing(broker, topic, pulsar_fault_proxy):
     assert found == sent == set(range(MESSAGES))
 
 
-def test_requests_amid_cuts_are_answered(broker, topic, pulsar_fault_proxy):
-    """Each request that is asked while connections are cut gets its own reply."""
+def test_requests_during_cuts_are_answered(broker, topic, pulsar_fault_proxy):
+    """Each request sent while connections are cut gets its own reply."""
     proxy = pulsar_fault_proxy(broker)
     service = faststream_broker(broker, proxy.service_url)
 
@@ -243,9 +243,9 @@ def test_requests_amid_cuts_are_answered(broker, topic, pulsar_fault_proxy):
     assert replies == [[number * 2 for number in range(start, 200, 10)] for start in range(10)]
 
 
-@pytest.mark.standalone_only("kills the one broker that there is", ways=("cluster",))
-def test_a_killed_broker_loses_nothing(pulsar_own_broker):
-    """A broker that is killed and started again amid the service: every message that was published is handled."""
+@pytest.mark.standalone_only("kills the only broker", ways=("cluster",))
+def test_killed_broker_loses_nothing(pulsar_own_broker):
+    """Every published message is handled although the broker is killed and restarted."""
     broker = pulsar_own_broker("plain")
     topic = "persistent://public/default/killed"
     service = faststream_broker(broker, producer_options={"send_timeout_millis": 0})
@@ -276,9 +276,9 @@ def test_a_killed_broker_loses_nothing(pulsar_own_broker):
     assert found == sent == set(range(MESSAGES))
 
 
-@pytest.mark.standalone_only("kills the one broker that there is", ways=("cluster",))
-def test_a_stop_behind_a_killed_broker_ends(pulsar_own_broker, pulsar_client_factory):
-    """A service whose broker is gone can be stopped; behind a restart what it did not acknowledge comes again."""
+@pytest.mark.standalone_only("kills the only broker", ways=("cluster",))
+def test_stop_after_a_killed_broker_ends(pulsar_own_broker, pulsar_client_factory):
+    """A service can be stopped after its broker was killed; unacknowledged messages are redelivered after a restart."""
     broker = pulsar_own_broker("plain")
     topic = "persistent://public/default/stopped"
     service = faststream_broker(broker, operation_timeout_seconds=3)

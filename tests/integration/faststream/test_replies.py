@@ -1,4 +1,4 @@
-"""Requests and replies of FastStream services, with each other and with this library's own."""
+"""Requests and replies between FastStream services, and with this library's own requesters and repliers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pulsar_ext as pulsar
 
 @pytest.mark.core
 def test_requests_and_replies(service, topic):
-    """Each of many requests at once gets the reply to it; one that nobody answers raises a TimeoutError."""
+    """Each of many concurrent requests gets its own reply; one without a replier raises a TimeoutError."""
 
     @service.subscriber(topic, subscription="s", max_workers=20)
     async def double(number: int) -> int:
@@ -29,13 +29,13 @@ def test_requests_and_replies(service, topic):
             assert await (await publisher.request(4, correlation_id="c")).decode() == 8
             assert (await publisher.request(4, correlation_id="c")).correlation_id == "c"
             with pytest.raises(TimeoutError, match="no reply within"):
-                await service.request(1, f"{topic}-nobody", timeout=0.5)
+                await service.request(1, f"{topic}-unknown", timeout=0.5)
 
     run_to_end(steps)
 
 
-def test_requesters_and_repliers_of_this_library(service, client, topic, pulsar_async_client_factory, broker):
-    """A `Requester` is answered by a handler, and `request()` is answered by a `Replier`."""
+def test_requesters_and_repliers_interoperate(service, client, topic, pulsar_async_client_factory, broker):
+    """A handler replies to a `Requester`, and a `Replier` to `request()`."""
 
     @service.subscriber(topic, subscription="s")
     async def answer(body: bytes):
@@ -61,7 +61,7 @@ def test_requesters_and_repliers_of_this_library(service, client, topic, pulsar_
 
 
 def test_replies_stay_in_the_namespace(broker, client, topic):
-    """A reply goes where the message says, in its namespace; elsewhere only if `may_reply_to` says so."""
+    """A reply goes to the message's reply topic in its namespace; to another one only if `may_reply_to` allows it."""
     here, elsewhere = f"{topic}-replies", f"persistent://public/default/r-{uuid.uuid4().hex}"
     consumer = client.subscribe([here, elsewhere], "s")
 
@@ -115,8 +115,8 @@ asyncio.run(ask())
 """
 
 
-def test_a_reply_topic_is_taken_over(program, client, topic):
-    """A service that asks and dies leaves its subscription on its reply topic, and the next one goes on with it."""
+def test_reply_topic_is_reused_by_the_next_start(program, client, topic):
+    """A requesting service that dies leaves its subscription on its reply topic, and the next one reuses it."""
     admin, replies = client.context.admin_api(), f"{topic}-replies-0"
     for _ in range(2):
         assert program(ASKING.format(killed=True)).returncode == 9

@@ -1,4 +1,4 @@
-"""FastStream services that share a subscription, and how many messages each handles at once."""
+"""FastStream services that share a subscription, and the number of messages each handles at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
 
 
-def test_a_shared_subscription(broker, topic):
+def test_services_share_a_subscription(broker, topic):
     """Services that share a subscription share its messages: each is handled once, and each service gets some."""
     found = {"one": [], "other": []}
 
@@ -37,7 +37,7 @@ def test_a_shared_subscription(broker, topic):
     assert all(found.values())
 
 
-def test_keys_are_shared(broker, topic):
+def test_key_shared_keeps_keys_in_one_service(broker, topic):
     """On a Key_Shared subscription one service has all messages of a key, in their order."""
     found = {"one": [], "other": []}
 
@@ -65,8 +65,8 @@ def test_keys_are_shared(broker, topic):
     assert all(found.values())
 
 
-def test_a_message_that_is_kept_back(service, topic):
-    """With `deliver_after` a message comes behind one that was published later."""
+def test_deliver_after_delays_a_message(service, topic):
+    """A message with `deliver_after` is delivered after one that was published later."""
     seen = []
 
     @service.subscriber(topic, subscription="s", subscription_type=SHARED)
@@ -84,7 +84,7 @@ def test_a_message_that_is_kept_back(service, topic):
     assert seen == ["soon", "late"]
 
 
-def test_so_many_handlers_at_once(service, topic):
+def test_max_workers_limits_concurrent_handlers(service, topic):
     """`max_workers` handlers run at once, and never more."""
     running, most, done = 0, 0, 0
 

@@ -1,4 +1,4 @@
-"""Ids cross between this library and the Java client: bytes, text, order, and the very message that each one names."""
+"""Ids of this library and of the Java client: bytes, text, order, and the message of each."""
 
 import random
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ KINDS = {"plain", "batch", "chunked", "partitioned"}
 
 @dataclass(frozen=True)
 class Sent:
-    """One message: its kind, the topic or partition it is on, the start of its payload, its id in bytes and in text."""
+    """Sent message: its kind, its topic or partition, the start of its payload, its id as bytes and text."""
 
     kind: str
     topic: str
@@ -33,7 +33,7 @@ class Sent:
 
     @property
     def description(self):
-        """What the Java program says of the message that it found."""
+        """Output of the Java program about the message."""
         return f"{self.name} {len(payload(self.name, chunked=';' in self.text))}"
 
 
@@ -93,9 +93,9 @@ def payload(name, *, chunked=False):
 
 
 def ids_of_java(program, *arguments, lines=()):
-    """Run a Java program, and give the fields of the ids that it prints."""
-    said = run_java(program, *arguments, lines=lines)
-    return [line.split("\t")[1:] for line in said if line.startswith("ID\t")]
+    """Run a Java program, and return the fields of the ids that it prints."""
+    output = run_java(program, *arguments, lines=lines)
+    return [line.split("\t")[1:] for line in output if line.startswith("ID\t")]
 
 
 def _topic_of(topics, kind, text):
@@ -104,7 +104,7 @@ def _topic_of(topics, kind, text):
 
 @pytest.mark.core
 def test_reads_java_ids(sent_by_java):
-    """Bytes and text of Java ids of every kind are read as one and the same id, which gives both back unchanged."""
+    """Bytes and text of Java ids of every kind are parsed into equal ids, which return both unchanged."""
     assert {sent.kind for sent in sent_by_java} == KINDS
     for sent in sent_by_java:
         read = MessageId.deserialize(sent.data)
@@ -116,25 +116,25 @@ def test_reads_java_ids(sent_by_java):
 
 
 def test_orders_as_java(sent_by_java):
-    """Every pair of a shuffled mixture of real and made-up ids compares as in Java, and sorting gives Java's order."""
+    """Every pair of shuffled real and made-up ids compares as in Java, and sorting produces Java's order."""
     ids = [MessageId.deserialize(sent.data) for sent in sent_by_java]
     ids += [MessageId(partition, 7, 3, batch) for partition in (-1, 0, 2) for batch in (-1, 0, 1, 11)]
     ids += [MessageId(-1, ledger, entry) for ledger in (0, 7, 1 << 40) for entry in (0, 2, 4, 1 << 33)]
     ids += [ChunkMessageId(MessageId(2, 7, 1), MessageId(2, 7, 3)), MessageId.earliest, MessageId.latest]
     random.Random(20).shuffle(ids)
 
-    judged = ids_of_java("CompareIds", lines=[one.serialize().hex() for one in ids])
+    compared = ids_of_java("CompareIds", lines=[one.serialize().hex() for one in ids])
 
-    assert [one.to_text() for one in sorted(ids)] == [place for _, place, _ in judged]
-    for one, (text, _, signs) in zip(ids, judged, strict=True):
+    assert [one.to_text() for one in sorted(ids)] == [text for _, text, _ in compared]
+    for one, (text, _, signs) in zip(ids, compared, strict=True):
         assert one.to_text() == text
         assert "".join("<=>"[(one > other) - (one < other) + 1] for other in ids) == signs
         assert [one == other for other in ids] == [sign == "=" for sign in signs]
 
 
 @pytest.mark.twin_on_demand
-def test_java_ids_lead_to_their_messages(client, sent_by_java):
-    """A reader started and a consumer sought by a Java id, from its bytes or its text, receive that very message."""
+def test_java_ids_find_their_messages(client, sent_by_java):
+    """A reader started and a consumer sought by a Java id, from its bytes or its text, receive its message."""
     for sent in sent_by_java:
         expected = payload(sent.name, chunked=";" in sent.text)
         for message_id in (MessageId.deserialize(sent.data), MessageId.parse(sent.text)):
@@ -154,12 +154,12 @@ def test_java_ids_lead_to_their_messages(client, sent_by_java):
 
 
 def test_java_follows_our_ids(broker, sent_by_us):
-    """Java reads our ids of every kind, writes the same text and an equal id, and finds each message whole."""
+    """Java reads our ids of every kind, writes the same text and an equal id, and receives each whole message."""
     assert {sent.kind for sent in sent_by_us} == KINDS
-    judged = ids_of_java(
+    found = ids_of_java(
         "ReadIds", Reach.of(broker).java_settings(), lines=[f"{sent.topic}\t{sent.data.hex()}" for sent in sent_by_us]
     )
-    for sent, (text, data, read, sought) in zip(sent_by_us, judged, strict=True):
+    for sent, (text, data, read, sought) in zip(sent_by_us, found, strict=True):
         assert text == sent.text
         assert MessageId.deserialize(bytes.fromhex(data)) == MessageId.deserialize(sent.data)
         assert read == sent.description

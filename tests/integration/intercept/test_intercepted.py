@@ -1,4 +1,4 @@
-"""Interceptors see and change what is sent and what is received, in every way in which it is."""
+"""Interceptors see and change sent and received messages, for every way to send and to receive."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHARED = pulsar.ConsumerType.Shared
 
 
 class Sending(ProducerInterceptor):
-    """Changes what is sent, and notes the outcomes."""
+    """Changes sent messages, and records the outcomes."""
 
     def __init__(self):
-        self.heard, self.producers, self.closed = [], set(), 0
+        self.outcomes, self.producers, self.closed = [], set(), 0
 
     def before_send(self, producer, message):
         """Change it."""
@@ -31,68 +31,68 @@ class Sending(ProducerInterceptor):
         return changed.with_properties({"seen": f"{message.partition_key}"})
 
     def on_send_acknowledgement(self, producer, message, message_id, error):
-        """Note it."""
+        """Record it."""
         self.producers.add(type(producer).__module__)
-        self.heard.append((message.value, message_id is not None, error))
+        self.outcomes.append((message.value, message_id is not None, error))
 
     def close(self):
-        """Note it."""
+        """Record it."""
         self.closed += 1
 
 
 class Receiving(ConsumerInterceptor, ReaderInterceptor):
-    """Changes what is received, and notes what it hears."""
+    """Changes received messages, and records its calls."""
 
     def __init__(self):
-        self.came, self.acks, self.cumulative, self.refused, self.late, self.closed = [], [], [], [], [], 0
+        self.received, self.acks, self.cumulative, self.nacked, self.late, self.closed = [], [], [], [], [], 0
         self.consumers = set()
 
     def before_consume(self, consumer, message):
         """Change it."""
         self.consumers.add(type(consumer).__name__)
-        self.came.append(message.data())
+        self.received.append(message.data())
         return message.altered(data=b"<" + message.data() + b">", properties={"by": consumer.topic()})
 
     before_read = before_consume
 
     def on_acknowledge(self, consumer, message_id, error):
-        """Note it."""
+        """Record it."""
         self.acks.append((message_id, error))
 
     def on_acknowledge_cumulative(self, consumer, message_id, error):
-        """Note it."""
+        """Record it."""
         self.cumulative.append((message_id, error))
 
     def on_negative_acks_send(self, consumer, message_ids):
-        """Note it."""
-        self.refused.append(message_ids)
+        """Record it."""
+        self.nacked.append(message_ids)
 
     def on_ack_timeout_send(self, consumer, message_ids):
-        """Note it."""
+        """Record it."""
         self.late.append(message_ids)
 
     def close(self):
-        """Note it."""
+        """Record it."""
         self.closed += 1
 
 
 class Raising(ProducerInterceptor, ConsumerInterceptor, ReaderInterceptor):
-    """Fails in the midst of the others."""
+    """Raises between other interceptors."""
 
     def fail(self, *_):
-        """Fail."""
+        """Raise."""
         raise RuntimeError
 
     before_send = before_consume = before_read = on_acknowledge = on_send_acknowledgement = close = fail
 
 
 def entry_of(message_id):
-    """Give what is the same for a message and for the batch that it is in."""
+    """Return ledger and entry, which a message shares with its batch."""
     return message_id.ledger_id(), message_id.entry_id()
 
 
 def eventually(condition):
-    """Wait for what another thread does."""
+    """Wait for an effect of another thread."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -101,19 +101,19 @@ def eventually(condition):
 
 @pytest.fixture
 def sends():
-    """A producer's interceptor."""
+    """Interceptor of a producer."""
     return Sending()
 
 
 @pytest.fixture
 def receives():
-    """A consumer's or a reader's interceptor."""
+    """Interceptor of a consumer or a reader."""
     return Receiving()
 
 
 @pytest.fixture
 def filled(client, topic):
-    """Have messages in the topic: `0` to `29`, the first of them in batches."""
+    """Publish `0` to `29` to the topic, the first of them in batches, and return them."""
     client.subscribe(topic, "s", SHARED).close()
     with client.create_producer(topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased) as producer:
         for number in range(20):
@@ -126,7 +126,7 @@ def filled(client, topic):
 
 
 def shown(numbers):
-    """Give data as the interceptor changes it."""
+    """Return data as the interceptor changes it."""
     return [b"<" + number + b">" for number in numbers]
 
 
@@ -140,7 +140,7 @@ RECEIVE = {
 
 
 def gather(take, count):
-    """Take lists until there are so many messages."""
+    """Collect lists until they have `count` messages."""
     found = []
     while len(found) < count:
         found += take()
@@ -158,8 +158,8 @@ def gather(take, count):
     ],
     ids=["plain", "deduplicated", "batched", "chunked"],
 )
-def test_what_is_sent_is_theirs(pulsar_broker_factory, client_factory, pulsar_topic_factory, sends, options):
-    """Value, key and properties are the interceptor's with every kind of producer, and it hears of each message."""
+def test_interceptors_change_sent_messages(pulsar_broker_factory, client_factory, pulsar_topic_factory, sends, options):
+    """Value, key and properties are changed for every kind of producer, and each outcome is reported."""
     broker = pulsar_broker_factory("dedup")
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     reader = client.create_reader(topic, pulsar_ext.MessageId.earliest)
@@ -177,13 +177,13 @@ def test_what_is_sent_is_theirs(pulsar_broker_factory, client_factory, pulsar_to
         (b"3+", "None"),
     ]
     assert {one.partition_key() for one in found} == {"theirs"}
-    assert sorted(sends.heard) == [(b"%d+" % number, True, None) for number in range(4)]
+    assert sorted(sends.outcomes) == [(b"%d+" % number, True, None) for number in range(4)]
     producer.close()
     assert sends.closed == 1
 
 
-def test_partitions_are_chosen_by_the_key_that_they_give(client, admin, topic, sends):
-    """The message is routed, and batched, as the interceptor made it: all of one key are in one partition."""
+def test_partition_is_chosen_by_changed_key(client, admin, topic, sends):
+    """The message is routed and batched by the interceptor's key: all of one key are in one partition."""
     admin.create_partitioned_topic(topic, 3)
     producer = client.create_producer(
         topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased, interceptors=[sends]
@@ -191,29 +191,29 @@ def test_partitions_are_chosen_by_the_key_that_they_give(client, admin, topic, s
     producer.send_many([b"%d" % number for number in range(30)], partition_keys=[f"{n}" for n in range(30)])
     ids = [producer.send(b"x", partition_key=f"{number}") for number in range(3)]
     assert len({one.partition() for one in ids}) == 1
-    assert len(sends.heard) == 33
+    assert len(sends.outcomes) == 33
 
 
-def test_a_send_that_fails_is_told(client, topic, sends):
-    """The error that the application gets, the interceptor gets first; what it made of the message is its own."""
+def test_failed_send_is_reported(client, topic, sends):
+    """The interceptor gets the error of a failed send, with its changed message."""
     producer = client.create_producer(topic, interceptors=[sends], batching_enabled=False)
     with pytest.raises(pulsar.PulsarException):
         producer.send(b"x" * 200_000)
-    (heard,) = sends.heard
-    assert heard[1] is False
-    assert isinstance(heard[2], pulsar.PulsarException)
+    (outcome,) = sends.outcomes
+    assert outcome[1] is False
+    assert isinstance(outcome[2], pulsar.PulsarException)
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("way", RECEIVE)
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED], ids=["exclusive", "shared"])
-def test_what_is_received_is_theirs(client, topic, filled, receives, way, type_):
-    """Each message is changed, once, when it is handed out, in whichever way; the next one is called, too."""
+def test_interceptors_change_received_messages(client, topic, filled, receives, way, type_):
+    """Each message is changed once, at delivery, by every way to receive, and all interceptors are called."""
     consumer = client.subscribe(topic, "s", type_, interceptors=[receives, Raising()])
     messages = RECEIVE[way](consumer, len(filled))
     assert sorted(one.data() for one in messages) == sorted(shown(filled))
     assert [one.properties()["by"] for one in messages] == [consumer.topic()] * len(filled)
-    assert sorted(receives.came) == sorted(filled)
+    assert sorted(receives.received) == sorted(filled)
     consumer.acknowledge_many(messages)
     consumer.flush_acks(confirm=True)
     assert sorted(entry_of(one) for one, _ in receives.acks) == sorted(entry_of(one.message_id()) for one in messages)
@@ -221,8 +221,8 @@ def test_what_is_received_is_theirs(client, topic, filled, receives, way, type_)
 
 @pytest.mark.core
 @pytest.mark.through
-def test_acknowledgements_of_every_form_are_told_once(client, topic, filled, receives):
-    """By message, by id, many at once, in a block: each is told with its id, and what the cursor shows is right."""
+def test_acknowledgements_are_reported_once(client, topic, filled, receives):
+    """Acknowledgements by message, by id, by list and in a block are each reported once, with the id."""
     consumer = client.subscribe(topic, "s", SHARED, interceptors=[receives])
     first, second, third, fourth = (consumer.receive(20_000) for _ in range(4))
     consumer.acknowledge(first)
@@ -230,14 +230,14 @@ def test_acknowledgements_of_every_form_are_told_once(client, topic, filled, rec
     consumer.acknowledge_many([third, fourth.message_id()])
     with consumer.ack_scope():
         rest = [consumer.receive(20_000) for _ in range(len(filled) - 4)]
-    told = [one.message_id() for one in (first, second, third, fourth, *rest)]
-    assert [one for one, _ in receives.acks] == told
+    expected = [one.message_id() for one in (first, second, third, fourth, *rest)]
+    assert [one for one, _ in receives.acks] == expected
     assert {error for _, error in receives.acks} == {None}
     assert consumer.receive_many(1, 500) == []
 
 
-def test_a_cumulative_acknowledgement_is_told_and_a_refused_one_with_its_error(client, topic, filled, receives):
-    """On a Shared subscription it is refused, and the interceptor hears why."""
+def test_cumulative_acknowledgements_are_reported(client, topic, filled, receives):
+    """A cumulative acknowledgement is reported, also with its error on a Shared subscription."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Failover, interceptors=[receives])
     messages = [consumer.receive(20_000) for _ in filled]
     consumer.acknowledge_cumulative(messages[-1])
@@ -251,33 +251,33 @@ def test_a_cumulative_acknowledgement_is_told_and_a_refused_one_with_its_error(c
     assert isinstance(receives.cumulative[1][1], pulsar.CumulativeAcknowledgementNotAllowedError)
 
 
-def test_negative_acknowledgements_are_told_as_they_are_sent(client, topic, filled, receives):
-    """The entry that is asked for is told once, with the consumer open, and the message comes again."""
+def test_negative_acknowledgements_are_reported(client, topic, filled, receives):
+    """The redelivered entry is reported once, while the consumer is open, and the message is redelivered."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=200, interceptors=[receives])
     messages = [consumer.receive(20_000) for _ in filled]
     consumer.acknowledge_many(messages[:-1])
     consumer.negative_acknowledge(messages[-1])
     assert consumer.receive(20_000).data() == shown(filled)[-1]
-    (refused,) = receives.refused
-    assert {entry_of(one) for one in refused} == {entry_of(messages[-1].message_id())}
+    (nacked,) = receives.nacked
+    assert {entry_of(one) for one in nacked} == {entry_of(messages[-1].message_id())}
     assert not receives.late
 
 
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED], ids=["exclusive", "shared"])
-def test_acknowledgement_timeouts_are_told(client, topic, filled, receives, type_):
-    """What was not acknowledged in time is told when it is asked for, on subscriptions of either kind."""
+def test_ack_timeouts_are_reported(client, topic, filled, receives, type_):
+    """Messages that were not acknowledged in time are reported when they are redelivered, on both types."""
     consumer = client.subscribe(topic, "s", type_, unacked_messages_timeout_ms=10_000, interceptors=[receives])
     messages = [consumer.receive(20_000) for _ in filled]
     consumer.acknowledge_many(messages[:-1])
     assert consumer.receive(30_000).data() == shown(filled)[-1]
     assert entry_of(messages[-1].message_id()) in {entry_of(one) for late in receives.late for one in late}
-    assert not receives.refused
+    assert not receives.nacked
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
-def test_a_listener_is_called_behind_them(client, topic, filled, receives, several):
-    """A listener gets what they give, of one topic or of several, and what it acknowledges is told."""
+def test_listener_gets_changed_messages(client, topic, filled, receives, several):
+    """A listener gets the changed messages, of one or several topics, and its acknowledgements are reported."""
     got = []
 
     def listen(consumer, message):
@@ -290,8 +290,8 @@ def test_a_listener_is_called_behind_them(client, topic, filled, receives, sever
     assert sorted(got) == sorted(shown(filled))
 
 
-def test_a_reader_reads_what_they_give(client, topic, filled, receives):
-    """Readers of whole topics and of key ranges, and with listeners."""
+def test_reader_gets_changed_messages(client, topic, filled, receives):
+    """Readers of topics and of key ranges, and reader listeners, deliver changed messages."""
     start, got = pulsar_ext.MessageId.earliest, []
     reader = client.create_reader(topic, start, interceptors=[receives])
     assert [reader.read_next(20_000).data() for _ in filled] == shown(filled)
@@ -304,11 +304,11 @@ def test_a_reader_reads_what_they_give(client, topic, filled, receives):
     )
     eventually(lambda: len(got) == len(filled))
     assert got == shown(filled)
-    assert len(receives.came) == 3 * len(filled)
+    assert len(receives.received) == 3 * len(filled)
 
 
-def test_a_consumer_of_key_ranges_hands_out_what_they_give(client, topic, filled, receives):
-    """The ranges are judged before the interceptors look: these see only what is handed out."""
+def test_consumer_of_key_ranges_gets_changed_messages(client, topic, filled, receives):
+    """Key ranges are filtered before the interceptors are called."""
     builder = client.new_consumer().topic(topic).subscription_name("k").intercept(receives)
     builder = builder.subscription_initial_position(pulsar.InitialPosition.Earliest)
     policy = pulsar_ext.KeySharedPolicy.sticky_hash_range().ranges(KeyHashRange(0, 65535))
@@ -319,29 +319,29 @@ def test_a_consumer_of_key_ranges_hands_out_what_they_give(client, topic, filled
     assert [one for one, _ in receives.acks] == [messages[0].message_id()]
 
 
-def test_a_seek_has_them_look_again(client, topic, filled, receives):
-    """What is sought goes through them as well."""
+def test_interceptors_are_called_again_after_seek(client, topic, filled, receives):
+    """After a seek, interceptors are called again."""
     consumer = client.subscribe(topic, "s", interceptors=[receives])
     assert [consumer.receive(20_000).data() for _ in filled] == shown(filled)
     consumer.seek(pulsar_ext.MessageId.earliest)
     assert [consumer.receive(20_000).data() for _ in filled] == shown(filled)
-    assert receives.came == filled * 2
+    assert receives.received == filled * 2
 
 
-def test_what_is_fetched_ahead_is_looked_at_when_it_is_handed_out(client, topic, receives):
-    """Of thousands that are fetched at full speed, an interceptor has seen as many as the application."""
+def test_prefetched_messages_are_intercepted_at_delivery(client, topic, receives):
+    """Interceptors are called for delivered messages only, not for thousands of prefetched ones."""
     count = 5_000
     consumer = client.subscribe(topic, "s", interceptors=[receives])
     producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
     producer.send_many([b"%d" % number for number in range(count)])
     for number in range(count):
         assert consumer.receive(20_000).data() == b"<%d>" % number
-        assert len(receives.came) == number + 1
+        assert len(receives.received) == number + 1
     consumer.acknowledge_cumulative(consumer.get_last_message_id())
 
 
-def test_they_see_the_consumer_that_the_application_holds(client, topic, filled, receives, sends):
-    """An asyncio client's interceptors get its own producers and consumers."""
+def test_interceptors_get_the_applications_consumer(client, topic, filled, receives, sends):
+    """Interceptors get the application's producers and consumers, also of an asyncio client."""
     consumer = client.subscribe(topic, "s", interceptors=[receives])
     producer = client.create_producer(topic, interceptors=[sends])
     producer.send(b"x")
@@ -351,8 +351,8 @@ def test_they_see_the_consumer_that_the_application_holds(client, topic, filled,
     assert receives.consumers == {"InterceptedConsumer"}
 
 
-def test_they_are_closed_once_with_what_they_are_of(client_factory, broker, topic, filled):
-    """With a close, an unsubscription, or the client; closing again closes no interceptor again."""
+def test_interceptors_are_closed_once_with_their_owner(client_factory, broker, topic, filled):
+    """Interceptors are closed once, by a close, an unsubscription or the client's close."""
     client, each = client_factory(broker), [Receiving() for _ in range(4)]
     consumer = client.subscribe(topic, "a", interceptors=[each[0]])
     other = client.subscribe(topic, "b", interceptors=[each[1]])
@@ -371,29 +371,29 @@ def test_they_are_closed_once_with_what_they_are_of(client_factory, broker, topi
     assert sends.closed == 1
 
 
-def test_added_partitions_are_told(client, admin, topic, receives):
-    """Consumers, producers and readers look for them in the same way; this is one look, at a real topic."""
-    told = threading.Event()
+def test_added_partitions_are_reported(client, admin, topic, receives):
+    """Added partitions are reported; this polls a real topic once, as all consumers, producers and readers do."""
+    reported = threading.Event()
 
-    class Told(ConsumerInterceptor):
+    class Watching(ConsumerInterceptor):
         def on_partitions_change(self, topic, partitions):
-            """Note it."""
+            """Record it."""
             if partitions == 3:
-                told.set()
+                reported.set()
 
     admin.create_partitioned_topic(topic, 2)
-    consumer = client.subscribe(topic, "s", interceptors=[Told()])
+    consumer = client.subscribe(topic, "s", interceptors=[Watching()])
     blocking = consumer.awaited.blocking if hasattr(consumer, "awaited") else consumer
     watch = blocking.chain.watch
     watch.tick(0.0)
     admin.update_partitions(topic, 3)
     watch.tick(0.0)
-    assert told.is_set()
+    assert reported.is_set()
 
 
-@pytest.mark.blocking_only("is about interceptors that are looked for in a class")
-def test_without_interceptors_nothing_is_in_the_way(client, topic):
-    """The classes, and the producer's `send_async`, are those of a program that knows of no interceptors."""
+@pytest.mark.blocking_only("is about the classes of interceptors")
+def test_normal_classes_without_interceptors(client, topic):
+    """Without interceptors, the classes and the producer's `send_async` are the normal ones."""
     consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic, interceptors=[])
     reader = client.create_reader(topic, pulsar_ext.MessageId.earliest)
     assert {type(consumer), type(reader)} == {pulsar_ext.Consumer, pulsar_ext.Reader}

@@ -1,4 +1,4 @@
-"""Sticky Key_Shared consumers on a real broker: what is refused, who covers which slot, and misrouted messages."""
+"""Sticky Key_Shared consumers on a real broker: invalid arguments, covered slots, and misrouted messages."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ HALVING = Profile(
     {"subscriptionKeySharedUseConsistentHashing": "false"},
 )
 
-# The kinds of batches that the tests send are exactly those that the warning is about.
+# The tests send the kinds of batches that this warning is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 
 def sticky(client, topic, ranges, name="s"):
-    """A builder of a consumer of these slots."""
+    """Return a builder of a consumer of these slots."""
     builder = client.new_consumer().topic(topic).subscription_name(name).subscription_initial_position(EARLIEST)
     return builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges(*ranges))
 
 
 def two_halves(client, topic, action="deliver", **options):
-    """Two consumers that tile the slots; the first one's warning, that it is alone, is expected."""
+    """Return two consumers that tile the slots; the first one's warning about uncovered slots is expected."""
     low, high = FULL.split(2)
     with pytest.warns(UncoveredSlotsWarning):
         one = sticky(client, topic, low).on_misrouted(action).load_conf(**options).subscribe()
@@ -48,7 +48,7 @@ def two_halves(client, topic, action="deliver", **options):
 
 
 def receive_all(*consumers, quiet_millis=1000):
-    """Receive from all until nothing comes, acknowledge, and give each one's messages."""
+    """Receive from all consumers until no message arrives, acknowledge, and return each one's messages."""
     found = [[] for _ in consumers]
     last = time.monotonic()
     while time.monotonic() - last < quiet_millis / 1000:
@@ -65,8 +65,8 @@ def receive_all(*consumers, quiet_millis=1000):
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", ["unbatched", "key", "chunked"])
-def test_consumers_that_tile_the_slots_share_the_messages(client, admin, topic, kind):
-    """Each gets the messages of its slots, in order per key, the broker reports their ranges, and none is misrouted."""
+def test_tiling_consumers_share_the_messages(client, admin, topic, kind):
+    """Each consumer gets the messages of its slots, in order per key; the broker reports its ranges."""
     one, two = two_halves(client, topic)
     keys = fill(client, topic, kind, 60 if kind == "chunked" else 400)
     found = [[number_of(message) for message in part] for part in receive_all(one, two)]
@@ -79,8 +79,8 @@ def test_consumers_that_tile_the_slots_share_the_messages(client, admin, topic, 
     assert [ranges for _, ranges in cover.consumers] == FULL.split(2)
 
 
-def test_the_brokers_consumer_of_each_slot_is_ours(client, topic):
-    """For keys at the edges of the slots, empty, unicode and hashing to 0, the broker picks whom `key_slot` names."""
+def test_broker_and_key_slot_agree_on_consumer(client, topic):
+    """The broker and `key_slot` agree on the consumer of keys at the edges of the slots."""
     keys = EDGES
     slots = sorted({key_slot(key) for key in keys})
     cuts = sorted({*slots, *(slot + 1 for slot in slots)} - {65536} | {0})
@@ -106,37 +106,37 @@ def test_the_brokers_consumer_of_each_slot_is_ours(client, topic):
         assert all(key_slot(message.data()) in KeyHashRanges(part) for message in messages)
 
 
-def test_a_mixed_batch_is_delivered_with_a_warning(client, topic):
-    """By default messages of other slots are delivered, counted, and warned of once."""
+def test_mixed_batch_is_delivered_with_warning(client, topic):
+    """By default messages of other slots are delivered and counted, with one warning."""
     one, two = two_halves(client, topic)
     keys = fill(client, topic, "default", 300)
     with pytest.warns(MisroutedMessageWarning, match="KeyBased") as caught:
         found = receive_all(one, two)
     assert sum(map(len, found)) == 300
     for consumer, part in zip((one, two), found, strict=True):
-        strangers = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
-        assert consumer.misrouted == len(strangers)
+        misrouted = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
+        assert consumer.misrouted == len(misrouted)
     assert one.misrouted + two.misrouted > 0
     assert 1 <= len(caught) <= 2
 
 
-def test_a_mixed_batch_is_redirected(client, topic):
-    """Given a function, it gets each message of another slot and the consumer only its own; none is lost or doubled."""
-    strangers = []
-    one, two = two_halves(client, topic, strangers.append)
+def test_mixed_batch_is_redirected(client, topic):
+    """A function gets each message of another slot once, and the consumer only its own messages."""
+    misrouted = []
+    one, two = two_halves(client, topic, misrouted.append)
     keys = fill(client, topic, "default", 300)
     found = receive_all(one, two)
     for consumer, part in zip((one, two), found, strict=True):
         assert all(consumer.key_hash_ranges.contains_key(keys[number_of(m)]) for m in part)
-    assert one.misrouted + two.misrouted == len(strangers) > 0
-    everything = [number_of(message) for part in (*found, strangers) for message in part]
+    assert one.misrouted + two.misrouted == len(misrouted) > 0
+    everything = [number_of(message) for part in (*found, misrouted) for message in part]
     assert sorted(everything) == list(range(300))
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_mixed_batch_raises(client, topic, batched):
-    """With "raise", the error carries the message and its slot, and the next receive goes on behind it."""
+def test_mixed_batch_raises(client, topic, batched):
+    """With "raise", the error has the message and its slot, and the next receive continues after it."""
     one, two = two_halves(client, topic, "raise")
     keys = fill(client, topic, "default", 300)
     taken, raised = [], []
@@ -163,41 +163,41 @@ def test_a_mixed_batch_raises(client, topic, batched):
 
 
 def test_listeners(client, topic):
-    """A listener gets its own messages, the function the others; a listener that should raise is refused."""
-    own, strangers, all_in = [], [], threading.Event()
+    """A listener gets its own messages, the function the others; "raise" with a listener is invalid."""
+    own, misrouted, complete = [], [], threading.Event()
 
     def count():
-        if len(own) + len(strangers) == 300:
-            all_in.set()
+        if len(own) + len(misrouted) == 300:
+            complete.set()
 
     def listener(_, message):
         own.append(message)
         count()
 
     def redirect(message):
-        strangers.append(message)
+        misrouted.append(message)
         count()
 
     with pytest.raises(pulsar.InvalidUse, match="function"):
         sticky(client, topic, ["0-5"]).message_listener(listener).on_misrouted("raise").subscribe()
     consumers = two_halves(client, topic, redirect, message_listener=listener)
     keys = fill(client, topic, "default", 300)
-    assert all_in.wait(20)
+    assert complete.wait(20)
     assert len(consumers) == 2
-    assert strangers
-    assert sorted(number_of(m) for m in own + strangers) == list(range(len(keys)))
+    assert misrouted
+    assert sorted(number_of(m) for m in own + misrouted) == list(range(len(keys)))
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("ranges", [[(5, 3)], [(0, 65536)], [(0, 10), (10, 20)], [(7, 7), (7, 7)], []])
-def test_bad_ranges_leave_nothing_behind(client, admin, topic, ranges):
-    """Ranges that the broker refuses too late are refused before it is asked, in our policy and the official one."""
+def test_invalid_ranges_create_nothing(client, admin, topic, ranges):
+    """Ranges that the broker rejects too late raise before any request, in our policy and the official one."""
     admin.create_topic(topic)
     with pytest.raises(pulsar.InvalidKeyHashRange):
         sticky(client, topic, ranges)
     try:
         theirs = official.ConsumerKeySharedPolicy(STICKY, sticky_ranges=ranges)
-    except ValueError:  # it refuses some by itself
+    except ValueError:  # the official policy rejects some itself
         theirs = KeySharedPolicy.sticky_hash_range()
     with pytest.raises(pulsar.InvalidKeyHashRange):
         client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=theirs)
@@ -206,8 +206,8 @@ def test_bad_ranges_leave_nothing_behind(client, admin, topic, ranges):
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover"])
-def test_ranges_on_another_type_are_refused(client, admin, topic, kind):
-    """Ranges that the official client would ignore are refused, by builder and by keyword, and leave nothing behind."""
+def test_ranges_on_another_type_raise(client, admin, topic, kind):
+    """Ranges that the official client would ignore raise, by builder and by keyword, and nothing is created."""
     admin.create_topic(topic)
     with pytest.raises(pulsar.InvalidUse, match=kind):
         sticky(client, topic, ["0-5"]).subscription_type(getattr(pulsar.ConsumerType, kind)).subscribe()
@@ -223,7 +223,7 @@ def test_ranges_on_another_type_are_refused(client, admin, topic, kind):
 
 @pytest.mark.core
 def test_uncovered_slots_warn_or_raise(client, admin, topic):
-    """A consumer that leaves slots uncovered warns; where that is required to be an error, nothing stays behind."""
+    """Uncovered slots cause a warning; if full cover is required, an error, and nothing remains."""
     admin.create_topic(topic)
     with pytest.raises(pulsar.SlotsNotCovered, match="65535") as raised:
         sticky(client, topic, ["0-9"]).require_full_cover().subscribe()
@@ -240,8 +240,8 @@ def test_uncovered_slots_warn_or_raise(client, admin, topic):
     assert second.key_hash_ranges == KeyHashRanges(["10-65535"])
 
 
-def test_it_waits_for_the_others(client, topic):
-    """With a time to wait, consumers that start one after the other find the slots covered."""
+def test_require_full_cover_waits_for_others(client, topic):
+    """With `wait_seconds`, consumers that start one after the other find the slots covered."""
     parts = FULL.split(3)
     consumers = []
 
@@ -257,8 +257,8 @@ def test_it_waits_for_the_others(client, topic):
 
 
 @pytest.mark.through
-def test_a_partitioned_topic_is_checked_partition_by_partition(client, admin, pulsar_topic_factory, broker):
-    """The cover of each partition is checked, and messages of all partitions go to whose slots they have."""
+def test_cover_of_each_partition_is_checked(client, admin, pulsar_topic_factory, broker):
+    """The cover of each partition is checked, and messages of all partitions are routed by their slots."""
     topic = pulsar_topic_factory(broker=broker, partitions=3)
     one, two = two_halves(client, topic)
     assert [cover.is_exact for cover in key_cover(admin, topic, "s")] == [True] * 3
@@ -269,8 +269,8 @@ def test_a_partitioned_topic_is_checked_partition_by_partition(client, admin, pu
 
 
 @pytest.mark.core
-def test_overlaps_and_other_modes_are_refused_by_the_broker(client, topic):
-    """A slot has one sticky consumer, and auto-split does not join sticky ones."""
+def test_broker_rejects_overlaps_and_other_modes(client, topic):
+    """A slot has one sticky consumer, and an auto-split consumer cannot join sticky ones."""
     one, _ = two_halves(client, topic)
     with pytest.raises(pulsar.ConsumerAssignError):
         sticky(client, topic, [next(iter(one.key_hash_ranges))]).subscribe()
@@ -281,7 +281,7 @@ def test_overlaps_and_other_modes_are_refused_by_the_broker(client, topic):
 
 @pytest.mark.core
 def test_auto_split(client, admin, topic):
-    """Consumers that leave the slots to the broker cover them all, whatever is required, and take no ranges."""
+    """Auto-split consumers cover all slots, and reject ranges."""
     policy = KeySharedPolicy.auto_split_hash_range
     with pytest.raises(pulsar.InvalidUse, match="sticky_hash_range"):
         policy().ranges("0-5")
@@ -294,8 +294,8 @@ def test_auto_split(client, admin, topic):
     assert sum(map(len, receive_all(*consumers))) == 200
 
 
-def check_who_gets_which_key(client, admin, topic):
-    """Have two consumers, among whom the broker splits the slots, receive keys, and compare with their cover."""
+def check_receivers_of_keys(client, admin, topic):
+    """Receive keys with two auto-split consumers, compare the receivers with the cover, and return the cover."""
     named = {}
     for name in ("one", "two"):
         builder = client.new_consumer().topic(topic).subscription_name("s").load_conf(consumer_name=name)
@@ -310,26 +310,26 @@ def check_who_gets_which_key(client, admin, topic):
     return cover
 
 
-def test_whose_key_it_is_where_the_broker_splits_the_slots(client, admin, topic):
-    """The cover names the consumer that gets each key, though the broker numbers slots in another way there."""
-    cover = check_who_gets_which_key(client, admin, topic)
+def test_consumers_of_key_with_auto_split(client, admin, topic):
+    """The cover names the consumer that gets each key, although the broker numbers the slots differently."""
+    cover = check_receivers_of_keys(client, admin, topic)
     assert [cover.slot_of(key) for key in EDGES] == list(map(auto_split_slot, EDGES))
     assert any(key_slot(key) not in dict(cover.consumers)[cover.consumers_of(key)[0]] for key in EDGES)
 
 
 @pytest.mark.standalone_only("is about a broker's setting")
-def test_whose_key_it_is_without_consistent_hashing(client_factory, pulsar_broker_factory, pulsar_topic_factory):
-    """A broker that halves ranges instead numbers the slots as those of fixed ranges, and the cover knows it."""
+def test_consumers_of_key_without_consistent_hashing(client_factory, pulsar_broker_factory, pulsar_topic_factory):
+    """A broker that halves ranges numbers the slots as for fixed ranges, and the cover detects it."""
     broker = pulsar_broker_factory(HALVING)
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     with pulsar.PulsarAdmin(broker.admin_url) as admin:
-        cover = check_who_gets_which_key(client, admin, topic)
+        cover = check_receivers_of_keys(client, admin, topic)
     assert [cover.slot_of(key) for key in EDGES] == list(map(key_slot, EDGES))
 
 
 @pytest.mark.core
-def test_the_policy_is_both_official_ones():
-    """Our policy passes for the official wrapper and for the C++ policy, and gives what was set."""
+def test_policy_is_both_official_ones():
+    """Our policy is accepted as the official wrapper and as the native policy, and returns its settings."""
     policy = KeySharedPolicy.sticky_hash_range().ranges("5-9", (1, 2))
     assert isinstance(policy, official.ConsumerKeySharedPolicy)
     assert isinstance(policy, official.KeySharedPolicy)
@@ -340,8 +340,8 @@ def test_the_policy_is_both_official_ones():
 
 
 @pytest.mark.parametrize("missing", ["topic", "subscription_name"])
-def test_a_builder_without_a_must_is_refused(client, topic, missing):
-    """Without a topic or a subscription's name, the error names the call that is missing."""
+def test_builder_without_required_option_raises(client, topic, missing):
+    """Without a topic or a subscription's name, the error names the missing call."""
     builder = sticky(client, topic, ["0-5"])
     del builder._options[missing]
     with pytest.raises(pulsar.InvalidUse, match=missing):
@@ -351,8 +351,8 @@ def test_a_builder_without_a_must_is_refused(client, topic, missing):
 
 
 @pytest.mark.core
-def test_a_plain_builder_is_a_plain_consumer(client, topic):
-    """Without a policy the builder gives what `subscribe` gives."""
+def test_builder_without_policy_is_plain_consumer(client, topic):
+    """Without a policy the builder returns what `subscribe` returns."""
     consumer = client.new_consumer().topic(topic).subscription_name("s").subscribe()
     client.create_producer(topic, **BATCHING).send(b"1", partition_key="a")
     assert number_of(consumer.receive(5000)) == 1

@@ -1,4 +1,4 @@
-"""Key slots against the broker: its own classes, through Java, and what it reports of its consumers."""
+"""Key slots against the broker's own classes, through Java."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS = ["", "key1", "中文", "é", "😀", "k179888", "k27353", "k35981", "ord
 
 
 def java_line(*, ordering=None, key=None, is_base64=False, producer="p", sequence_id=0):
-    """One line of input for KeySlots.java."""
+    """Return one line of input for KeySlots.java."""
     return " ".join(
         [
             "-" if ordering is None else "x" + ordering.hex(),
@@ -27,8 +27,8 @@ def java_line(*, ordering=None, key=None, is_base64=False, producer="p", sequenc
 
 
 @pytest.mark.core
-def test_slots_are_those_of_the_brokers_own_classes():
-    """For 20,000 messages with every kind of key, the slot is what the broker's classes compute."""
+def test_slots_equal_those_of_broker_classes():
+    """The slots of 20,000 messages with every kind of key equal those of the broker's classes."""
     rng = random.Random(11)
     cases = [{"key": text} for text in TEXTS]
     for _ in range(4_000):
@@ -60,5 +60,5 @@ def test_slots_are_those_of_the_brokers_own_classes():
         for case in cases
     ]
     assert ours == answers
-    # The case that is easily missed is among them: keys that hash to 0 count to slot 1.
+    # Keys that hash to 0 are in slot 1.
     assert answers[0] == answers[5] == answers[6] == 1

@@ -1,4 +1,4 @@
-"""Readers of key ranges on a real broker: exact for each message, whatever batch it came in."""
+"""Readers of key ranges on a real broker: exact for each message, also inside batches."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BOTH_CLIENTS = True
 
 FULL = KeyHashRanges.full()
 
-# The kinds of batches that the tests send are exactly those that the warning is about.
+# The tests send the kinds of batches that this warning is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 
 def read_all(client, topic, ranges, **options):
-    """The messages that a reader of these ranges finds from the beginning."""
+    """Return the messages that a reader of these ranges reads from the beginning."""
     reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=ranges, **options)
     found = list(reader)
     reader.close()
@@ -38,15 +38,15 @@ def read_all(client, topic, ranges, **options):
 
 
 def numbers(messages):
-    """The numbers that messages were sent with, in order."""
+    """Return the numbers of the messages, in order."""
     return [number_of(message) for message in messages]
 
 
 @pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_readers_that_tile_the_slots_share_the_topic(client, pulsar_topic_factory, broker, kind, partitions):
-    """Their messages are the topic's, none comes twice, none is another's, and each key's are in order."""
+def test_tiling_readers_share_the_topic(client, pulsar_topic_factory, broker, kind, partitions):
+    """Each message is read once, by the reader of its slot, in order per key."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
     count = 60 if kind == "chunked" else 600
     keys = fill(client, topic, kind, count)
@@ -63,8 +63,8 @@ def test_readers_that_tile_the_slots_share_the_topic(client, pulsar_topic_factor
 
 
 @pytest.mark.core
-def test_keyless_messages_count_by_producer_and_sequence_id(client, topic):
-    """A message without a key is in the slot of its producer's name and its own sequence id, in a batch too."""
+def test_keyless_messages_use_producer_and_sequence_id(client, topic):
+    """A message without a key has the slot of its producer's name and its own sequence id, also in a batch."""
     for name, settings in (("alone", {}), ("batched", BATCHING)):
         producer = client.create_producer(topic, producer_name=name, **settings)
         for number in range(40):
@@ -77,8 +77,8 @@ def test_keyless_messages_count_by_producer_and_sequence_id(client, topic):
 
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("batching", ["unbatched", "default", "key"])
-def test_every_kind_of_key_as_java_sends_it(client, broker, topic, batching):
-    """Text, bytes, base64 text, empty, ordering and no keys: each message is read by the one whose slot it has."""
+def test_every_kind_of_java_key(client, broker, topic, batching):
+    """Text, bytes, base64 text, empty, ordering and missing keys are each read by the reader of their slot."""
     rounds = 12
     run_java("SendKeyed", Reach.of(broker).java_settings(), topic, rounds, batching)
     total = rounds * 8
@@ -92,7 +92,7 @@ def test_every_kind_of_key_as_java_sends_it(client, broker, topic, batching):
 
 
 def known_slot(number):
-    """The slot of what SendKeyed.java sent with this number, None for a message without a key."""
+    """Return the slot of the message with this number of SendKeyed.java, None for a message without a key."""
     turn, kind = divmod(number, 8)
     text, raw = f"key{turn:05d}", bytes([0xFF, 0xFE, turn & 0xFF, turn >> 8, 7, 7])
     keys = [text, raw, base64.b64encode(raw), "", raw, text, f"中文-é-😀-{turn}"]
@@ -101,8 +101,8 @@ def known_slot(number):
 
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("ranges", ["0-32767", "20000-29999,50000-65535", "1-1"])
-def test_on_an_unbatched_topic_it_reads_what_javas_reader_reads(client, broker, topic, ranges):
-    """The messages are those, and in the order, of Java's own key-range reader, which the broker filters for."""
+def test_unbatched_topic_reads_as_with_java_reader(client, broker, topic, ranges):
+    """The messages and their order equal those of Java's own key-range reader, for which the broker filters."""
     run_java("SendKeyed", Reach.of(broker).java_settings(), topic, 25, "unbatched")
     fill(client, topic, "keyless", 1)
     lines = run_java("ReadRanges", Reach.of(broker).java_settings(), topic, *ranges.split(","))
@@ -112,8 +112,8 @@ def test_on_an_unbatched_topic_it_reads_what_javas_reader_reads(client, broker, 
 
 
 @pytest.mark.through
-def test_a_tail_out_of_range_is_not_available(client, topic):
-    """has_message_available() is true only if a message of the range is there, and answers at once if none is."""
+def test_tail_out_of_range_is_not_available(client, topic):
+    """has_message_available() is true only if a message of the range is available, and returns at once otherwise."""
     slot = key_slot("mine")
     producer = client.create_producer(topic)
     producer.send(b"0", partition_key="mine")
@@ -133,10 +133,8 @@ def test_a_tail_out_of_range_is_not_available(client, topic):
 
 @pytest.mark.parametrize("ranges", ["0-65534", "0-65535"])
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_half_a_chunked_message_at_the_end_is_not_available(
-    client, admin, broker, pulsar_topic_factory, ranges, partitions
-):
-    """has_message_available() ends behind it, whether some slots are read or all, and beside an empty partition."""
+def test_incomplete_last_message_is_not_available(client, admin, broker, pulsar_topic_factory, ranges, partitions):
+    """has_message_available() ends before it, for some or all slots, and beside an empty partition."""
     topic = pulsar_topic_factory(partitions=partitions, broker=broker)
     part = f"{topic}-partition-0" if partitions else topic
     fill(client, part, "unbatched", 5)
@@ -145,24 +143,24 @@ def test_half_a_chunked_message_at_the_end_is_not_available(
     assert numbers(reader) == list(range(5))
 
 
-def test_compressed_chunks_have_the_keys_that_they_look_like(client, topic):
-    """The broker cannot show them: readers that share the topic get each of them once, and `exact` says why it ends."""
+def test_compressed_chunks_count_by_apparent_key(client, topic):
+    """Readers that share compressed chunked messages get each once, by its apparent key, and `exact` raises."""
     producer = client.create_producer(topic, chunking_enabled=True, compression_type=pulsar.CompressionType.ZLib)
     for n in range(12):
         producer.send(b"%d " % n + os.urandom(250_000 * (n % 2)), partition_key=f"k{n:03}")  # as base64 has them
-    parts, came = FULL.split(3), []
+    parts, received = FULL.split(3), []
     for part in parts:
         share = read_all(client, topic, part)
         assert all(part.contains_key(one.partition_key()) for one in share)
-        came += [int(one.data().partition(b" ")[0]) for one in share]
-    assert sorted(came) == list(range(12))
+        received += [int(one.data().partition(b" ")[0]) for one in share]
+    assert sorted(received) == list(range(12))
     with pytest.raises(pulsar.InvalidUse, match="chunks"):
         read_all(client, topic, part, key_forms="exact")
 
 
 @pytest.mark.blocking_only("the command has a blocking client")
-def test_a_histogram_ends_before_half_a_chunked_message(client, admin, broker, topic):
-    """Reading how messages spread over the slots ends where what can be received does."""
+def test_histogram_ends_before_incomplete_message(client, admin, broker, topic):
+    """Reading a histogram ends before an incomplete chunked message."""
     fill(client, topic, "unbatched", 5)
     send_half(broker, admin, topic)
     assert read_histogram(client.context, topic).total() == 5
@@ -172,7 +170,7 @@ def test_a_histogram_ends_before_half_a_chunked_message(client, admin, broker, t
 @pytest.mark.parametrize("kind", ["unbatched", "default", "chunked"])
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_starts_and_seeks_anywhere(client, topic, kind, inclusive):
-    """From each message's id, live, deserialized or rebuilt, a reader and a seek go on with the rest of the range."""
+    """A reader and a seek start from each message's id, live, deserialized or rebuilt, with the rest of the range."""
     keys = fill(client, topic, kind, 30)
     everything = read_all(client, topic, FULL)
     half = FULL.split(2)[0]
@@ -184,14 +182,14 @@ def test_starts_and_seeks_anywhere(client, topic, kind, inclusive):
             reader = client.create_reader(topic, start, key_hash_ranges=half, start_message_id_inclusive=inclusive)
             assert numbers(reader) == expected
             reader.close()
-        # A message that was looked up before a seek is not handed out after it.
+        # A message that was prefetched before a seek is not delivered after it.
         seeker.has_message_available()
         seeker.seek(live)
         assert numbers(seeker) == expected
 
 
-def test_the_latest_start_and_a_seek_by_time(client, topic):
-    """A reader from the end sees what comes, and a seek to a publish time brings the range's messages since then."""
+def test_latest_start_and_seek_by_time(client, topic):
+    """A reader from the end gets new messages, and a seek to a publish time returns the range's messages since then."""
     fill(client, topic, "unbatched", 10)
     half = FULL.split(2)[0]
     reader = client.create_reader(topic, MessageId.latest, key_hash_ranges=half)
@@ -206,8 +204,8 @@ def test_the_latest_start_and_a_seek_by_time(client, topic):
 
 
 @pytest.mark.core
-def test_the_builder_is_the_seeds(client, topic):
-    """The builder gives a reader of both ranges; the start id inclusive as well."""
+def test_builder_makes_reader_of_ranges(client, topic):
+    """The builder makes a reader of both ranges, also with an inclusive start."""
     keys = fill(client, topic, "default", 200)
     ranges = KeyHashRanges([KeyHashRange(0, 10000), KeyHashRange(20001, 30000)])
     builder = client.new_reader().topic(topic).start_message_id(MessageId.earliest)
@@ -226,9 +224,9 @@ def test_the_builder_is_the_seeds(client, topic):
 @pytest.mark.parametrize(
     "ranges", [[], [(5, 3)], [(0, 65536)], [(-1, 5)], [(0, 10), (10, 20)], [(1, 1), (1, 1)], 7, "0-5", [None]]
 )
-def test_bad_ranges_open_nothing(client, topic, ranges, monkeypatch):
-    """Ranges that cannot be are refused before the C++ client is asked for anything, by keyword and by builder."""
-    monkeypatch.setattr(client.context, "admin_api", lambda: pytest.fail("asked for something"))
+def test_invalid_ranges_open_nothing(client, topic, ranges, monkeypatch):
+    """Invalid ranges raise before any request, by keyword and by builder."""
+    monkeypatch.setattr(client.context, "admin_api", lambda: pytest.fail("the admin API was asked"))
     with pytest.raises(pulsar.InvalidKeyHashRange):
         client.create_reader(topic, MessageId.earliest, key_hash_ranges=ranges)
     if isinstance(ranges, list):
@@ -236,8 +234,8 @@ def test_bad_ranges_open_nothing(client, topic, ranges, monkeypatch):
             client.new_reader().topic(topic).start_message_id(MessageId.earliest).key_hash_range(*ranges)
 
 
-def test_a_missing_topic_is_refused_and_not_created(client, admin, topic):
-    """No reader of ranges creates its topic by a misspelt name, and the error says what to do."""
+def test_missing_topic_raises_and_is_not_created(client, admin, topic):
+    """A reader of ranges does not create a missing topic, and the error suggests to create it."""
     with pytest.raises(pulsar.NoSuchTopic, match="create the topic") as raised:
         client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-5"])
     assert isinstance(raised.value, pulsar.TopicNotFound)
@@ -246,8 +244,8 @@ def test_a_missing_topic_is_refused_and_not_created(client, admin, topic):
 
 
 @pytest.mark.parametrize("missing", ["topic", "start_message_id"])
-def test_a_builder_without_a_must_is_refused(client, topic, missing):
-    """Without a topic or a start, the error names the call that is missing."""
+def test_builder_without_required_option_raises(client, topic, missing):
+    """Without a topic or a start, the error names the missing call."""
     builder = client.new_reader().load_conf(topic=topic, start_message_id=MessageId.earliest)
     del builder._options[missing]
     with pytest.raises(pulsar.InvalidUse, match=missing):
@@ -255,21 +253,21 @@ def test_a_builder_without_a_must_is_refused(client, topic, missing):
 
 
 @pytest.mark.core
-def test_a_listener_hears_its_range_only(client, topic):
-    """A reader listener is called with the messages of the range and no other."""
+def test_listener_gets_its_range_only(client, topic):
+    """A reader listener is called with the messages of the range only."""
     keys = fill(client, topic, "default", 100)
     half = FULL.split(2)[0]
     expected = [n for n in range(100) if half.contains_key(keys[n])]
-    heard, all_heard = [], threading.Event()
+    received, complete = [], threading.Event()
 
     def listener(_, message):
-        heard.append(number_of(message))
-        if len(heard) == len(expected):
-            all_heard.set()
+        received.append(number_of(message))
+        if len(received) == len(expected):
+            complete.set()
 
     client.create_reader(topic, MessageId.earliest, key_hash_ranges=half, reader_listener=listener)
-    assert all_heard.wait(20)
-    assert heard == expected
+    assert complete.wait(20)
+    assert received == expected
 
 
 def test_schema_and_queue_of_zero(client, topic):
@@ -288,8 +286,8 @@ def test_schema_and_queue_of_zero(client, topic):
     assert reader.read_next().value() == "b"
 
 
-def test_without_an_admin_api_it_says_what_it_takes_for_granted(client_factory, broker, client, topic):
-    """Where no admin API answers, one warning says that doubtful keys are taken for text; plain keys do not warn."""
+def test_warning_without_admin_api(client_factory, broker, client, topic):
+    """Without an admin API, one warning says that ambiguous keys count as text; plain keys do not warn."""
     fill(client, topic, "unbatched", 20)
     client.create_producer(topic).send(b"20", partition_key="AAAA")
     alone = client_factory(broker, admin="http://localhost:9")
@@ -307,8 +305,8 @@ def test_without_an_admin_api_it_says_what_it_takes_for_granted(client_factory, 
 
 
 @pytest.mark.blocking_only("a forked child has no event loop to await anything in")
-def test_a_child_process_is_told(client, topic):
-    """A reader of ranges that a fork inherits refuses to read there, instead of hanging."""
+def test_range_reader_raises_in_forked_child(client, topic):
+    """A reader of ranges that a fork inherits raises there, instead of hanging."""
     fill(client, topic, "unbatched", 5)
     reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=["1-65535"])
     reader.read_next(5000)
@@ -327,8 +325,8 @@ def test_a_child_process_is_told(client, topic):
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
 @pytest.mark.parametrize("timed", [False, True])
-def test_a_ctrl_c_swallows_no_message(client, topic, timed):
-    """However often the reading is interrupted, every message of the range is read once and in order."""
+def test_ctrl_c_loses_no_message_of_range(client, topic, timed):
+    """Every message of the range is read once and in order, after any number of interrupts."""
     keys = fill(client, topic, "default", 20_000, keys=3000)
     half = FULL.split(2)[0]
     expected = [n for n in range(20_000) if half.contains_key(keys[n])]
@@ -352,7 +350,7 @@ def test_a_ctrl_c_swallows_no_message(client, topic, timed):
                 reading = False
             except KeyboardInterrupt:
                 interrupted += 1
-            # An interrupt may come when the message has been handed out already.
+            # An interrupt may arrive when the message has been delivered already.
             if message is not None:
                 found.append(number_of(message))
     finally:
@@ -365,7 +363,7 @@ def test_a_ctrl_c_swallows_no_message(client, topic, timed):
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("fault", ["cut", "kill"])
 def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory, pulsar_fault_proxy, fault):
-    """While connections are cut, or the broker is killed and restarted, readers that tile the slots read all once."""
+    """Readers that tile the slots read all messages once, while connections are cut or the broker is killed."""
     own = pulsar_own_broker("small-chunks")
     topic = "persistent://public/default/faults"
     proxy = pulsar_fault_proxy(own)

@@ -1,4 +1,4 @@
-"""Readers that share a topic: what is chosen and why, and that the broker then sends each message once."""
+"""Readers that share a topic: the chosen filter and its reason, and that the broker sends each message once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EXPECTED = {"unbatched": "broker", "key": "broker", "chunked": "broker", "defaul
 
 BOTH_CLIENTS = True
 
-# The kinds of batches that the tests send are exactly those that the warning is about.
+# The tests send the kinds of batches that this warning is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 
 def read_all(group, expected=0, quiet_millis=1000):
-    """Read all readers in turn until nothing comes and at least so many came: the numbers of each."""
+    """Read all readers in turn until `expected` messages arrived and no more arrive; return the numbers of each."""
     found = [[] for _ in group]
     last = time.monotonic()
     while time.monotonic() - last < quiet_millis / 1000 or sum(map(len, found)) < expected:
@@ -40,8 +40,8 @@ def read_all(group, expected=0, quiet_millis=1000):
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kind, partitions):
-    """Of every kind of batch, each message is read once, by its reader, in order per key, and the choice is known."""
+def test_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kind, partitions):
+    """Each message of every kind of batch is read once, by its reader, in order per key, and the reason is shown."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
     keys = fill(client, topic, kind, 60 if kind == "chunked" else 600)
     with client.create_reader_group(topic, MessageId.earliest, 4) as group:
@@ -63,8 +63,8 @@ def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kin
 
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("kind", ["unbatched", "key"])
-def test_the_broker_sends_each_message_once(client, admin, topic, kind):
-    """Four readers on one subscription cost the broker the topic's bytes once, where four readers apart cost four."""
+def test_group_receives_each_message_once(client, admin, topic, kind):
+    """Four readers on one subscription cost the broker the topic's bytes once."""
     fill(client, topic, kind, 2000)
     size = admin.internal_stats(topic).total_size
     group = client.create_reader_group(topic, MessageId.earliest, 4)
@@ -80,8 +80,8 @@ def test_the_broker_sends_each_message_once(client, admin, topic, kind):
 @pytest.mark.core
 @pytest.mark.parametrize("kind", ["unbatched", "key", "chunked"])
 @pytest.mark.parametrize("inclusive", [False, True])
-def test_a_group_starts_anywhere(client, topic, kind, inclusive):
-    """From a message in the middle, also of a batch or in chunks, the group reads the rest, with it or without."""
+def test_group_starts_anywhere(client, topic, kind, inclusive):
+    """From a message in the middle, also of a batch or in chunks, the group reads the rest, with or without it."""
     fill(client, topic, kind, 60)
     reader = client.create_reader(topic, MessageId.earliest)
     everything = [reader.read_next(5000) for _ in range(60)]
@@ -96,10 +96,8 @@ def test_a_group_starts_anywhere(client, topic, kind, inclusive):
 
 @pytest.mark.parametrize("inclusive", [False, True])
 @pytest.mark.parametrize("partition", [-1, 0])
-def test_a_group_on_one_partition_starts_whatever_partition_the_id_names(
-    client, pulsar_topic_factory, broker, inclusive, partition
-):
-    """By an id with a partition, or without one as its producer gives it, the start message comes or does not."""
+def test_group_on_partition_starts_at_any_partition_index(client, pulsar_topic_factory, broker, inclusive, partition):
+    """An id with or without the partition, as its producer returns it, includes or excludes the start message."""
     topic = f"{pulsar_topic_factory(partitions=1, broker=broker)}-partition-0"
     fill(client, topic, "unbatched", 5)
     reader = client.create_reader(topic, MessageId.earliest)
@@ -109,8 +107,8 @@ def test_a_group_on_one_partition_starts_whatever_partition_the_id_names(
         assert sorted(number for part in read_all(group) for number in part) == list(range(3 - inclusive, 5))
 
 
-def test_a_mixed_batch_that_comes_later_is_noticed(client, topic):
-    """A group that the broker filters for raises on a batch of mixed keys, and loses nothing without a word."""
+def test_group_raises_on_later_mixed_batch(client, topic):
+    """A group that the broker filters for raises on a batch with mixed keys, and loses nothing silently."""
     fill(client, topic, "unbatched", 50)
     with client.create_reader_group(topic, MessageId.earliest, 4) as group:
         assert group.filtering == "broker"
@@ -120,8 +118,8 @@ def test_a_mixed_batch_that_comes_later_is_noticed(client, topic):
             read_all(group)
 
 
-def test_ranges_of_ones_own_and_those_that_do_not_tile(client, topic):
-    """Ranges may be any that cover each slot once; gaps, overlaps and a missing topic are refused."""
+def test_custom_ranges_and_invalid_tilings(client, topic):
+    """Ranges may be any that cover each slot once; gaps, overlaps and a missing topic raise."""
     with pytest.raises(pulsar.NoSuchTopic):
         client.create_reader_group(topic, MessageId.earliest, 4)
     fill(client, topic, "unbatched", 100)
@@ -136,8 +134,8 @@ def test_ranges_of_ones_own_and_those_that_do_not_tile(client, topic):
             client.create_reader_group(topic, MessageId.earliest, **options)
 
 
-def test_an_empty_topic_tells_nothing(client, admin, topic):
-    """On an empty topic the readers filter themselves, because any batch may come, and get what comes."""
+def test_group_on_empty_topic_filters_in_client(client, admin, topic):
+    """On an empty topic the readers filter, because any batch may arrive, and get all messages."""
     admin.create_topic(topic)
     with client.create_reader_group(topic, MessageId.latest, 2) as group:
         assert group.filtering == "client"
@@ -149,7 +147,7 @@ def test_an_empty_topic_tells_nothing(client, admin, topic):
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("fault", ["cut", "kill"])
 def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory, pulsar_fault_proxy, fault):
-    """While connections are cut, or the broker is killed and restarted, a group reads every message once."""
+    """A group reads every message once, while connections are cut or the broker is killed and restarted."""
     own = pulsar_own_broker("small-chunks")
     topic = "persistent://public/default/faults"
     fill(client_factory(own), topic, "unbatched", 5000, keys=2000)
@@ -181,8 +179,8 @@ def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory,
 
 @pytest.mark.core
 @pytest.mark.parametrize("filtering", ["broker", "client"])
-def test_each_reader_of_a_group_reads_as_a_reader(client, topic, filtering):
-    """Whoever filters, a reader iterates to the end, says if there is more, is sought, and leaves the others alone."""
+def test_reader_of_group_behaves_like_a_reader(client, topic, filtering):
+    """With either filter, a reader iterates to the end, detects more messages, and seeks without the others."""
     sent = fill(client, topic, "unbatched", 60)
     with client.create_reader_group(topic, MessageId.earliest, 2, filtering=filtering) as group:
         parts = [list(reader) for reader in group]
@@ -205,8 +203,8 @@ def test_each_reader_of_a_group_reads_as_a_reader(client, topic, filtering):
         assert list(map(number_of, second)) == list(map(number_of, parts[1]))
 
 
-def test_a_reader_of_a_group_seeks_on_partitions(client, pulsar_topic_factory, broker):
-    """On a partitioned topic a reader that the broker filters for seeks to the beginning, and refuses the rest."""
+def test_group_reader_seeks_on_partitions(client, pulsar_topic_factory, broker):
+    """On a partitioned topic a reader that the broker filters for can only seek to the beginning."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
     fill(client, topic, "unbatched", 40)
     with client.create_reader_group(topic, MessageId.earliest, 2, filtering="broker") as group:

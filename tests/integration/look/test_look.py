@@ -1,4 +1,4 @@
-"""`pulsar-ext look` on a real broker: what the broker has is what the page, the terminal and the JSON show."""
+"""`pulsar-ext look` on a real broker: page, terminal and JSON show the broker's state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SOONER = "--hole-distance 3 --patience-seconds 0.2 --pause-seconds 0.2"
 
 @pytest.fixture
 def ids(client, admin, topic):
-    """Fill a topic: two ledgers; single messages, batches and chunks; a cursor with two holes, and one that is behind.
+    """Fill two ledgers with single messages, batches and chunks; one cursor has two holes, one a backlog.
 
-    Gives the ids of its two chunked messages.
+    Returns the ids of the two chunked messages.
     """
     fast = client.subscribe(topic, "fast", pulsar.ConsumerType.Shared, consumer_name="worker")
     client.subscribe(topic, "slow", pulsar.ConsumerType.Shared).close()
@@ -37,31 +37,31 @@ def ids(client, admin, topic):
     sent = [producer.send(payload(index)) for index in range(2)]
     end = Position(sent[-1].ledger_id(), sent[-1].entry_id())
     assert eventually(lambda: admin.internal_stats(topic).cursors["fast"].read_position > end)
-    # The broker forgot in the unloading that the first two were acknowledged; that is sent again a moment later.
+    # The unload lost the acknowledgements of the first two messages; they are resent a moment later.
     assert eventually(lambda: admin.internal_stats(topic).cursors["fast"].mark_delete_position.entry_id == 1)
     return sent
 
 
 def drawn(broker, topic, path, options=SOONER):
-    """Draw the page, and give its elements."""
+    """Draw the page, and return its elements."""
     status, _, error = pulsar_ext(broker, f"pulsar-ext look {topic} --html {path} {options}")
     assert status == 0, error
     return ET.fromstring(path.read_text(encoding="utf-8").removeprefix("<!doctype html>"))
 
 
 def rows_of(page, kind):
-    """Give the rows of a table as texts."""
+    """Return the rows of a table as texts."""
     return [["".join(cell.itertext()) for cell in row] for row in page.findall(f".//table[@class='{kind}']/tbody/tr")]
 
 
 def plain(position):
-    """Write the ledger and the entry of an id."""
+    """Return the ledger id and the entry id of a message id as text."""
     return f"{position.ledger_id()}:{position.entry_id()}"
 
 
 @pytest.mark.core
-def test_the_page_shows_what_the_broker_has(client, admin, broker, topic, ids, tmp_path):
-    """Ledgers, kinds of entries, chunked messages, cursors, holes and findings are those that the broker tells of."""
+def test_page_shows_the_state_of_the_broker(client, admin, broker, topic, ids, tmp_path):
+    """Ledgers, kinds of entries, chunked messages, cursors, holes and findings are the broker's."""
     page = drawn(broker, topic, tmp_path / "look.html")
     internal = admin.internal_stats(topic)
     ledgers = [
@@ -74,9 +74,9 @@ def test_the_page_shows_what_the_broker_has(client, admin, broker, topic, ids, t
     cursors = {one.get("data-cursor"): one for one in page.findall(".//*[@data-cursor]")}
     assert sorted(cursors) == ["fast", "slow"]
     for name, row in cursors.items():
-        told = internal.cursors[name]
-        assert row.get("data-mark-delete") == str(told.mark_delete_position)
-        assert row.get("data-read") == str(told.read_position)
+        cursor = internal.cursors[name]
+        assert row.get("data-mark-delete") == str(cursor.mark_delete_position)
+        assert row.get("data-read") == str(cursor.read_position)
     first = ledgers[0][0]
     assert rows_of(page, "holes") == [
         ["fast", f"{first}:2", f"{first}:3", "2", "3"],
@@ -97,8 +97,8 @@ def test_the_page_shows_what_the_broker_has(client, admin, broker, topic, ids, t
     assert sorted(shown) == sorted((one.kind, one.subscription) for one in found)
 
 
-def test_the_page_needs_nothing_beside_it(broker, topic, ids, tmp_path):
-    """No element names anything to load, and the page forbids it; both themes are in it."""
+def test_page_loads_nothing(broker, topic, ids, tmp_path):
+    """Elements load nothing, the page's policy forbids it, and both themes are in it."""
     page = drawn(broker, topic, tmp_path / "look.html")
     names = {name.rpartition("}")[2] for one in page.iter() for name in one.attrib}
     assert not names & {"src", "href", "srcset", "action", "data"}
@@ -120,20 +120,20 @@ def test_the_page_needs_nothing_beside_it(broker, topic, ids, tmp_path):
     ],
     ids=["blocks", "letters"],
 )
-def test_the_terminal_shows_the_same(monkeypatch, broker, topic, ids, encoding, kinds, fast, slow):
-    """Each entry is drawn as what it is, and as what each cursor has of it; where there is only ASCII, in letters."""
+def test_terminal_shows_the_state_of_the_broker(monkeypatch, broker, topic, ids, encoding, kinds, fast, slow):
+    """Each entry is drawn with its kind and its state for each cursor, in letters if only ASCII is available."""
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
     _, printed, _ = pulsar_ext(broker, f"pulsar-ext look {topic} {SOONER}")
     lines = printed.splitlines()
-    under = {line.split(" ")[0]: below[::10] for line, below in pairwise(lines)}
+    under = {line.split(" ")[0]: strip[::10] for line, strip in pairwise(lines)}
     assert (under["entries"], under["fast"], under["slow"]) == (kinds, fast, slow)
     assert any(line.startswith("holes: ") for line in lines)
     assert any(line.startswith("warning: holes  2 unacknowledged entries from") for line in lines)
 
 
 def test_each_partition_is_drawn(client, broker, pulsar_topic_factory, tmp_path):
-    """A topic of two partitions has a map of each, and so has its JSON."""
+    """A topic of two partitions has a map of each, on the page and in JSON."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
     names = [str(TopicName.parse(topic).partition(index)) for index in range(2)]
     send_plain(client, names[1], 3)
@@ -144,8 +144,8 @@ def test_each_partition_is_drawn(client, broker, pulsar_topic_factory, tmp_path)
 
 
 @pytest.mark.core
-def test_json(client, broker, topic, ids):
-    """JSON has the stretches of each cursor and the chunks, and the same diagnosis as the doctor's."""
+def test_json_has_stretches_chunks_and_diagnosis(client, broker, topic, ids):
+    """The JSON has the holes of each cursor, the chunked messages and the doctor's findings."""
     _, printed, _ = pulsar_ext(broker, f"pulsar-ext look {topic} --json {SOONER} --subscription fast")
     seen = json.loads(printed)
     [one] = seen["topics"]
@@ -159,8 +159,8 @@ def test_json(client, broker, topic, ids):
     assert {found["kind"] for found in seen["diagnosis"]["findings"]} >= {"holes"}
 
 
-def test_watch(client, broker, topic):
-    """It looks again and again, a line of JSON each time, until it is interrupted; what came meanwhile is there."""
+def test_watch_prints_a_line_each_time(client, broker, topic):
+    """A watch prints a line of JSON each time until it is interrupted, with messages sent in between."""
     send_plain(client, topic, 1)
     command = f"pulsar-ext look {topic} --every 0.2 --pause-seconds 0"
     with watching(broker, command, stderr=subprocess.DEVNULL) as running:
@@ -171,8 +171,8 @@ def test_watch(client, broker, topic):
     assert running.returncode == 130
 
 
-def test_what_cannot_be_looked_at(admin, broker, topic, tmp_path):
-    """A namespace, a missing topic and a page that cannot be written end with one line; nothing is created."""
+def test_invalid_targets_end_with_one_line(admin, broker, topic, tmp_path):
+    """A namespace, a missing topic and an unwritable page end with one line of error; nothing is created."""
     for arguments, words in (
         (namespace_of(topic), "is a namespace"),
         (topic, "not found"),
@@ -186,13 +186,13 @@ def test_what_cannot_be_looked_at(admin, broker, topic, tmp_path):
     assert (status, "cannot be written" in error) == (1, True)
 
 
-def test_it_only_reads(client, admin, broker, topic, ids, tmp_path):
-    """Cursors are where they were, and no subscription or reader is left behind."""
+def test_look_changes_nothing(client, admin, broker, topic, ids, tmp_path):
+    """Cursors are unchanged, and no subscription or reader remains."""
 
-    def place(internal):
+    def cursors_of(internal):
         marks = {name: (one.mark_delete_position, one.individually_deleted) for name, one in internal.cursors.items()}
         return marks, internal.last_confirmed_entry
 
-    before = place(admin.internal_stats(topic))
+    before = cursors_of(admin.internal_stats(topic))
     drawn(broker, topic, tmp_path / "look.html")
-    assert place(admin.internal_stats(topic)) == before
+    assert cursors_of(admin.internal_stats(topic)) == before

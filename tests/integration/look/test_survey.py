@@ -1,4 +1,4 @@
-"""`client.look()` on a real broker: what the broker has of a topic is what the map says."""
+"""`client.look()` on a real broker: the map shows the broker's state of a topic."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SOON = MapLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.2)
 
 @pytest.mark.core
 @pytest.mark.through
-def test_the_map_of_a_topic(client, admin, topic):
-    """Entries, the cursor with its hole, and the doctor's finding about it are those that the broker tells of."""
+def test_map_of_a_topic(client, admin, topic):
+    """Entries, the cursor with its hole, and the doctor's finding about it are the broker's."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, consumer_name="worker")
     client.subscribe(topic, "other", pulsar.ConsumerType.Shared)
     send_plain(client, topic, 6)
@@ -29,12 +29,12 @@ def test_the_map_of_a_topic(client, admin, topic):
     consumer.flush_acks(confirm=True)
     seen = client.look(topic, limits=SOON)
     [one] = seen.maps
-    told = admin.internal_stats(topic)
+    internal = admin.internal_stats(topic)
     assert (one.name, one.entries) == (topic, 6)
-    assert [(ledger.ledger_id, ledger.entries) for ledger in one.ledgers] == told.ledger_sizes()
+    assert [(ledger.ledger_id, ledger.entries) for ledger in one.ledgers] == internal.ledger_sizes()
     cursors = {cursor.name: cursor for cursor in one.cursors}
     assert {name: cursor.mark_delete for name, cursor in cursors.items()} == {
-        name: str(cursor.mark_delete_position) for name, cursor in told.cursors.items()
+        name: str(cursor.mark_delete_position) for name, cursor in internal.cursors.items()
     }
     [hole] = cursors["s"].holes
     assert (hole.first, hole.last, hole.acknowledged_behind) == (2, 2, 4)
@@ -46,14 +46,14 @@ def test_the_map_of_a_topic(client, admin, topic):
 
 
 def test_each_partition_has_a_map(client, broker, pulsar_topic_factory):
-    """A partitioned topic gives a map a partition, in their order."""
+    """A partitioned topic has a map for each partition, in their order."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
     names = [str(TopicName.parse(topic).partition(index)) for index in range(2)]
     send_plain(client, names[1], 3)
     assert [(one.name, one.entries) for one in client.look(topic, limits=SOON).maps] == [(names[0], 0), (names[1], 3)]
 
 
-def test_what_has_no_map(client, admin, topic):
+def test_targets_without_a_map_raise(client, admin, topic):
     """A namespace, a missing topic and a missing subscription raise, and nothing is created."""
     with pytest.raises(pulsar.InvalidUse, match="is a namespace"):
         client.look(namespace_of(topic))
@@ -61,6 +61,6 @@ def test_what_has_no_map(client, admin, topic):
         client.look(topic)
     assert admin.topics(namespace_of(topic)) == ()
     admin.create_topic(topic)
-    with pytest.raises(pulsar.AdminNotFound, match="nobody"):
-        client.look(topic, subscription="nobody", limits=SOON)
+    with pytest.raises(pulsar.AdminNotFound, match="missing"):
+        client.look(topic, subscription="missing", limits=SOON)
     assert admin.subscriptions(topic) == ()

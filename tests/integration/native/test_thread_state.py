@@ -1,4 +1,4 @@
-"""The C++ client's threads keep their Python thread state from one callback to the next."""
+"""The C++ client's threads keep their Python thread state between callbacks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COUNT = 20
 
 
 @pytest.fixture(autouse=True)
-def places(monkeypatch):
-    """Leave places: the clients of the tests before have taken all that a process has."""
-    monkeypatch.setattr(native_threads, "_places", iter(range(8)))
+def free_slots(monkeypatch):
+    """Leave free slots: the clients of earlier tests have used all slots of the process."""
+    monkeypatch.setattr(native_threads, "_slots", iter(range(8)))
 
 
-def told_one_by_one(client, topic, batching):
-    """Send some messages, and give what each callback found of the one before, by their thread."""
+def call_one_by_one(client, topic, batching):
+    """Send messages; return the thread of each callback, and what it found of the callback before."""
     own, found, called = threading.local(), [], threading.Semaphore(0)
 
     def callback(result, message_id):
@@ -38,23 +38,23 @@ def told_one_by_one(client, topic, batching):
 
 @pytest.mark.core
 @pytest.mark.parametrize("batching", [False, True])
-def test_send_callbacks_keep_what_is_of_their_thread(client, topic, batching):
-    """What a send callback puts into a threading.local is there in the next one, which officially begins anew."""
-    found = told_one_by_one(client, topic, batching)
+def test_send_callbacks_keep_thread_local_data(client, topic, batching):
+    """A value that a send callback stores in a threading.local is there in the next callback."""
+    found = call_one_by_one(client, topic, batching)
     assert found == [(found[0][0], before or None) for before in range(COUNT)]
     assert found[0][0] != threading.get_ident()
 
 
-@pytest.mark.parametrize("how", ["subscribe", "create_reader"])
-def test_listeners_keep_what_is_of_their_thread(client, topic, how):
-    """What a listener puts into a threading.local is there at the next message."""
+@pytest.mark.parametrize("opened_by", ["subscribe", "create_reader"])
+def test_listeners_keep_thread_local_data(client, topic, opened_by):
+    """A value that a listener stores in a threading.local is there at the next message."""
     own, found = threading.local(), []
 
     def listen(_, message):
         found.append(getattr(own, "before", None))
         own.before = message.data()
 
-    if how == "subscribe":
+    if opened_by == "subscribe":
         client.subscribe(topic, "s", message_listener=listen)
     else:
         client.create_reader(topic, pulsar.MessageId.earliest, reader_listener=listen)
@@ -66,19 +66,19 @@ def test_listeners_keep_what_is_of_their_thread(client, topic, how):
     assert found == [None, *sent[:-1]]
 
 
-def test_only_so_many_are_kept_and_others_are_told_as_well(client, topic, monkeypatch):
-    """Where no thread state may be kept any more, every callback is called on a new one, as officially."""
-    monkeypatch.setattr(native_threads, "_places", iter(()))
-    found = told_one_by_one(client, topic, batching=False)
+def test_callbacks_work_without_a_free_slot(client, topic, monkeypatch):
+    """Each callback is called with a new thread state if no more may be kept, as officially."""
+    monkeypatch.setattr(native_threads, "_slots", iter(()))
+    found = call_one_by_one(client, topic, batching=False)
     assert [before for _, before in found] == [None] * COUNT
 
 
-def test_a_thread_of_pythons_own_takes_no_place(client, topic, monkeypatch):
-    """A callback that reports a refusal on the sender's own thread leaves the places to the client's threads."""
+def test_python_threads_use_no_slot(client, topic, monkeypatch):
+    """A callback of an immediate rejection on the sender's own thread uses no slot."""
     called = []
     producer = client.create_producer(topic)
     producer.close()
-    monkeypatch.setattr(native_threads, "_places", iter(range(1)))
+    monkeypatch.setattr(native_threads, "_slots", iter(range(1)))
     producer.send_async(b"x", lambda result, message_id: called.append((threading.get_ident(), result)))
     assert called == [(threading.get_ident(), pulsar.Result.AlreadyClosed)]
-    assert list(native_threads._places) == [0]
+    assert list(native_threads._slots) == [0]

@@ -1,4 +1,4 @@
-"""`opentelemetry-instrument` traces and counts a program that says nothing of it, on a real broker."""
+"""The command `opentelemetry-instrument` traces and counts an unchanged program, on a real broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INSTALLED = entry_points(group="opentelemetry_instrumentor", name="pulsar_ext")
 
 
 def run_instrumented(broker, topic, directory):
-    """Run the program under the command of the page, and give the objects that the console exporters print."""
+    """Run the program under the command of docs/opentelemetry.md, and return the objects printed by its exporters."""
     script = directory / "program.py"
     script.write_text(PROGRAM)
     run = "from opentelemetry.instrumentation.auto_instrumentation import run; run()"
@@ -65,9 +65,9 @@ def run_instrumented(broker, topic, directory):
 
 
 @pytest.mark.core
-@pytest.mark.skipif(not INSTALLED, reason="the entry point is there where the package is installed")
-def test_the_command_switches_it_on(broker, topic, tmp_path):
-    """Spans of both kinds of clients are printed, the sent and the received message in one trace; and the metrics."""
+@pytest.mark.skipif(not INSTALLED, reason="the entry point needs the installed package")
+def test_command_instruments_program(broker, topic, tmp_path):
+    """Spans of both kinds of clients, with sent and received message in one trace, and metrics are printed."""
     printed = run_instrumented(broker, topic, tmp_path)
     spans = [one for one in printed if "context" in one]
     assert [one["name"] for one in spans] == [f"{what} {topic}" for what in ("send", "ack", "process", "send")]
@@ -79,8 +79,8 @@ def test_the_command_switches_it_on(broker, topic, tmp_path):
     assert sum(one["value"] for one in counts["messaging.client.consumed.messages"]) == 1
 
 
-@pytest.mark.skipif(not INSTALLED, reason="the entry point is there where the package is installed")
-def test_it_can_be_left_out(broker, topic, tmp_path, monkeypatch):
-    """A program whose environment leaves this package out runs as without the command."""
+@pytest.mark.skipif(not INSTALLED, reason="the entry point needs the installed package")
+def test_environment_excludes_package(broker, topic, tmp_path, monkeypatch):
+    """A program whose environment excludes this package runs without instrumentation."""
     monkeypatch.setenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "pulsar_ext")
     assert [one for one in run_instrumented(broker, topic, tmp_path) if "context" in one] == []

@@ -1,4 +1,4 @@
-"""A trace goes through a Java program and back: Python sends, Java receives and sends, Python receives."""
+"""A trace spans a Java program: Python sends, Java receives and sends, Python receives."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 
 ROOT = "0" * 16
-"""What Java says for the id of no parent."""
+"""Java's id for a missing parent."""
 
 
 def passed_on_by_java(broker, topic, other):
-    """Have the Java program pass one message on, and give its spans: name, trace, own id, parent's id."""
+    """Forward one message by the Java program, and return its spans: name, trace, own id, parent's id."""
     lines = run_java("PassOn", Reach.of(broker).java_settings(), topic, other)
     return [tuple(line.split("\t")[1:]) for line in lines if line.startswith("SPAN\t")]
 
 
 def of_python(span):
-    """Give a Python span as the Java program prints one."""
+    """Return a Python span in the format of the Java program."""
     own, parent = span.get_span_context(), span.parent
     return (
         span.name,
@@ -38,8 +38,8 @@ def of_python(span):
     )
 
 
-def test_through_java_and_back(client, broker, topic):
-    """All spans of the three programs' steps are one tree, whose only root is the first send."""
+def test_trace_through_java_and_back(client, broker, topic):
+    """All spans of the three programs are one tree, whose only root is the first send."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     pulsar_ext.otel.instrument(getattr(client, "awaited", client), tracer_provider=provider)
@@ -48,17 +48,17 @@ def test_through_java_and_back(client, broker, topic):
     client.create_producer(topic).send(b"data", properties={"own": "kept"})
     java = passed_on_by_java(broker, topic, other)
     consumer.acknowledge(consumer.receive(20_000))
-    spans = {own: (name, above) for name, _, own, above in [*map(of_python, exporter.get_finished_spans()), *java]}
+    spans = {own: (name, parent) for name, _, own, parent in [*map(of_python, exporter.get_finished_spans()), *java]}
     [last] = [own for own, (name, _) in spans.items() if name == f"ack {other}"]
     path = []
     while last != ROOT:
         name, last = spans[last]
         path.append(name)
-    # Java's client of 4.2.4 begins no span for a send: apache/pulsar 25584.
+    # Java's client 4.2.4 begins no span for a send: apache/pulsar 25584.
     assert [name for name in path if name != f"send {other}"] == [
         f"ack {other}",
         f"process {other}",
         f"process {topic}",
         f"send {topic}",
     ]
-    assert [name for name, above in spans.values() if above == ROOT] == [f"send {topic}"]
+    assert [name for name, parent in spans.values() if parent == ROOT] == [f"send {topic}"]

@@ -1,4 +1,4 @@
-"""The metrics of an instrumented client are what happened, on a real broker."""
+"""The metrics of an instrumented client are exact, on a real broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Shared = pulsar_ext.ConsumerType.Shared
 
 @pytest.fixture
 def measured(client):
-    """Gives the sum of a metric of the instrumented client, in all or in what has a subscription."""
+    """Function that returns the sum of a metric of the instrumented client, in total or of a subscription."""
     reader = InMemoryMetricReader()
     pulsar_ext.otel.instrument(getattr(client, "awaited", client), meter_provider=MeterProvider([reader]))
 
@@ -45,7 +45,7 @@ def measured(client):
 @pytest.mark.core
 @pytest.mark.parametrize("batched", [False, True], ids=["plain", "batched"])
 def test_bytes(client, topic, measured, batched):
-    """The bytes of messages are counted as they are persisted, and as they are handed out."""
+    """The bytes of messages are counted when they are persisted, and when they are delivered."""
     consumer = client.subscribe(topic, "s")
     client.create_producer(topic, batching_enabled=batched).send_many([b"x" * size for size in (1, 20, 300)])
     assert measured("pulsar.client.producer.message.send.size") == 321
@@ -54,26 +54,26 @@ def test_bytes(client, topic, measured, batched):
 
 
 def test_redeliveries_and_dead_letters(client, topic, measured):
-    """Each message that comes again is counted, and each that goes to the dead letter topic in the end."""
+    """Each redelivery is counted, and each message that is sent to the dead letter topic."""
     policy = official.ConsumerDeadLetterPolicy(2, f"{topic}-dead", "kept")
     consumer = client.subscribe(topic, "s", Shared, dead_letter_policy=policy, negative_ack_redelivery_delay_ms=100)
     dead = client.subscribe(f"{topic}-dead", "kept", Shared)
     client.create_producer(topic).send_many([b"good", b"bad", b"bad"])
-    came = 0
-    while came < 7:  # once, and the bad ones twice more
+    received = 0
+    while received < 7:  # each once, and the bad ones two more times
         message = consumer.receive(20_000)
-        came += 1
+        received += 1
         (consumer.acknowledge if message.data() == b"good" else consumer.negative_acknowledge)(message)
     assert [message.data() for message in drain(dead.receive, 2)] == [b"bad"] * 2
     assert measured("pulsar.client.consumer.message.redelivered", "s") == 4
     assert eventually(lambda: measured("pulsar.client.consumer.message.dlq", "s") == 2)
     assert measured("pulsar.client.consumer.message.dlq", "kept") == 0
-    # Each that was handed out has ended, a dead letter's last time as well.
+    # Each delivery has ended, also the last one of a dead letter.
     assert eventually(lambda: sum(one.count for one in measured.points("messaging.process.duration")) == 7)
 
 
-def test_a_message_that_is_sent_to_the_dead_letters_at_once(client, topic, measured):
-    """It is counted as the others are; one that is only consumed later is not."""
+def test_send_dead_letter_is_counted(client, topic, measured):
+    """A message that send_dead_letter() sends is counted, one of reconsume_later() is not."""
     consumer = client.subscribe(topic, "s", Shared, enable_retry=True)
     client.create_producer(topic).send_many([b"later", b"never"])
     later, never = drain(consumer.receive, 2)
@@ -82,8 +82,8 @@ def test_a_message_that_is_sent_to_the_dead_letters_at_once(client, topic, measu
     assert measured("pulsar.client.consumer.message.dlq", "s") == 1
 
 
-def test_duplicates_that_are_refused(client, admin, topic, measured):
-    """A message that the topic holds already is counted once, and its bytes are not."""
+def test_rejected_duplicates_are_counted(client, admin, topic, measured):
+    """A duplicate is counted once, and its bytes are not counted."""
     admin.set_deduplication(namespace_of(topic), value=True)
     producer = client.create_producer(topic, producer_name="p", deduplication=True)
     producer.send(b"once", sequence_id=5)
@@ -94,7 +94,7 @@ def test_duplicates_that_are_refused(client, admin, topic, measured):
 
 
 def test_pending_acknowledgements(client, topic, measured):
-    """What was acknowledged and not sent is shown by subscription, of all its consumers, until it is sent."""
+    """Unsent acknowledgements are shown by subscription, summed over its consumers, until they are sent."""
     options = {"ack_group_time_ms": 600_000, "max_ack_group_size": 1_000}
     consumers = [client.subscribe(topic, "s", Shared, **options) for _ in range(2)]
     producer = client.create_producer(topic)
@@ -111,8 +111,8 @@ def test_pending_acknowledgements(client, topic, measured):
     assert measured(name, "s") == 0
 
 
-def test_consumers_of_several_topics_are_shown_by_what_they_subscribed_to(client, topic, measured):
-    """One series for a list of topics and one for a pattern, whichever consumer it is: no name is made up for each."""
+def test_gauges_of_several_topics_by_subscription(client, topic, measured):
+    """Consumers of a list of topics and of a pattern each have one series, without generated names."""
     pattern = re.compile(f"{topic}-.*")
     for number in range(2):
         client.create_producer(f"{topic}-{number}").close()
@@ -124,9 +124,9 @@ def test_consumers_of_several_topics_are_shown_by_what_they_subscribed_to(client
     assert {one.subscribed_to() for one in consumers} == {f"{topic}-0,{topic}-1", pattern.pattern}
 
 
-@pytest.mark.blocking_only("awaited consumers fetch nothing ahead")
-def test_what_is_fetched_ahead(client, topic, measured):
-    """The gauge shows what was fetched before it is asked for, and nothing once the consumer is closed."""
+@pytest.mark.blocking_only("awaited consumers do not prefetch")
+def test_gauge_of_prefetched_messages(client, topic, measured):
+    """The gauge shows the number of prefetched messages, and 0 once the consumer is closed."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
@@ -138,9 +138,9 @@ def test_what_is_fetched_ahead(client, topic, measured):
     assert measured("pulsar.client.consumer.fetched_ahead", "s") == 0
 
 
-def test_holes_that_are_closed(pulsar_fault_proxy, client, admin, broker, topic, measured, monkeypatch):
-    """Chunks of a message that will never be complete are counted as they are acknowledged."""
-    monkeypatch.setattr(leftovers, "_PATIENCE_SECONDS", 1.0)
+def test_closed_holes_are_counted(pulsar_fault_proxy, client, admin, broker, topic, measured, monkeypatch):
+    """Chunks of a message that will never be complete are counted when they are acknowledged."""
+    monkeypatch.setattr(leftovers, "_EXPIRY_SECONDS", 1.0)
     consumer = client.subscribe(topic, "s", Shared)
     proxy = pulsar_fault_proxy(broker)
     proxy.limit(400_000, "to_broker")

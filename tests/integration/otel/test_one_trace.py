@@ -1,4 +1,4 @@
-"""A Python producer and consumer give one trace, on a real broker."""
+"""A Python producer and consumer make one trace, on a real broker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BOTH_CLIENTS = True
 
 @pytest.fixture
 def exporter():
-    """What was reported."""
+    """Exporter of the reported spans."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture(autouse=True)
 def tracer(client, exporter):
-    """Have the client instrumented; give what begins spans of the application's own."""
+    """Instrument the client, and return a tracer for the application's own spans."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     pulsar_ext.otel.instrument(getattr(client, "awaited", client), tracer_provider=provider)
@@ -34,20 +34,20 @@ def tracer(client, exporter):
 
 
 def tree(spans):
-    """Give the trace as nested names; there is one root."""
+    """Return the trace as nested names; it has one root."""
     assert len({one.get_span_context().trace_id for one in spans}) == 1
 
-    def below(parent):
+    def children_of(parent):
         inside = [one for one in spans if (one.parent and one.parent.span_id) == parent]
-        return {one.name: below(one.get_span_context().span_id) for one in inside}
+        return {one.name: children_of(one.get_span_context().span_id) for one in inside}
 
-    return below(None)
+    return children_of(None)
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("batched", [False, True], ids=["plain", "batched"])
-def test_a_message_that_is_passed_on_is_one_trace(client, topic, exporter, batched):
-    """Send, process, send on, read: each is a part of the one before, through two topics, and ends when it is over."""
+def test_forwarded_message_is_one_trace(client, topic, exporter, batched):
+    """Send, process, forward and read are nested, through two topics."""
     other = topic + "-other"
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     reader = client.create_reader(other, pulsar_ext.MessageId.earliest)
@@ -64,8 +64,8 @@ def test_a_message_that_is_passed_on_is_one_trace(client, topic, exporter, batch
     assert tree(exporter.get_finished_spans()) == {f"send {full}": {f"process {full}": {f"ack {full}": {}}, **sent_on}}
 
 
-def test_with_interceptors_of_the_application_both_see_the_message(client, topic, exporter):
-    """Those of the client come first; the application's may change the message and lose no context."""
+def test_telemetry_beside_application_interceptors(client, topic, exporter):
+    """The client's interceptors are called first; the application's may change the message and keep the context."""
 
     class Shout(pulsar_ext.ProducerInterceptor):
         def before_send(self, producer, message):
@@ -92,8 +92,8 @@ def test_with_interceptors_of_the_application_both_see_the_message(client, topic
     ],
     ids=["chunks", "full queue"],
 )
-def test_sends_are_a_part_of_the_callers_span(client, topic, exporter, tracer, options):
-    """Each send has the span as its parent that is the current one of its caller, on whatever thread it is sent."""
+def test_sends_are_children_of_callers_span(client, topic, exporter, tracer, options):
+    """The parent of each send is the caller's current span, on any sending thread."""
     producer = client.create_producer(topic, **options)
     with tracer.start_as_current_span("root") as root:
         producer.send(b"1")
@@ -104,8 +104,8 @@ def test_sends_are_a_part_of_the_callers_span(client, topic, exporter, tracer, o
 
 @pytest.mark.core
 @pytest.mark.parametrize("way", ["process", "listener"])
-def test_handlers_are_a_part_of_their_messages_span(client, topic, exporter, tracer, way):
-    """What a handler or a listener does is a part of the message's trace, and its error is written into the span."""
+def test_handler_spans_are_children_of_message_span(client, topic, exporter, tracer, way):
+    """Spans of a handler or a listener are children of the message's span, which records its error."""
 
     def handle(message):
         with tracer.start_as_current_span("handled"):

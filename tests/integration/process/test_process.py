@@ -1,4 +1,4 @@
-"""Handlers: a message is acknowledged when its handler returns; what becomes of the others is as on_error says."""
+"""Handlers: a message is acknowledged when its handler returns; `on_error` decides about the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARED = pulsar.ConsumerType.Shared
 
 
 class Processing:
-    """A `process()` on a thread, and what its handler saw."""
+    """A `process()` on a thread, and what its handler received."""
 
     def __init__(self, consumer, handle=lambda _: None, **options):
         self._consumer, self._handle, self._options = consumer, handle, options
@@ -51,7 +51,7 @@ class Processing:
             handler = in_threads(self._see)
         try:
             self._consumer.process(handler, **self._options)
-        except BaseException as error:  # noqa: BLE001  # a test looks at it
+        except BaseException as error:  # noqa: BLE001  # a test checks it
             self.error = error
 
     def _see(self, message):
@@ -67,7 +67,7 @@ class Processing:
 
 
 def in_threads(handle):
-    """Give an async function that has the other run on a thread."""
+    """Return an async function that runs `handle` on a thread."""
     import asyncio  # noqa: PLC0415
 
     async def handler(message):
@@ -82,7 +82,7 @@ def backlog_of(admin, topic):
 
 @pytest.fixture
 def is_done(admin, topic):
-    """Whether the subscription has nothing left."""
+    """Return a function that returns whether the subscription has no backlog."""
     return lambda name=topic: backlog_of(admin, name) == 0
 
 
@@ -97,7 +97,7 @@ def send_each_kind(client, topic):
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.through
 def test_each_message_is_handled_and_acknowledged(client, topic, is_done, type_):
-    """Of each type and kind: every message once, four at a time, and nothing is left."""
+    """With each subscription type, every message of each kind is handled once, four at a time, and acknowledged."""
     consumer = client.subscribe(topic, "s", type_)
     send_each_kind(client, topic)
     with Processing(consumer, lambda _: time.sleep(0.05), concurrency=4) as processing:
@@ -109,8 +109,8 @@ def test_each_message_is_handled_and_acknowledged(client, topic, is_done, type_)
 
 
 @pytest.mark.core
-def test_one_at_a_time_keeps_the_order(client, topic):
-    """With a concurrency of 1 the handler sees the messages one after the other, as they came."""
+def test_concurrency_of_1_keeps_the_order(client, topic):
+    """With a concurrency of 1 the handler gets the messages one after the other, in order."""
     consumer, order = client.subscribe(topic, "s"), []
     send_plain(client, topic, 200)
     with Processing(consumer, lambda message: order.append(index_of(message)), concurrency=1) as processing:
@@ -120,7 +120,7 @@ def test_one_at_a_time_keeps_the_order(client, topic):
 
 
 def fail_once(broken):
-    """Give a handler that fails once for some messages."""
+    """Return a handler that fails once for some messages."""
     seen = Counter()
 
     def handle(message):
@@ -133,7 +133,7 @@ def fail_once(broken):
 
 
 @pytest.mark.core
-def test_what_fails_comes_again(client, topic, is_done):
+def test_failed_message_is_redelivered(client, topic, is_done):
     """By default a message whose handler raised is redelivered, and acknowledged when its handler returns."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 20)
@@ -143,8 +143,8 @@ def test_what_fails_comes_again(client, topic, is_done):
     assert all(processing.begun[number] == 1 for number in range(20) if number not in (3, 7))
 
 
-def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(client, topic, is_done):
-    """A message that is refused more often than the subscription's backoff knows comes again, and ends nothing."""
+def test_message_is_redelivered_if_the_backoff_fails(client, topic, is_done):
+    """A message with more redeliveries than the subscription's backoff supports is redelivered without an error."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_backoff=[100, 200].__getitem__)
     send_plain(client, topic, 5)
     seen = Counter()
@@ -161,8 +161,8 @@ def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(client, topic, i
 
 
 @pytest.mark.core
-def test_dead_letters_by_a_policy(client, topic, is_done):
-    """With a dead letter policy what always fails is redelivered so often, and is then a dead letter."""
+def test_dead_letter_policy_limits_redeliveries(client, topic, is_done):
+    """With a dead letter policy, a message that always fails becomes a dead letter after its redeliveries."""
     dead = client.subscribe(topic + "-dead", "d")
     consumer = client.subscribe(
         topic,
@@ -189,7 +189,7 @@ def fail_always(message):
 
 @pytest.mark.parametrize("type_", TYPES)
 def test_retry_letters_and_then_a_dead_letter(client, topic, is_done, type_):
-    """`ReconsumeLater` with a backoff: each message comes 1 + 2 times, whatever it is, and is then a dead letter."""
+    """With `ReconsumeLater` and a backoff, each message is handled 1 + 2 times, and is then a dead letter."""
     dead = client.subscribe(f"{topic}-s-DLQ", "d")
     policy = pulsar.ConsumerDeadLetterPolicy(2)
     consumer = client.subscribe(topic, "s", type_, enable_retry=True, dead_letter_policy=policy)
@@ -204,8 +204,8 @@ def test_retry_letters_and_then_a_dead_letter(client, topic, is_done, type_):
     assert processing.begun == dict.fromkeys(range(12), 3)
 
 
-def test_a_function_decides(client, topic, is_done):
-    """`on_error` sees the message and the error, and says what becomes of it; what it raises is a redelivery."""
+def test_on_error_function_chooses_the_action(client, topic, is_done):
+    """`on_error` gets the message and the error, and returns the action; if it raises, the message is redelivered."""
     dead = client.subscribe(f"{topic}-s-DLQ", "d")
     consumer = client.subscribe(topic, "s", SHARED, enable_retry=True, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 5)
@@ -236,8 +236,8 @@ def test_a_function_decides(client, topic, is_done):
 
 
 @pytest.mark.core
-def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
-    """A handler under way ends, and is acknowledged; the messages behind it stay, and come to the next consumer."""
+def test_stop_keeps_unhandled_messages(client, topic, is_done, admin):
+    """Running handlers end and are acknowledged; other messages are delivered to the next consumer."""
     consumer = client.subscribe(topic, "s", SHARED)
     send_plain(client, topic, 10)
     began, may_end = threading.Event(), threading.Event()
@@ -249,7 +249,7 @@ def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
     with Processing(consumer, handle, concurrency=2) as processing:
         assert eventually(lambda: processing.running == 2)
         consumer.stop_processing()
-        time.sleep(0.3)  # it could begin more by now
+        time.sleep(0.3)  # enough time to begin more
         may_end.set()
         processing.join()
     handled = set(processing.begun)
@@ -262,7 +262,7 @@ def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
 
 
 def test_handlers_have_the_context_of_the_caller(client, topic):
-    """Handlers run in a copy of the context that `process()` is called in, on whatever thread."""
+    """Handlers run in a copy of the context of the `process()` call, on any thread."""
     caller, seen = ContextVar("caller"), []
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 1)
@@ -281,13 +281,13 @@ class TestStopInABatch:
 
     @pytest.fixture(params=["plain", "batch-index-acks"])
     def broker(self, pulsar_broker_factory, request):
-        """One that keeps whole batches only, and one that keeps acknowledgements inside batches."""
+        """Return a broker that keeps whole batches only, and one that keeps acknowledgements inside batches."""
         return pulsar_broker_factory(request.param)
 
     @pytest.mark.parametrize("concurrency", [1, 3])
     @pytest.mark.parametrize("partitions", [0, 2])
-    def test_a_stop_in_a_batch_repeats_nothing(self, client, admin, topic, concurrency, partitions):
-        """The next worker gets what the one before did not handle, and nothing that it did."""
+    def test_stop_in_a_batch_repeats_nothing(self, client, admin, topic, concurrency, partitions):
+        """The next worker gets exactly the messages that the first one did not handle."""
         if partitions:
             admin.create_partitioned_topic(topic, partitions)
         consumer = client.subscribe(topic, "s", SHARED)
@@ -306,8 +306,8 @@ class TestStopInABatch:
         assert set(processing.begun.values()) == {1}
         assert rest == set(range(40)) - set(processing.begun)
 
-    def test_a_stop_in_a_compacted_batch_ends_with_it(self, client, admin, topic):
-        """Where compaction removed the last message of each batch, none of the batches after it is handled."""
+    def test_stop_in_a_compacted_batch_ends_with_it(self, client, admin, topic):
+        """The batches after a compacted batch without its last message are not handled."""
         subscribe = partial(client.subscribe, topic, "s", pulsar.ConsumerType.Failover, is_read_compacted=True)
         consumer = subscribe()
         with client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000) as producer:
@@ -324,7 +324,7 @@ class TestStopInABatch:
         rest = [index_of(one) for one in drain(subscribe().receive, 6)]
         assert sorted([*processing.begun, *rest]) == [0, 1, 3, 4, 6, 7, 9, 10]
 
-    def test_a_stop_waits_no_longer_than_it_may(self, client, topic):
+    def test_stop_respects_the_batch_timeout(self, client, topic):
         """With `batch_timeout_ms=0` no more messages are handled after the stop."""
         consumer = client.subscribe(topic, "s", SHARED)
         send_batches(client, topic, 1, 10)
@@ -335,8 +335,8 @@ class TestStopInABatch:
         assert set(processing.begun) == {0}
 
 
-def test_a_handler_may_stop_it(client, topic, admin):
-    """`stop_processing()` in a handler: that message is acknowledged, and `process()` returns."""
+def test_handler_may_stop_processing(client, topic, admin):
+    """After `stop_processing()` in a handler its message is acknowledged, and `process()` returns."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 5)
     with Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1) as processing:
@@ -345,8 +345,8 @@ def test_a_handler_may_stop_it(client, topic, admin):
     assert eventually(lambda: backlog_of(admin, topic) == 4)
 
 
-def test_a_close_ends_it_and_loses_nothing(client, topic):
-    """A handler under way when the consumer is closed has its message delivered again, as all that was not begun."""
+def test_close_ends_process_and_loses_no_message(client, topic):
+    """At a close, the message of a running handler and all others are redelivered."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 5)
     began, may_end = threading.Event(), threading.Event()
@@ -367,8 +367,8 @@ def test_a_close_ends_it_and_loses_nothing(client, topic):
 
 
 @pytest.mark.core
-def test_a_pause_holds_it(client, topic, is_done):
-    """No handler begins in a pause; behind it every message is handled."""
+def test_pause_stops_handlers(client, topic, is_done):
+    """Handlers never begin during a pause; after it every message is handled."""
     consumer = client.subscribe(topic, "s")
     consumer.pause()
     with Processing(consumer, concurrency=3) as processing:
@@ -379,8 +379,8 @@ def test_a_pause_holds_it(client, topic, is_done):
         assert eventually(is_done)
 
 
-def test_a_seek_amid_it(client, topic, is_done):
-    """Behind a seek all messages are handled again, and nothing is left."""
+def test_seek_during_process(client, topic, is_done):
+    """After a seek all messages are handled again, and acknowledged."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 20)
     with Processing(consumer, concurrency=3) as processing:
@@ -391,8 +391,8 @@ def test_a_seek_amid_it(client, topic, is_done):
 
 
 @pytest.mark.core
-def test_what_cannot_be_done_is_refused(client, topic):
-    """Before anything is received: no retry letters, no number, no handler."""
+def test_invalid_arguments_of_process_raise(client, topic):
+    """Missing retry letters, invalid numbers and handlers raise before a message is received."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 1)
     for handler, options in (
@@ -408,8 +408,8 @@ def test_what_cannot_be_done_is_refused(client, topic):
 
 
 @pytest.mark.blocking_only("the awaited one awaits it")
-def test_an_async_handler_is_refused(client, topic, admin):
-    """An async function is not called; what only gives something to await has its message redelivered."""
+def test_async_handler_raises(client, topic, admin):
+    """An async function is not called; a function that returns an awaitable has its message redelivered."""
 
     async def handle(_):
         raise AssertionError
@@ -432,8 +432,8 @@ def test_an_async_handler_is_refused(client, topic, admin):
 
 
 @pytest.mark.blocking_only("a task that raises this ends the loop")
-def test_an_end_of_the_program_in_a_handler(client, topic):
-    """`SystemExit` in a handler ends `process()`, which raises it behind the others; its message comes again."""
+def test_system_exit_in_a_handler(client, topic):
+    """`SystemExit` in a handler is raised by `process()` after the other handlers; its message is redelivered."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 5)
     ended = []
@@ -449,8 +449,8 @@ def test_an_end_of_the_program_in_a_handler(client, topic):
     assert {index_of(one) for one in drain(consumer.receive, 5 - len(ended))} == set(range(5)) - set(ended)
 
 
-def test_several_at_once(client, topic, is_done):
-    """Two `process()` of one consumer share its messages, and one stop ends both."""
+def test_two_process_calls_share_messages(client, topic, is_done):
+    """Two `process()` calls of one consumer share its messages, and one stop ends both."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 100)
     with Processing(consumer, concurrency=2) as one, Processing(consumer, concurrency=2) as other:
@@ -459,8 +459,8 @@ def test_several_at_once(client, topic, is_done):
     assert set((one.begun + other.begun).values()) == {1}
 
 
-def test_nothing_is_processed_beside_a_listener(client, topic):
-    """A consumer whose messages go to its listener refuses `process()`, and says why."""
+def test_process_with_a_listener_raises(client, topic):
+    """A consumer with a listener raises at `process()`, and names the reason."""
     consumer = client.subscribe(topic, "s", message_listener=lambda *_: None)
     with pytest.raises(pulsar.InvalidConfiguration, match="go to its message_listener"):
         consumer.process(lambda _: None)

@@ -1,4 +1,4 @@
-"""The fault program of `process()`, with few workers: it runs, and nothing is lost."""
+"""The fault program of `process()`, with few workers: it runs, and no message is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which 
 
 
 def test_ended_workers_lose_nothing(fault_module):
-    """One worker is killed, one terminated, and one's broker killed: each message is handled or a dead letter."""
+    """After the kill of a worker, a termination and a broker's crash, each message is handled or a dead letter."""
     outcomes = fault_module("process").run_faults(3, messages=12)
     assert [outcome for outcome in outcomes if outcome.failed or outcome.notes] == []
     assert sum(outcome.delivered for outcome in outcomes) == sum(outcome.sent for outcome in outcomes) > 0

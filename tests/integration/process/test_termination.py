@@ -1,4 +1,4 @@
-"""A SIGTERM, a Ctrl-C and a fork amid `process()`: what is under way ends and is acknowledged, the rest stays."""
+"""A SIGTERM, a Ctrl-C and a fork during `process()`: begun messages are acknowledged, the others are kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def numbers(output, word):
 
 
 def check(client, topic, done):
-    """What ended in the program is acknowledged, and all the rest is delivered."""
+    """Check that messages handled in the program are acknowledged, and all others are delivered."""
     began, ended = numbers(done.stdout, "began"), numbers(done.stdout, "ended")
     assert began == ended, done.stdout + done.stderr
     assert 0 < len(began) < 10
@@ -62,8 +62,8 @@ def check(client, topic, done):
 
 @pytest.mark.core
 @pytest.mark.parametrize("awaited", [False, True])
-def test_a_termination_is_clean(client, topic, run, awaited):
-    """Handlers under way end and are acknowledged, `process()` returns, and what was not begun stays."""
+def test_termination_ends_process_cleanly(client, topic, run, awaited):
+    """Running handlers end and are acknowledged, `process()` returns, and other messages are kept."""
     client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()
     send_plain(client, topic, 10)
     if awaited:
@@ -76,8 +76,8 @@ def test_a_termination_is_clean(client, topic, run, awaited):
     check(client, topic, done)
 
 
-def test_an_idle_worker_ends(client, topic, run):
-    """Where nothing comes, a termination ends both clients' `process()` at once, several of them together."""
+def test_termination_ends_an_idle_worker(client, topic, run):
+    """A termination ends idle `process()` calls of both clients at once, and several together."""
     source = """
 import asyncio
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -98,8 +98,8 @@ print("both")
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
 
-def test_an_applications_own_handler_stays(client, topic, run):
-    """It is called in place of ours; where it raises, handlers end first and that is raised."""
+def test_applications_signal_handler_is_kept(client, topic, run):
+    """The application's handler is called; its exception is raised after the message handlers have ended."""
     client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()
     send_plain(client, topic, 10)
     source = """
@@ -115,7 +115,7 @@ signal.signal(signal.SIGTERM, leave)
 
 
 @pytest.mark.core
-def test_a_ctrl_c_is_clean(client, topic, run):
+def test_ctrl_c_ends_process_cleanly(client, topic, run):
     """The blocking client's handlers end and are acknowledged before the KeyboardInterrupt is raised."""
     client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()
     send_plain(client, topic, 10)
@@ -131,8 +131,8 @@ except KeyboardInterrupt:
     check(client, topic, done)
 
 
-def test_a_second_ctrl_c_waits_for_nobody(client, topic, run):
-    """It leaves a handler that hangs; its message, and all the rest, stay."""
+def test_second_ctrl_c_waits_for_no_handler(client, topic, run):
+    """A second Ctrl-C abandons a hanging handler; its message and all others are kept."""
     client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()
     send_plain(client, topic, 3)
     source = """
@@ -153,8 +153,8 @@ except KeyboardInterrupt:
     assert sorted(map(index_of, rest)) == [0, 1, 2]
 
 
-def test_a_termination_ends_a_forked_child(client, topic, run):
-    """A child that was forked amid `process()` ends by a SIGTERM as by default: it has nothing to end cleanly."""
+def test_termination_ends_a_forked_child(client, topic, run):
+    """A SIGTERM ends a child forked during `process()` as by default, as it has nothing to end cleanly."""
     send_plain(client, topic, 1)
     source = """
 def fork(message):

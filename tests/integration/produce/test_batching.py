@@ -1,4 +1,4 @@
-"""Producers that make their own batches: the official limits, an outcome for each message, and nothing in the way."""
+"""Producers that build batches in Python: official limits, and one outcome for each message."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SLOW = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
         ),
     ],
 )
-def test_batches_end_where_the_official_client_ends_them(client, admin, broker, pulsar_topic_factory, limits, sizes):
-    """By count and by bytes, entry for entry."""
+def test_batch_limits_match_official_client(client, admin, broker, pulsar_topic_factory, limits, sizes):
+    """Batches end by count and by bytes as in the official client, entry by entry."""
     counts = []
     for lib in (official, pulsar):
         own = official_client(broker) if lib is official else client
@@ -52,8 +52,8 @@ def test_batches_end_where_the_official_client_ends_them(client, admin, broker, 
 
 
 @pytest.mark.core
-def test_each_callback_gets_the_id_of_its_own_message(client, topic):
-    """A hundred messages in batches: outcomes in order, with the ids under which a reader finds them, to the byte."""
+def test_callbacks_get_the_ids_of_their_messages(client, topic):
+    """A hundred batched messages report outcomes in order, with the ids that a reader finds, byte for byte."""
     reported = []
     producer = client.create_producer(topic, **SLOW, batching_max_messages=30)
     for number in range(100):
@@ -71,8 +71,8 @@ def test_each_callback_gets_the_id_of_its_own_message(client, topic):
 
 @pytest.mark.core(each="options")
 @pytest.mark.parametrize("options", [{"batching_max_messages": 2}, {"batching_max_publish_delay_ms": 50}])
-def test_a_batch_is_sent_when_it_is_full_or_late(client, topic, options):
-    """Nobody flushes: a full batch is sent at once, and an open one after its delay."""
+def test_batch_is_sent_when_full_or_after_delay(client, topic, options):
+    """Without a flush, a full batch is sent at once, and an open batch after its delay."""
     producer = client.create_producer(topic, **{**SLOW, **options})
     results = SimpleQueue()
     for number in range(2):
@@ -81,8 +81,8 @@ def test_a_batch_is_sent_when_it_is_full_or_late(client, topic, options):
 
 
 @pytest.mark.core
-def test_everything_that_a_message_has_survives_its_batch(client, topic):
-    """Keys, properties, event times, no value and no bytes are read as they were sent, with each compression."""
+def test_message_options_survive_batching(client, topic):
+    """Keys, properties, event times, null values and empty payloads are read as sent, with each compression."""
     kinds = [
         {},
         {"partition_key": "k"},
@@ -112,8 +112,8 @@ def test_everything_that_a_message_has_survives_its_batch(client, topic):
         assert (empty.data(), empty.has_null_value()) == (b"", False)
 
 
-def test_schemas_encode_as_officially(client, topic):
-    """A record of a JSON schema goes through a batch."""
+def test_batched_messages_are_encoded_by_schema(client, topic):
+    """Records of a JSON schema are batched."""
 
     class Row(pulsar.schema.Record):
         a = pulsar.schema.Integer()
@@ -127,8 +127,8 @@ def test_schemas_encode_as_officially(client, topic):
 
 
 @pytest.mark.core
-def test_what_the_official_client_refuses_is_refused_before_it_joins_a_batch(client, topic):
-    """Bad arguments raise, and the batch that was open has only what was good."""
+def test_bad_arguments_raise_before_joining_a_batch(client, topic):
+    """Invalid arguments raise, and the open batch keeps only valid messages."""
     producer = client.create_producer(topic, **SLOW)
     producer.send_async(b"good", None)
     for bad in (
@@ -146,16 +146,16 @@ def test_what_the_official_client_refuses_is_refused_before_it_joins_a_batch(cli
 
 
 @pytest.mark.blocking_only("awaited sends have no callbacks")
-def test_a_callback_that_is_none_is_refused(client, topic):
-    """Anything but a function or None raises, and the message does not join the batch."""
+def test_invalid_callback_raises(client, topic):
+    """A callback that is neither a function nor None raises, and the message does not join the batch."""
     producer = client.create_producer(topic, **SLOW)
     with pytest.raises(TypeError):
-        producer.send_async(b"x", "no callback")
+        producer.send_async(b"x", "not a function")
     assert producer.send(b"last").batch_index() == 0
 
 
-def test_a_batch_that_is_too_big_for_the_broker_is_parted(client, topic):
-    """Where the official client fails the batch and dies of it, only the message that is too big by itself fails."""
+def test_batch_too_big_for_broker_is_split(client, topic):
+    """Only the message that is too big by itself fails, where the official client fails the batch and crashes."""
     reported = {}
     producer = client.create_producer(
         topic, **SLOW, batching_max_allowed_size_in_bytes=10_000_000, max_pending_messages=40
@@ -170,13 +170,13 @@ def test_a_batch_that_is_too_big_for_the_broker_is_parted(client, topic):
     assert Counter(reported.values()) == {"Ok": 29, "MessageTooBig": 1}
     assert reported[17] == "MessageTooBig"
     assert [int(message.data().split()[0]) for message in read(client, topic, 29)] == [*range(17), *range(18, 30)]
-    for _ in range(100):  # no place in the queue has leaked
+    for _ in range(100):  # no permit has leaked
         producer.send(b"x")
 
 
 @pytest.mark.core
-def test_batches_by_key_have_one_key_each(client, admin, topic):
-    """Each entry goes by one key, and each key's messages are in order."""
+def test_key_based_batches_have_one_key_each(client, admin, topic):
+    """Each entry has one key, and the messages of each key are in order."""
     producer = client.create_producer(topic, **SLOW, batching_type=pulsar.BatchingType.KeyBased)
     for number in range(60):
         producer.send_async(b"%d" % number, None, partition_key=f"k{number % 7}")
@@ -189,8 +189,8 @@ def test_batches_by_key_have_one_key_each(client, admin, topic):
 
 
 @pytest.mark.core
-def test_a_delayed_message_goes_alone_and_stays_in_its_place(client, admin, topic):
-    """What came before it is pushed first."""
+def test_delayed_message_is_a_single_entry_in_order(client, admin, topic):
+    """Messages sent before a delayed one are pushed before it."""
     producer = client.create_producer(topic, **SLOW)
     producer.send_async(b"1", None)
     producer.send_async(b"2", None, deliver_at=1)
@@ -201,8 +201,8 @@ def test_a_delayed_message_goes_alone_and_stays_in_its_place(client, admin, topi
 
 
 @pytest.mark.core
-def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
-    """Keys and properties go with their messages; a message too big raises; columns of other lengths do."""
+def test_send_many_takes_columns_and_raises_first_failure(client, topic):
+    """Keys and properties stay with their messages; a message too big and columns of other lengths raise."""
     producer = client.create_producer(topic, batching_enabled=True)
     sent = producer.send_many([b"%d" % number for number in range(2500)])
     assert (sent.messages, sent.duplicates) == (2500, 0)
@@ -224,8 +224,8 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
 
 
 @pytest.mark.blocking_only("is about the callback")
-def test_a_batch_is_pushed_at_once_where_nobody_can_push_it_later(client, topic, monkeypatch):
-    """A program that ends may start no thread for that: its message is sent once, and the send does not raise."""
+def test_batch_is_pushed_at_once_at_interpreter_exit(client, topic, monkeypatch):
+    """A send that cannot start a thread at interpreter exit sends the message once and does not raise."""
 
     def watch(*_):
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -237,7 +237,7 @@ def test_a_batch_is_pushed_at_once_where_nobody_can_push_it_later(client, topic,
 
 
 def broken():
-    """Two messages, and an error."""
+    """Yield two messages, then raise."""
     yield from (b"1", b"2")
     raise OSError("the source broke")
 
@@ -254,8 +254,8 @@ def broken():
     ],
 )
 @pytest.mark.parametrize("batched", [True, False])
-def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents, columns, error, batched):
-    """Whatever the error is, with columns and without; lengths that are known are compared before."""
+def test_messages_before_a_send_many_error_are_sent(client, topic, contents, columns, error, batched):
+    """Messages before an error are sent, with columns and without; known lengths are compared first."""
     producer = client.create_producer(topic, batching_enabled=batched)
     with pytest.raises(error):
         producer.send_many(contents(), **columns)
@@ -265,11 +265,11 @@ def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents
 
 @pytest.mark.core
 @pytest.mark.parametrize("batched", [True, False])
-def test_a_value_that_the_client_cannot_send_is_named(client, topic, batched):
-    """The argument and its value are named, nothing was sent, and the producer goes on: no such id is gone on from."""
+def test_error_names_an_unsendable_value(client, topic, batched):
+    """The error names the argument and its value, nothing is sent, and the producer stays usable."""
     producer = client.create_producer(topic, batching_enabled=batched)
     for sequence_id in (1 << 63, -1, "x"):
-        with pytest.raises(pulsar.SequenceIdRejected, match=f"{sequence_id} is not|'x' is not"):
+        with pytest.raises(pulsar.SequenceIdRejected, match=f"got {sequence_id}|got 'x'"):
             producer.send(b"refused", sequence_id=sequence_id)
     for name, value in (("event_timestamp", 1 << 64), ("deliver_at", -5), ("properties", {1: 2})):
         with pytest.raises(TypeError, match=f"^{name} cannot be"):
@@ -279,8 +279,8 @@ def test_a_value_that_the_client_cannot_send_is_named(client, topic, batched):
 
 
 @pytest.mark.core
-def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
-    """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
+def test_full_queue_raises_or_blocks_without_deadlock(client, topic):
+    """Without blocking, a message over the limit is rejected; with it, a queue smaller than a batch makes progress."""
     reported = []
     producer = client.create_producer(topic, **SLOW, max_pending_messages=10)
     for _ in range(11):
@@ -295,8 +295,8 @@ def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic
 
 
 @pytest.mark.blocking_only("awaited sends have no callbacks")
-def test_callbacks_may_send_and_may_raise(client, topic):
-    """A callback that raises costs no other its call, and one that sends joins a batch."""
+def test_send_callbacks_may_send_and_raise(client, topic):
+    """A callback that raises does not affect the others; a message sent in a callback joins a batch."""
     done, reported = threading.Event(), []
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5)
 
@@ -318,16 +318,16 @@ def test_callbacks_may_send_and_may_raise(client, topic):
 
 
 @pytest.mark.core
-def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_factory):
-    """By key, by a router, by one partition and in turns; ids name the partition."""
+def test_partitions_match_official_client(broker, client, admin, pulsar_topic_factory):
+    """Key, router, single partition and round robin choose the official partitions; ids name the partition."""
     topic = pulsar_topic_factory(broker=broker)
     admin.create_partitioned_topic(topic, 5)
     keys = [f"{'ключ' * (number % 4)}{'x' * number}" for number in range(1, 40)]
-    theirs = official_client(broker)
-    expected = [theirs.create_producer(topic).send(b"x", partition_key=key).partition() for key in keys[:1]]
-    producer = theirs.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1)
+    official_one = official_client(broker)
+    expected = [official_one.create_producer(topic).send(b"x", partition_key=key).partition() for key in keys[:1]]
+    producer = official_one.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1)
     expected = [producer.send(b"x", partition_key=key).partition() for key in keys]
-    theirs.close()
+    official_one.close()
     ours = client.create_producer(topic, batching_enabled=True)
     assert isinstance(blocking_of(ours), pulsar.Producer)
     assert [ours.send(b"x", partition_key=key).partition() for key in keys] == expected
@@ -352,8 +352,8 @@ def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_fa
         turns.send(b"x")
 
 
-def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_factory):
-    """Looked for while it sends, as often as officially; here at once."""
+def test_added_partitions_are_used(broker, client, admin, pulsar_topic_factory):
+    """Added partitions are looked up while sending, at the official interval; here at once."""
     topic = pulsar_topic_factory(broker=broker)
     admin.create_partitioned_topic(topic, 2)
     producer = client.create_producer(topic, batching_enabled=True)
@@ -361,7 +361,7 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
     admin.update_partitions(topic, 3)
     sender = blocking_of(producer).sender
     for _ in range(100):
-        sender._next_look = 0
+        sender._next_check = 0
         producer.send(b"x")
         if len(sender.parts) == 3:
             break
@@ -371,8 +371,8 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
 
 @pytest.mark.blocking_only("is about threads")
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_two_threads_that_flush_at_once_both_hear_of_a_failure(client, broker, pulsar_topic_factory, partitions):
-    """Each flush that began before a message failed raises its error, and the next one does not."""
+def test_concurrent_flush_calls_raise_the_failure(client, broker, pulsar_topic_factory, partitions):
+    """Each flush that began before a message failed raises its error, and the next flush does not."""
     producer = client.create_producer(pulsar_topic_factory(broker=broker, partitions=partitions), **SLOW)
     parts = getattr(producer.sender, "parts", None) or [producer.sender]
     raised, goes_on = [], threading.Event()
@@ -383,7 +383,7 @@ def test_two_threads_that_flush_at_once_both_hear_of_a_failure(client, broker, p
         except pulsar.MessageTooBig:
             raised.append("MessageTooBig")
 
-    producer.send_async(b"x" * 300_000, lambda *_: goes_on.wait(30))  # it is counted as failed behind this
+    producer.send_async(b"x" * 300_000, lambda *_: goes_on.wait(30))  # it counts as failed after this callback
     threads = [threading.Thread(target=flush) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -396,8 +396,8 @@ def test_two_threads_that_flush_at_once_both_hear_of_a_failure(client, broker, p
 
 
 @pytest.mark.blocking_only("awaited sends have outcomes of their own")
-def test_a_message_without_a_partition_fails_the_flush(client, broker, pulsar_topic_factory):
-    """Nobody else hears of it where it has no callback; the next flush says nothing of it."""
+def test_invalid_partition_fails_the_flush(client, broker, pulsar_topic_factory):
+    """The next flush raises the error of a message without a callback, and the flush after it does not."""
     topic = pulsar_topic_factory(broker=broker, partitions=3)
     producer = client.create_producer(topic, **SLOW, message_router=lambda *_: 99)
     producer.send_async(b"x", None)
@@ -407,10 +407,10 @@ def test_a_message_without_a_partition_fails_the_flush(client, broker, pulsar_to
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_an_automatic_id_behind_an_explicit_one_is_not_dropped(
+def test_automatic_id_after_explicit_one_is_not_dropped(
     pulsar_broker_factory, client_factory, pulsar_topic_factory, batched
 ):
-    """On a topic that the broker deduplicates, the official client's own count is lower, and the broker drops it."""
+    """On a deduplicated topic, the official client assigns a lower id, and the broker drops the message."""
     broker = pulsar_broker_factory("dedup")
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     producer = client.create_producer(topic, batching_enabled=batched)
@@ -422,8 +422,8 @@ def test_an_automatic_id_behind_an_explicit_one_is_not_dropped(
 
 @pytest.mark.blocking_only("a signal's handler awaits nothing")
 @pytest.mark.parametrize("batching", [pulsar.BatchingType.Default, pulsar.BatchingType.KeyBased])
-def test_a_signal_handler_may_send_while_it_interrupts_a_send(client, topic, batching):
-    """Again and again: every message has one outcome, is on the topic once, and each sender's in order."""
+def test_signal_handler_may_send_during_a_send(client, topic, batching):
+    """Every message has one outcome and is on the topic once, in the order of its sender."""
     producer = client.create_producer(topic, batching_enabled=True, batching_type=batching, max_pending_messages=0)
     outcomes, sent = [], {"main": 0, "handler": 0}
 

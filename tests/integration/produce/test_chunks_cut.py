@@ -1,4 +1,4 @@
-"""Messages in chunks whose producer loses its connection amid them: without deduplication at least once."""
+"""Chunked messages whose producer loses its connection while sending: at least once without deduplication."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STEP_SECONDS = 0.003
 
 
 @pytest.fixture
-def behind_proxy(pulsar_fault_proxy, pulsar_client_factory, broker):
-    """A client behind a proxy, and the proxy."""
+def client_and_proxy(pulsar_fault_proxy, pulsar_client_factory, broker):
+    """Return a client that connects through a proxy, and the proxy."""
     proxy = pulsar_fault_proxy(broker)
     return pulsar_client_factory(broker, service_url=proxy.service_url), proxy
 
 
 def _received(broker, topic, wanted):
-    """What an official consumer gets until all of those that are wanted have come."""
+    """Return the messages that an official consumer receives until it has all wanted ones."""
     client = official_client(broker)
     try:
         reader = client.create_reader(topic, official.MessageId.earliest)
@@ -37,9 +37,9 @@ def _received(broker, topic, wanted):
 
 @pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"producer_name": "p"}, {"producer_name": "p", "send_timeout_millis": 0}])
-def test_what_a_cut_leaves_half_sent_comes(behind_proxy, broker, topic, options):
-    """Ten connections are cut sooner and later amid a message of fifty chunks; the official client reads every one."""
-    client, proxy = behind_proxy
+def test_chunked_messages_survive_connection_loss(client_and_proxy, broker, topic, options):
+    """The official client reads all of ten messages of fifty chunks whose connection was cut at different times."""
+    client, proxy = client_and_proxy
     producer = client.create_producer(topic, chunking_enabled=True, **options)
     results = []
     for round_ in range(ROUNDS):
@@ -51,8 +51,8 @@ def test_what_a_cut_leaves_half_sent_comes(behind_proxy, broker, topic, options)
     assert _received(broker, topic, set(range(ROUNDS)))
 
 
-def test_what_a_killed_producer_left_half_sent_is_not_taken_for_the_next_ones(program, client, broker, topic):
-    """On ten topics a process is killed sooner or later amid a message; that of the next of its name comes on each."""
+def test_chunks_of_a_killed_producer_do_not_mix_with_new_ones(program, client, broker, topic):
+    """On ten topics, a message sent after a process of this producer name was killed while sending arrives."""
     for round_ in range(ROUNDS):
         killed = program(
             f"""
@@ -70,9 +70,9 @@ def test_what_a_killed_producer_left_half_sent_is_not_taken_for_the_next_ones(pr
         assert _received(broker, f"{topic}-{round_}", {0})[-1] == 0
 
 
-def test_what_is_sent_again_comes_in_order(behind_proxy, broker, topic):
-    """Forty messages with two cuts amid them are all confirmed, and come in order, leaving out what comes again."""
-    client, proxy = behind_proxy
+def test_resent_chunked_messages_keep_order(client_and_proxy, broker, topic):
+    """Forty messages with two connection cuts are all confirmed, and arrive in order apart from redeliveries."""
+    client, proxy = client_and_proxy
     producer = client.create_producer(topic, chunking_enabled=True)
     results = []
     for index in range(40):
@@ -86,9 +86,9 @@ def test_what_is_sent_again_comes_in_order(behind_proxy, broker, topic):
 
 
 @pytest.mark.through
-def test_what_is_sent_again_is_what_was_sent(behind_proxy, client, topic):
-    """Key, properties, event time and sequence id are those of the send, whatever became of the objects since."""
-    far, proxy = behind_proxy
+def test_resent_message_keeps_its_options(client_and_proxy, client, topic):
+    """A resent message has the options of the send, even if their objects were changed since."""
+    far, proxy = client_and_proxy
     consumer = client.subscribe(topic, "s")
     producer = far.create_producer(topic, chunking_enabled=True)
     properties = {"a": "1"}
@@ -105,9 +105,9 @@ def test_what_is_sent_again_is_what_was_sent(behind_proxy, client, topic):
     assert producer.last_sequence_id() == 3
 
 
-def test_a_close_amid_a_lost_connection_fails_what_is_on_its_way(behind_proxy, topic):
-    """With the broker out of reach, a close returns, and each message that waits for it has failed, once."""
-    client, proxy = behind_proxy
+def test_close_while_disconnected_fails_pending_messages(client_and_proxy, topic):
+    """While the broker is unreachable, a close returns, and each pending message fails once."""
+    client, proxy = client_and_proxy
     producer = client.create_producer(topic, chunking_enabled=True)
     results = []
     proxy.refuse()
@@ -121,9 +121,9 @@ def test_a_close_amid_a_lost_connection_fails_what_is_on_its_way(behind_proxy, t
 
 
 @pytest.mark.parametrize("mode", [pulsar.ProducerAccessMode.Exclusive, pulsar.ProducerAccessMode.WaitForExclusive])
-def test_an_exclusive_producer_stays_one(behind_proxy, topic, mode):
-    """Behind a cut it sends on, and nobody else may."""
-    client, proxy = behind_proxy
+def test_exclusive_producer_stays_exclusive(client_and_proxy, topic, mode):
+    """After a connection cut the producer sends on, and no other producer may open."""
+    client, proxy = client_and_proxy
     producer = client.create_producer(topic, chunking_enabled=True, access_mode=mode)
     results = []
     producer.send_async(payload(0, SIZE), lambda result, _: results.append(result))

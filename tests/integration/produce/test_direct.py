@@ -1,4 +1,4 @@
-"""Single sends: full queues, empty keys, failing routers, and a broker that restarts."""
+"""Single sends: full queues, empty keys, failing routers, and a broker restart."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BOTH_CLIENTS = True
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_a_full_queue_of_chunked_messages_neither_deadlocks_nor_leaks(client, topic, blocks):
-    """With a queue of 4, 60 chunked messages: blocking, all are stored; otherwise some are refused, and 4 more fit."""
+def test_full_chunked_queue_neither_deadlocks_nor_leaks(client, topic, blocks):
+    """A blocking queue of 4 stores all of 60 chunked messages; a non-blocking one rejects some and accepts 4 more."""
     producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=blocks, max_pending_messages=4)
     results = []
     for index in range(60):
@@ -34,8 +34,8 @@ def test_a_full_queue_of_chunked_messages_neither_deadlocks_nor_leaks(client, to
 
 
 @pytest.mark.core
-def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
-    """partition_key='' and sequence_id=0 reach the broker; officially both count as missing."""
+def test_empty_key_and_sequence_id_zero_reach_the_broker(client, topic):
+    """`partition_key=''` and `sequence_id=0` reach the broker; the official client treats both as missing."""
     producer = client.create_producer(topic)
     message_id = producer.send(b"x", partition_key="", sequence_id=0)
     entry = client.context.admin_api().entry(topic, message_id.ledger_id(), message_id.entry_id())
@@ -45,8 +45,8 @@ def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
 
 
 @pytest.mark.parametrize("intercepted", [False, True])
-def test_send_many_waits_for_room_in_a_small_queue(client, topic, intercepted):
-    """Also without batching, where the queue refuses what it has no room for: nothing is left out, nor out of order."""
+def test_send_many_waits_for_room(client, topic, intercepted):
+    """Even without batching, where a full queue rejects messages, all are sent in order."""
     interceptors = [pulsar.ProducerInterceptor()] if intercepted else None
     producer = client.create_producer(topic, max_pending_messages=3, interceptors=interceptors)
     for _ in range(2):
@@ -55,8 +55,8 @@ def test_send_many_waits_for_room_in_a_small_queue(client, topic, intercepted):
     assert contents(client, topic)[2:] == [b"%d" % number for number in range(300)]
 
 
-def test_send_many_with_a_closed_producer_is_refused(client, topic):
-    """Also where nobody waits for the outcomes, with batches and without."""
+def test_send_many_on_closed_producer_raises(client, topic):
+    """`send_many()` raises after a close, with batches and without, even with `flush=False`."""
     for batched in (False, True):
         producer = client.create_producer(topic, batching_enabled=batched)
         producer.close()
@@ -67,8 +67,8 @@ def test_send_many_with_a_closed_producer_is_refused(client, topic):
 
 @pytest.mark.core(slow="a broker of its own starts twice")
 @pytest.mark.twin_on_demand
-def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_factory):
-    """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""
+def test_messages_arrive_after_broker_restart(pulsar_own_broker, client_factory):
+    """A receive that waits during kill -9 and restart of the broker continues; all acknowledged sends arrive once."""
     broker = pulsar_own_broker("plain")
     client = client_factory(broker)
     topic = "persistent://public/default/restart"
@@ -96,8 +96,8 @@ def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_facto
 
 @pytest.mark.core
 @pytest.mark.parametrize("answer", ["None", "'a'", "1 / 0", "-1", "99"])
-def test_a_message_router_that_fails_fails_its_message_only(program, client, pulsar_topic_factory, broker, answer):
-    """A router that raises, or gives no partition, makes that send fail; the process lives and goes on."""
+def test_failing_router_fails_only_its_message(program, client, pulsar_topic_factory, broker, answer):
+    """A router that raises or returns an invalid partition fails that send; the process stays usable."""
     parent = pulsar_topic_factory(partitions=2, broker=broker)
     done = program(
         f"""

@@ -1,4 +1,4 @@
-"""A few cycles of the program of faults; the long unattended run is `python tests/faults/producer.py`."""
+"""A few cycles of the fault program; for the long run see `python tests/faults/producer.py`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which 
 FAULTS = Path(__file__).parents[2] / "faults"
 
 
-def test_effectively_once_producers_survive_kills_cuts_and_unloads(monkeypatch, capfd):
-    """Five kinds of producers, two cycles of each fault: nothing lost, nothing twice, everything in order."""
+def test_deduplicating_producers_survive_faults(monkeypatch, capfd):
+    """Five kinds of producers, two cycles of each fault: no message is lost, duplicated or out of order."""
     monkeypatch.syspath_prepend(str(FAULTS))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setattr(sys, "argv", ["producer.py"])

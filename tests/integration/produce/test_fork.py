@@ -1,4 +1,4 @@
-"""Producers across a fork, of whatever kind and in the midst of whatever: refused in the child, whole in the parent."""
+"""Producers of every kind across a fork: they raise in the child, and work in the parent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ import contextlib
 outcomes = []
 def report(number):
     return lambda result, _: outcomes.append((number, result.name))
-def refused():
+def check_all_raise():
     signal.alarm(60)  # ends a child that hangs
     uses = {
         "send": lambda: producer.send(b"lost"), "send_async": lambda: producer.send_async(b"lost", report(-1)),
@@ -35,7 +35,7 @@ def refused():
         "send_many": lambda: producer.send_many([b"lost"]), "flush": producer.flush, "close": producer.close,
         "is_connected": producer.is_connected, "create": lambda: client.create_producer(topic),
         "close the client": client.close, "shut down": client.shutdown,
-        "send behind that": lambda: producer.send(b"lost"),
+        "send after shutdown": lambda: producer.send(b"lost"),
     }
     kept = len(outcomes)
     for name, use in uses.items():
@@ -44,10 +44,10 @@ def refused():
         except pulsar.ForkedClientError:
             continue
         except pulsar.AlreadyClosed:
-            if name == "send behind that":
+            if name == "send after shutdown":
                 continue
             raise
-        print("not refused:", name, flush=True)
+        print("did not raise:", name, flush=True)
         os._exit(1)
     if len(outcomes) != kept:
         os._exit(2)
@@ -63,7 +63,7 @@ def broker(pulsar_broker_factory):
 
 @pytest.fixture
 def forked(program, pulsar_topic_factory, broker):
-    """Run a program with a producer of a kind; give what it printed, and its topic."""
+    """Return a function that runs a program with a producer of a kind, and returns its output and topic."""
 
     def run(kind, source):
         settings, partitions = KINDS[kind]
@@ -81,15 +81,15 @@ producer = client.create_producer(topic, producer_name="p", {settings})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_child_with_a_batch_open_is_refused_everything(forked, client, kind):
-    """Each call raises ForkedClientError there, the child ends, and the parent's messages have each one outcome."""
+def test_every_call_in_a_forked_child_raises(forked, client, kind):
+    """Each call raises ForkedClientError in the child, the child exits, and the parent is not affected."""
     printed, topic = forked(
         kind,
         """
 for number in range(5):
     producer.send_async(b"%d" % number, report(number))
 if not (child := os.fork()):
-    refused()
+    check_all_raise()
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 for number in range(5, 10):
     producer.send_async(b"%d" % number, report(number))
@@ -103,8 +103,8 @@ print(sorted(outcomes) == [(number, "Ok") for number in range(10)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fork_in_the_midst_of_another_threads_sends(forked, client, kind):
-    """Ten children are forked while a thread sends: each is refused, and nothing of the thread's is lost or doubled."""
+def test_fork_during_sends_of_another_thread(forked, client, kind):
+    """Ten children forked while a thread sends raise, and no message of the thread is lost or duplicated."""
     printed, topic = forked(
         kind,
         """
@@ -120,7 +120,7 @@ thread.start()
 for _ in range(10):
     time.sleep(0.01)
     if not (child := os.fork()):
-        refused()
+        check_all_raise()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status != 7:
         print("status", status)
@@ -137,8 +137,8 @@ print(len(sent), sorted(outcomes) == [(number, "Ok") for number in range(len(sen
     assert found == Counter(range(int(count)))
 
 
-def test_a_fork_in_the_midst_of_a_close_ends(forked):
-    """A child forked while another thread closes the client, which waits for a frozen link, comes to its end."""
+def test_child_forked_during_a_close_exits(forked):
+    """A child forked while another thread closes the client over a frozen connection exits."""
     printed, _ = forked(
         "batched",
         """

@@ -1,4 +1,4 @@
-"""Keys go to the partitions that the Java client's producers send them to, in every way of sending."""
+"""Routing of keys to the partitions that Java producers choose, for every way of sending."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ WAYS = {
 
 @pytest.fixture
 def topic(pulsar_topic_factory, broker):
-    """A topic of seven partitions."""
+    """A topic with seven partitions."""
     return pulsar_topic_factory(broker=broker, partitions=PARTITIONS)
 
 
 def routes_of_java(broker, topic, scheme):
-    """Have the Java client send each key; give the partition of each."""
+    """Send each key with the Java client; return the partition of each."""
     said = run_java("RouteKeyed", Reach.of(broker).java_settings(), topic, scheme, lines=KEYS)
     lines = [line.split("\t") for line in said if line.startswith("ROUTE\t")]
     return [int(partition) for _, _, partition in lines]
 
 
 def routes_of(producer):
-    """Send each key; give the partition of each."""
+    """Send each key; return the partition of each."""
     return [producer.send(b"1", partition_key=key).partition() for key in KEYS]
 
 
 @needs_java
 @pytest.mark.parametrize("scheme", ["JavaStringHash", "Murmur3_32Hash"])
-def test_keys_go_where_java_sends_them(client, broker, topic, scheme):
-    """Each key's message lies on the partition of Java's with the same scheme, however it is sent."""
+def test_keys_are_routed_as_in_java(client, broker, topic, scheme):
+    """Each key goes to the partition that Java chooses with this scheme, for every way of sending."""
     expected = routes_of_java(broker, topic, scheme)
     assert len(set(expected)) > 4
     for options in WAYS.values():
@@ -66,8 +66,8 @@ def test_keys_go_where_java_sends_them(client, broker, topic, scheme):
         producer.close()
 
 
-def test_a_producer_without_a_scheme_goes_on_as_officially(client, topic):
-    """By default, and with BoostHash, keys go where the official client sends them."""
+def test_default_scheme_matches_official_client(client, topic):
+    """By default, and with BoostHash, keys go to the partitions of the official client."""
     routes = [
         routes_of(client.create_producer(topic, **options))
         for options in ({}, {"hashing_scheme": pulsar.HashingScheme.BoostHash}, {"batching_enabled": True})
@@ -77,8 +77,8 @@ def test_a_producer_without_a_scheme_goes_on_as_officially(client, topic):
     assert others != routes[0]
 
 
-def test_without_partitions_nothing_changes(client, topic, pulsar_topic_factory, broker):
-    """A topic without partitions takes the argument; a router of the application decides before a scheme does."""
+def test_scheme_has_no_effect_without_partitions(client, topic, pulsar_topic_factory, broker):
+    """A non-partitioned topic accepts the argument; a custom router takes precedence over the scheme."""
     scheme = pulsar.HashingScheme.Murmur3_32Hash
     plain = client.create_producer(pulsar_topic_factory(broker=broker), hashing_scheme=scheme)
     assert plain.send(b"1", partition_key="a").partition() == -1
@@ -88,8 +88,8 @@ def test_without_partitions_nothing_changes(client, topic, pulsar_topic_factory,
 
 @pytest.mark.core
 @pytest.mark.parametrize("scheme", ["Murmur3_32Hash", None, 3])
-def test_what_is_no_scheme_is_refused(client, topic, admin, scheme):
-    """A name, None and a number raise before anything is opened."""
+def test_invalid_hashing_scheme_raises(client, topic, admin, scheme):
+    """A string, None or an int raises before anything is opened."""
     with pytest.raises(pulsar.InvalidUse, match="HashingScheme"):
         client.create_producer(topic, hashing_scheme=scheme)
     assert not admin.partitioned_stats(topic).total.publishers

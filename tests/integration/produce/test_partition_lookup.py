@@ -1,4 +1,4 @@
-"""Looking for partitions: a look that fails, looks that overlap, and one that meets a close."""
+"""Partition lookups that fail, overlap, or coincide with a close."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pulsar_ext as pulsar
 from pulsar_ext.ids.topic_name import TopicName
 
 
-def test_one_failed_lookup_of_partitions_is_raised(client, admin, topic, monkeypatch):
-    """No producer is opened that would send past the partitions; the next attempt routes by key."""
+def test_failed_partition_lookup_is_raised(client, admin, topic, monkeypatch):
+    """A failed lookup opens no producer on the partitioned topic itself; the next attempt routes by key."""
     admin.create_partitioned_topic(topic, 4)
-    look, failed = official.Client.get_topic_partitions, []
+    lookup, failed = official.Client.get_topic_partitions, []
 
     def fail_once(self, name):
         if not failed:
             failed.append(name)
             raise official.ConnectError("Pulsar error: ConnectError")
-        return look(self, name)
+        return lookup(self, name)
 
     monkeypatch.setattr(official.Client, "get_topic_partitions", fail_once)
     with pytest.raises(pulsar.ConnectError):
@@ -38,10 +38,10 @@ def test_one_failed_lookup_of_partitions_is_raised(client, admin, topic, monkeyp
 
 
 @pytest.mark.through
-def test_partitions_are_opened_once_however_often_they_are_looked_for(client, admin, topic, monkeypatch):
-    """Where opening takes longer than the time between two looks, each new partition has one producer all the same."""
+def test_added_partitions_are_opened_once(client, admin, topic, monkeypatch):
+    """Each added partition has one producer, even if opening takes longer than the check interval."""
     admin.create_partitioned_topic(topic, 1)
-    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._CHECK_SECONDS", 0.05)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=2)
     create = official.Client.create_producer
 
@@ -52,15 +52,15 @@ def test_partitions_are_opened_once_however_often_they_are_looked_for(client, ad
     monkeypatch.setattr(official.Client, "create_producer", slowly)
     admin.update_partitions(topic, 3)
     assert eventually(lambda: {producer.send(b"x").partition() for _ in range(6)} == {0, 1, 2})
-    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._CHECK_SECONDS", 60.0)
     assert eventually(lambda: "pulsar_ext-partitions" not in [thread.name for thread in threading.enumerate()])
     assert [len(admin.stats(partition).publishers) for partition in client.get_topic_partitions(topic)] == [1, 1, 1]
 
 
-def test_a_producer_that_closes_while_it_grows_leaves_none_behind(client, admin, topic, monkeypatch):
-    """Producers for new partitions that are opened while it closes are closed as well."""
+def test_close_closes_partition_producers_being_opened(client, admin, topic, monkeypatch):
+    """Producers for added partitions that are opened during a close are closed too."""
     admin.create_partitioned_topic(topic, 1)
-    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._CHECK_SECONDS", 0.0)
     producer = client.create_producer(topic, batching_enabled=True)
     create, begun = official.Client.create_producer, threading.Event()
 

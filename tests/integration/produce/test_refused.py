@@ -1,4 +1,4 @@
-"""Messages that a broker refuses for good: the connection ends each time, and the C++ producer sends them again."""
+"""Messages that a broker always rejects: it closes the connection each time, and the C++ producer resends them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TOO_LARGE = b"x" * 2000
 
 
 def limit(admin, topic, partitions=0):
-    """Make a topic that takes small messages only."""
+    """Create a topic that accepts only small messages."""
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
     else:
         admin.create_topic(topic)
     admin.set_max_message_size(topic, _LARGEST)
     assert eventually(lambda: admin.max_message_size(topic) == _LARGEST)
-    admin.unload(topic)  # it knows its policies as it is loaded
+    admin.unload(topic)  # a topic reads its policies when it is loaded
 
 
 @pytest.mark.core
@@ -32,8 +32,8 @@ def limit(admin, topic, partitions=0):
 @pytest.mark.parametrize(
     "options", [{}, {"batching_enabled": True}, {"chunking_enabled": True}], ids=["single", "batched", "chunking"]
 )
-def test_a_message_that_its_topic_does_not_take_times_out(client, admin, topic, options, partitions):
-    """It fails within its send timeout, the producer goes on, and what is sent before and behind it arrives."""
+def test_message_rejected_by_topic_times_out(client, admin, topic, options, partitions):
+    """The message fails within its send timeout, and the messages sent before and after it arrive."""
     limit(admin, topic, partitions)
     producer = client.create_producer(topic, send_timeout_millis=2000, **options)
     producer.send(b"before")
@@ -43,24 +43,24 @@ def test_a_message_that_its_topic_does_not_take_times_out(client, admin, topic, 
     assert set(contents(client, topic)) == {b"before", b"behind"}
 
 
-def test_what_was_sent_without_waiting_times_out(client, admin, topic):
-    """Its callback says so, as those of what waits behind it, and a flush ends."""
+def test_rejected_async_message_times_out(client, admin, topic):
+    """The callback gets the timeout, and a flush ends."""
     limit(admin, topic, 2)
     producer = client.create_producer(topic, send_timeout_millis=2000)
     results = []
     for content in (b"before", _TOO_LARGE, b"behind"):
         producer.send_async(content, lambda result, _: results.append(result), partition_key="key")
-    with contextlib.suppress(pulsar.Timeout):  # of the partition that ends last
+    with contextlib.suppress(pulsar.Timeout):  # from the last partition
         producer.flush()
     assert eventually(lambda: len(results) == 3)
     assert results[1] == pulsar.Result.Timeout
     assert producer.send(b"later").partition() in (0, 1)
 
 
-def test_an_effectively_once_producer_says_that_it_does_not_know(
+def test_deduplicating_producer_breaks_after_rejected_message(
     client_factory, pulsar_broker_factory, pulsar_topic_factory
 ):
-    """Its refused message fails within the send timeout, and nothing may follow what may be missing."""
+    """The rejected message fails within the send timeout, and later messages raise, because it may be missing."""
     broker = pulsar_broker_factory("dedup")
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     limit(client.context.admin_api(), topic)

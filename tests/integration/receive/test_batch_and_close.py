@@ -1,4 +1,4 @@
-"""A thread that waits for a batch while another ends its consumer or its client: it comes back."""
+"""A thread inside `batch_receive()` while another thread ends its consumer or its client."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _POLICIES = {
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("policy", _POLICIES)
 @pytest.mark.parametrize("end", ["close", "client.close", "client.closing"])
-def test_nobody_waits_for_a_batch_behind_an_end(client_factory, broker, topic, end, policy, several):
-    """Batches received in a loop on two threads, each ended at a random moment: AlreadyClosed, and no hang."""
+def test_batch_receive_ends_with_its_consumer_or_client(client_factory, broker, topic, end, policy, several):
+    """Batches received in loops on four threads, each ended at a random moment, end with AlreadyClosed."""
     topics = [f"{topic}-{letter}" for letter in "abc"] if several else [topic]
     sender = client_factory(broker)
     for one in topics:

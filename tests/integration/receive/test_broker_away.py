@@ -1,4 +1,4 @@
-"""A consumer that is replaced while the broker cannot be reached: whoever receives waits for it, as officially."""
+"""A consumer that is reopened while the broker cannot be reached: receives wait for it, as officially."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ WAYS = {
 
 
 @contextlib.contextmanager
-def gone_as_it_is_replaced(proxy, consumer):
-    """Have the broker be silent from the moment on in which the next C++ consumer is opened, for a while."""
-    foundation = consumer._order.foundation  # the only place between the two
-    open_anew = foundation.open_anew
+def silent_broker_on_reopen(proxy, consumer):
+    """Make the broker silent for a while, from the moment on in which the next C++ consumer is opened."""
+    reopener = consumer._order.reopener  # the only hook between closing and opening
+    reopen_native = reopener.reopen_native
     is_back = threading.Event()
 
-    def come_back():
+    def resume():
         is_back.set()
         proxy.resume()
 
     def open_later():
-        foundation.open_anew = open_anew
+        reopener.reopen_native = reopen_native
         proxy.pause()
-        threading.Timer(AWAY_SECONDS, come_back).start()
-        return open_anew()
+        threading.Timer(AWAY_SECONDS, resume).start()
+        return reopen_native()
 
-    foundation.open_anew = open_later
+    reopener.reopen_native = open_later
     yield
     assert is_back.is_set()
 
 
 @pytest.fixture
 def proxy(broker):
-    """What stands before the broker."""
+    """Return a proxy before the broker."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def connected(broker, proxy):
-    """A client through the proxy whose openings end soon."""
+    """Return a client through the proxy, with a short operation timeout."""
     with contextlib.closing(
         pulsar.Client(proxy.service_url, **Reach.of(broker).options(), operation_timeout_seconds=2)
     ) as client:
@@ -79,19 +79,19 @@ def connected(broker, proxy):
 
 @pytest.fixture
 def direct(broker):
-    """A client that the proxy is not before."""
+    """Return a client that does not use the proxy."""
     with contextlib.closing(pulsar.Client(broker.service_url, **Reach.of(broker).options())) as client:
         yield client
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whoever_receives_waits_for_the_broker(connected, proxy, topic, way):
-    """A seek raises that cannot open another C++ consumer; the receives behind it do not, and get what was sought."""
+def test_receives_wait_for_the_broker(connected, proxy, topic, way):
+    """A seek that cannot reopen the C++ consumer raises; later receives wait, and return the sought messages."""
     send_plain(connected, topic, COUNT)
     consumer = connected.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     for _ in range(COUNT):
         consumer.receive(10_000)
-    with gone_as_it_is_replaced(proxy, consumer):
+    with silent_broker_on_reopen(proxy, consumer):
         with pytest.raises(pulsar.PulsarException):
             consumer.seek(pulsar.MessageId.earliest)
         came = [index_of(message) for message in itertools.islice(WAYS[way](consumer), COUNT)]
@@ -99,12 +99,12 @@ def test_whoever_receives_waits_for_the_broker(connected, proxy, topic, way):
 
 
 @pytest.mark.core(slow="a broker is silent")
-def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, topic):
-    """While the broker is away it raises Timeout, and no other error."""
+def test_receive_with_a_timeout_ends_in_time(connected, proxy, topic):
+    """While the broker is away, a receive with a timeout raises Timeout, and no other error."""
     send_plain(connected, topic, COUNT)
     consumer = connected.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     timeouts = 0
-    with gone_as_it_is_replaced(proxy, consumer):
+    with silent_broker_on_reopen(proxy, consumer):
         with pytest.raises(pulsar.PulsarException):
             consumer.seek(pulsar.MessageId.earliest)
         while True:
@@ -116,8 +116,8 @@ def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, topic):
     assert timeouts
 
 
-def test_a_listener_is_called_again(connected, proxy, topic):
-    """Nobody receives, and another C++ consumer is opened all the same, once the broker is there."""
+def test_listener_is_called_after_an_outage(connected, proxy, topic):
+    """The C++ consumer is reopened for a listener, without a receive, once the broker is back."""
     send_plain(connected, topic, COUNT)
     came = []
     consumer = connected.subscribe(
@@ -127,18 +127,18 @@ def test_a_listener_is_called_again(connected, proxy, topic):
         message_listener=lambda _, message: came.append(index_of(message)),
     )
     assert eventually(lambda: len(came) == COUNT, 60)
-    with gone_as_it_is_replaced(proxy, consumer):
+    with silent_broker_on_reopen(proxy, consumer):
         with pytest.raises(pulsar.PulsarException):
             consumer.seek(pulsar.MessageId.earliest)
-        before = len(came)  # what was sought may have come amid the seek as well
+        before = len(came)  # sought messages may have arrived during the seek as well
         assert eventually(lambda: len(came) - before == COUNT, 60)
     assert came[before:] == list(range(COUNT))
 
 
-def test_an_awaited_receive_waits_for_the_broker(broker, proxy, topic):
-    """As the blocking one."""
+def test_async_receive_waits_for_the_broker(broker, proxy, topic):
+    """An async receive waits for the broker, as the blocking one does."""
 
-    async def receive_behind_a_seek():
+    async def receive_after_a_seek():
         async with pulsar_ext.asyncio.Client(
             proxy.service_url, **Reach.of(broker).options(), operation_timeout_seconds=2
         ) as client:
@@ -146,16 +146,16 @@ def test_an_awaited_receive_waits_for_the_broker(broker, proxy, topic):
             await producer.send(b"0")
             consumer = await client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
             await consumer.receive()
-            with gone_as_it_is_replaced(proxy, consumer.blocking):
+            with silent_broker_on_reopen(proxy, consumer.blocking):
                 with pytest.raises(pulsar.PulsarException):
                     await consumer.seek(pulsar.MessageId.earliest)
                 return (await consumer.receive()).data()
 
-    assert asyncio.run(receive_behind_a_seek()) == b"0"
+    assert asyncio.run(receive_after_a_seek()) == b"0"
 
 
-def test_abandoned_receives_leave_a_close_its_threads(broker, topic):
-    """More receives than the client has threads give up on a broker that is away; a close ends, and one that waits."""
+def test_cancelled_receives_do_not_block_a_close(broker, topic):
+    """After more cancelled receives than the client has threads, a close ends, and so does a waiting receive."""
 
     def raise_unreachable():
         raise pulsar.ConnectError("The broker is away.")
@@ -163,7 +163,7 @@ def test_abandoned_receives_leave_a_close_its_threads(broker, topic):
     async def receive_and_close():
         client = pulsar_ext.asyncio.Client(broker.service_url, **Reach.of(broker).options())
         consumer = await client.subscribe(topic, "s")
-        consumer.blocking._order.foundation.open_anew = raise_unreachable
+        consumer.blocking._order.reopener.reopen_native = raise_unreachable
         with pytest.raises(pulsar.ConnectError):
             await consumer.seek(pulsar.MessageId.earliest)
         for _ in range(70):
@@ -179,8 +179,8 @@ def test_abandoned_receives_leave_a_close_its_threads(broker, topic):
 
 
 @contextlib.contextmanager
-def cut_amid(proxy):
-    """Have the connections end while the broker owes an answer to what is asked in the block."""
+def cut_connections(proxy):
+    """Cut the connections while the requests of the block await the broker's answer."""
     proxy.pause()
     cut = threading.Timer(0.5, lambda: (proxy.cut(), proxy.resume()))
     cut.start()
@@ -188,46 +188,46 @@ def cut_amid(proxy):
     cut.join()
 
 
-def test_a_reader_asks_again_whether_there_is_a_message(direct, connected, proxy, topic):
-    """The connection ends while the broker owes the answer: officially that means no, here it is asked again."""
+def test_has_message_available_is_retried(direct, connected, proxy, topic):
+    """A query without an answer after a lost connection is repeated; the official client returns False."""
     reader = connected.create_reader(topic, pulsar.MessageId.earliest)
     for _ in range(3):
         assert not reader.has_message_available()
-        with cut_amid(proxy):
+        with cut_connections(proxy):
             send_plain(direct, topic, 1)
             assert reader.has_message_available()
         assert index_of(reader.read_next(10_000)) == 0
 
 
-def test_a_consumer_asks_again_for_the_last_id(connected, proxy, topic):
-    """The connection ends while the broker owes the answer: officially all numbers are -1, here it is asked again."""
+def test_get_last_message_id_is_retried(connected, proxy, topic):
+    """A query without an answer after a lost connection is repeated; the official client returns an id of -1."""
     sent = connected.create_producer(topic).send(b"")
     consumer = connected.subscribe(topic, "s")
-    with cut_amid(proxy):
+    with cut_connections(proxy):
         assert consumer.get_last_message_id() == sent
 
 
-def test_an_unsubscription_deletes_the_subscription(connected, proxy, topic, admin):
-    """The connection ends while the broker owes the answer: officially it returns and the subscription stays."""
+def test_unsubscribe_is_retried(connected, proxy, topic, admin):
+    """An unsubscription without an answer after a lost connection is repeated; officially the subscription stays."""
     consumer = connected.subscribe(topic, "s")
-    with cut_amid(proxy):
+    with cut_connections(proxy):
         consumer.unsubscribe()
     assert "s" not in admin.subscriptions(topic)
 
 
-def test_a_seek_is_done(connected, proxy, topic):
-    """The connection ends while the broker owes the answer: officially a seek returns that was not done."""
+def test_seek_is_retried(connected, proxy, topic):
+    """A seek without an answer after a lost connection is repeated; the official client returns without it."""
     send_plain(connected, topic, COUNT)
     consumer = connected.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     for _ in range(COUNT):
         consumer.acknowledge(consumer.receive(10_000))
-    with cut_amid(proxy):
+    with cut_connections(proxy):
         consumer.seek(pulsar.MessageId.earliest)
     assert [index_of(consumer.receive(10_000)) for _ in range(COUNT)] == list(range(COUNT))
 
 
-def test_a_reader_that_another_thread_seeks_tells_whether_there_is_a_message(connected, topic):
-    """A seek closes the C++ reader for another one, and whoever asks meanwhile gets the answer of one of them."""
+def test_has_message_available_during_another_threads_seek(connected, topic):
+    """During seeks of another thread, which reopen the C++ reader, the query still returns an answer."""
     send_plain(connected, topic, COUNT)
     reader = connected.create_reader(topic, pulsar.MessageId.earliest)
     seeks = threading.Thread(target=lambda: [reader.seek(pulsar.MessageId.earliest) for _ in range(20)])
@@ -236,8 +236,8 @@ def test_a_reader_that_another_thread_seeks_tells_whether_there_is_a_message(con
         assert reader.has_message_available()
 
 
-def test_a_seek_that_cannot_be_done_raises(connected, proxy, topic):
-    """The broker stays away for the operation timeout: the seek says that it is not known whether it was done."""
+def test_seek_raises_after_the_operation_timeout(connected, proxy, topic):
+    """A seek raises after the operation timeout of an absent broker; its result is not known."""
     consumer = connected.subscribe(topic, "s")
     proxy.refuse()
     proxy.cut()

@@ -1,4 +1,4 @@
-"""Batches of a compacted topic: what compaction removed is delivered to nobody, and hides nothing else."""
+"""Batches of a compacted topic: messages that compaction removed are not delivered, and hide no others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATER = [("", ""), ("d", "d1")]
 
 
 def send_batch(client, topic, messages):
-    """Send one batch of keys and texts; a key or a text may be missing."""
+    """Send a batch of keys and texts; a key or a text may be missing."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
     for key, text in messages:
         producer.send_async(
@@ -30,19 +30,19 @@ def send_batch(client, topic, messages):
 
 @pytest.fixture
 def compacted(client, admin, topic):
-    """A topic with a batch of which compaction left two messages, and a batch that came later."""
+    """Return a topic with a batch of which compaction kept two messages, and a later batch."""
     send_batch(client, topic, [("a", "a1"), ("", "gone"), *LEFT, ("c", "c1"), ("c", None)])
     compact(admin, topic)
     return topic
 
 
 def contents(messages):
-    """Give the keys and the texts of messages."""
+    """Return the keys and the texts of messages."""
     return [(message.partition_key(), message.data().decode()) for message in messages]
 
 
 def read_all(reader):
-    """Read what there is."""
+    """Read all messages."""
     found = []
     while reader.has_message_available():
         found.append(reader.read_next(10_000))
@@ -64,7 +64,7 @@ OPENINGS = {
 @pytest.mark.core(each="kind")
 @pytest.mark.parametrize("kind", OPENINGS)
 def test_readers_skip_what_compaction_removed(client, compacted, kind):
-    """Every kind of reader reads what is left of a batch, and an empty message that came after the compaction."""
+    """Every kind of reader reads the remaining messages of a batch, and an empty one sent after the compaction."""
     reader = OPENINGS[kind](client, compacted, is_read_compacted=True)
     assert read_all(reader) == LEFT
     send_batch(client, compacted, LATER)
@@ -74,23 +74,23 @@ def test_readers_skip_what_compaction_removed(client, compacted, kind):
 
 @pytest.mark.parametrize("kind", OPENINGS)
 def test_reader_listeners_skip_what_compaction_removed(client, compacted, kind):
-    """A listener gets what is left, and then what comes."""
-    heard = queue.Queue()
-    options = {"is_read_compacted": True, "reader_listener": lambda _, message: heard.put(message)}
+    """A listener gets the remaining messages, and then new ones."""
+    received = queue.Queue()
+    options = {"is_read_compacted": True, "reader_listener": lambda _, message: received.put(message)}
     reader = OPENINGS[kind](client, compacted, **options)
     send_batch(client, compacted, LATER)
-    assert contents(heard.get(timeout=20) for _ in LEFT + LATER) == LEFT + LATER
+    assert contents(received.get(timeout=20) for _ in LEFT + LATER) == LEFT + LATER
     reader.close()
 
 
-def test_the_newest_message_is_one_that_is_left(client, compacted):
-    """A reader that begins at the newest message, itself included, reads one that is left, and then nothing."""
+def test_newest_message_is_one_that_exists(client, compacted):
+    """A reader that begins at the newest message, inclusive, reads a remaining one, and then nothing."""
     reader = client.create_reader(compacted, LATEST, start_message_id_inclusive=True, is_read_compacted=True)
     assert read_all(reader) == LEFT[1:]
 
 
-def test_a_batch_of_which_nothing_is_left_ends(client, admin, compacted):
-    """A reader of a topic whose last batch was removed as a whole does not wait for it."""
+def test_completely_compacted_batch_is_skipped(client, admin, compacted):
+    """A reader of a topic whose last batch was removed completely does not wait for it."""
     send_batch(client, compacted, [("e", "e1"), ("e", None)])
     compact(admin, compacted)
     assert read_all(client.create_reader(compacted, EARLIEST, is_read_compacted=True)) == LEFT
@@ -107,7 +107,7 @@ RECEIVES = {
 @pytest.mark.parametrize("way", RECEIVES)
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
 def test_consumers_acknowledge_what_compaction_removed(client, admin, compacted, kind, way):
-    """A consumer receives what is left of a batch; when that is acknowledged, the batch leaves the backlog."""
+    """A consumer receives the remaining messages; when they are acknowledged, the batch is not in the backlog."""
     consumer = client.subscribe(
         compacted, "s", kind, initial_position=pulsar.InitialPosition.Earliest, is_read_compacted=True
     )
@@ -120,23 +120,23 @@ def test_consumers_acknowledge_what_compaction_removed(client, admin, compacted,
 
 
 def test_consumer_listeners_skip_what_compaction_removed(client, compacted):
-    """A listener of a consumer gets what is left, and then what comes."""
-    heard = queue.Queue()
+    """A consumer's listener gets the remaining messages, and then new ones."""
+    received = queue.Queue()
     consumer = client.subscribe(
         compacted,
         "s",
         initial_position=pulsar.InitialPosition.Earliest,
         is_read_compacted=True,
-        message_listener=lambda _, message: heard.put(message),
+        message_listener=lambda _, message: received.put(message),
     )
     send_batch(client, compacted, LATER)
-    assert contents(heard.get(timeout=20) for _ in LEFT + LATER) == LEFT + LATER
+    assert contents(received.get(timeout=20) for _ in LEFT + LATER) == LEFT + LATER
     consumer.close()
 
 
 def test_without_an_admin_api_empty_messages_are_skipped(client_factory, compacted, broker, caplog):
-    """Where nobody says how far compaction has gone, what has nothing in it is skipped, and a warning says so once."""
+    """Without the compaction horizon, empty messages are skipped, and one warning is logged."""
     client = client_factory(broker, admin="http://localhost:1")
     reader = client.create_reader(compacted, EARLIEST, is_read_compacted=True)
     assert read_all(reader) == LEFT
-    assert [record.message[:8] for record in caplog.records if "is compacted" in record.message] == ["How far "]
+    assert [one.message[:8] for one in caplog.records if "compaction horizon" in one.message] == ["The comp"]

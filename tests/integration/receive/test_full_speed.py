@@ -1,4 +1,4 @@
-"""Loops at full speed: shared by threads, inside callbacks, closed, interrupted and cut off."""
+"""Loops at full speed: shared by threads, inside callbacks, closed, interrupted and disconnected."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
 @pytest.mark.core
-def test_threads_share_what_is_ahead(client, topic):
-    """Six threads, each two of which do the same: each message is received once, by one of them."""
+def test_threads_share_prefetched_messages(client, topic):
+    """Six threads, two of each kind, receive each message once."""
     count = 20_000
     consumer = client.subscribe(topic, "s", SHARED, receiver_queue_size=count)
     fill(client, topic, count)
@@ -56,8 +56,8 @@ def test_threads_share_what_is_ahead(client, topic):
     assert sorted(index_of(message) for mine in got for message in mine) == list(range(count))
 
 
-def test_a_send_callback_may_receive_at_full_speed(client, topic):
-    """A fetch does not depend on the thread that the callback runs on, also one of few messages."""
+def test_send_callback_may_receive_at_full_speed(client, topic):
+    """A fetch does not depend on the thread that runs the callback, also a fetch of few messages."""
     count, got = 1_010, []
     consumer = client.subscribe(topic, "s", receiver_queue_size=2_000)
     fill(client, topic, count)
@@ -74,8 +74,8 @@ def test_a_send_callback_may_receive_at_full_speed(client, topic):
     assert got == list(range(10, count))
 
 
-def test_a_listener_that_waits_for_the_loop_does_not_stop_it(client, topic):
-    """A listener of the same client that returns only when all was iterated: nothing depends on its thread."""
+def test_waiting_listener_does_not_stop_a_loop(client, topic):
+    """A listener of the same client that waits for the end of a loop does not block the loop."""
     begun, done = threading.Event(), threading.Event()
     in_time = []
 
@@ -97,8 +97,8 @@ def test_a_listener_that_waits_for_the_loop_does_not_stop_it(client, topic):
 
 @pytest.mark.parametrize("how", ["receive", "loop"])
 @pytest.mark.parametrize("closes", ["consumer", "client", "shutdown"])
-def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes, how):
-    """Closed by another thread in the midst of it, twenty times: the loop always ends."""
+def test_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes, how):
+    """A loop ends each of twenty times when another thread closes its consumer or client."""
     fill(client_factory(broker), topic, 20_000)
     for index in range(20):
         client = client_factory(broker)
@@ -122,8 +122,8 @@ def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes
 
 
 @pytest.mark.parametrize("closes", ["consumer", "client"])
-def test_a_signal_whose_handler_closes_ends_a_loop_at_full_speed(client_factory, broker, topic, closes):
-    """The handler closes what this very thread receives from, wherever it is just then, a hundred times."""
+def test_close_in_a_signal_handler_ends_a_loop(client_factory, broker, topic, closes):
+    """A handler that closes the consumer or client of the interrupted thread ends its loop, a hundred times."""
     client = client_factory(broker)
     fill(client, topic, 50_000)
     inside = 0
@@ -152,7 +152,7 @@ def test_a_signal_whose_handler_closes_ends_a_loop_at_full_speed(client_factory,
 
 
 def take(messages, received, count):
-    """Take messages; apart, for behind its jump back CPython 3.12 and later would miss an `except` round the loop."""
+    """Receive messages; a separate function, as an `except` around its loop may miss a signal from CPython 3.12 on."""
     for message in messages:
         received.append(message)
         if len(received) == count:
@@ -161,15 +161,15 @@ def take(messages, received, count):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a Ctrl-C inside a weakref's callback
 @pytest.mark.parametrize("how", ["receive", "loop", "many", "batch"])
-def test_a_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
-    """A Ctrl-C every 10 ms while 200,000 messages are received as fast as they come: each comes once, in order."""
+def test_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
+    """With a Ctrl-C every 10 ms, 200,000 messages received at full speed arrive once each, in order."""
     count = 200_000
     consumer = client.subscribe(topic, "s", receiver_queue_size=50_000)
     fill(client, topic, count)
     received, interrupted = [], 0
     with interruptions() as waiting:
         while len(received) < count:
-            came = None  # stored by the very next instruction: what this test drops itself is not what it looks for
+            came = None  # stored by the next instruction, so that the test itself loses no message
             try:
                 waiting[:] = [True]
                 if how in ("receive", "loop"):
@@ -186,8 +186,8 @@ def test_a_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
     assert interrupted
 
 
-def test_partitions_and_several_topics_are_fetched_ahead_too(client, pulsar_topic_factory, broker):
-    """Each message of three partitions and another topic comes once, those of a partition in order."""
+def test_partitions_and_several_topics_are_prefetched(client, pulsar_topic_factory, broker):
+    """Messages of three partitions and another topic arrive once each, those of a partition in order."""
     parted, other = pulsar_topic_factory(partitions=3, broker=broker), pulsar_topic_factory(broker=broker)
     consumer = client.subscribe([parted, other], "s")
     fill(client, parted, 3_000)
@@ -208,8 +208,8 @@ def test_partitions_and_several_topics_are_fetched_ahead_too(client, pulsar_topi
 
 
 @pytest.mark.parametrize("how", ["receive", "loop"])
-def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault_proxy, broker, topic, admin, how):
-    """Ten times in the midst of it: no message is lost, and what was acknowledged is on the cursor."""
+def test_cut_connections_lose_no_message_at_full_speed(client_factory, pulsar_fault_proxy, broker, topic, admin, how):
+    """Ten cut connections during a loop lose no message, and all acknowledgements reach the cursor."""
     count = 100_000
     fill(client_factory(broker), topic, count)
     proxy = pulsar_fault_proxy(broker)
@@ -230,8 +230,8 @@ def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault
 
 
 @pytest.mark.core
-def test_batch_receive_without_a_policy_gives_what_comes_in_its_time(client, topic):
-    """As officially: nothing after 100 ms, otherwise what is there; 10 MB at most, and the next call has the rest."""
+def test_batch_receive_without_a_policy(client, topic):
+    """Without a policy a batch contains what arrives in 100 ms, up to 10 MB; the next one contains the rest."""
     consumer = client.subscribe(topic, "s")
     assert consumer.batch_receive() == []
     producer = client.create_producer(topic)

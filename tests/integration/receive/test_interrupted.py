@@ -1,4 +1,4 @@
-"""A receive that a Ctrl-C interrupts loses no message."""
+"""A receive that is interrupted by a Ctrl-C loses no message."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ BOTH_CLIENTS = True
     ("what", "queue"),
     [*((what, queue) for what in ("receive", "read_next") for queue in (1000, 1, 0)), ("loop", 1000), ("many", 1000)],
 )
-def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
-    """A Ctrl-C every 10 ms while messages arrive: each ends a wait, and every message arrives once."""
+def test_interrupted_receive_loses_no_message(client, topic, what, queue):
+    """With a Ctrl-C every 10 ms while messages arrive, each ends a wait, and every message arrives once."""
     count = 400
     opened = (
         client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=queue)
         if what == "read_next"
         else client.subscribe(topic, "s", receiver_queue_size=queue)
     )
-    acknowledge = getattr(opened, "acknowledge_many", list)  # a consumer that acknowledges receives in another way
+    acknowledge = getattr(opened, "acknowledge_many", list)  # after an acknowledgement, another receive path is used
     producer = client.create_producer(topic)
 
     def produce():
@@ -43,7 +43,7 @@ def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
     deadline = time.monotonic() + HANG_SECONDS
     with interruptions() as waiting:
         while len(received) < count and time.monotonic() < deadline:
-            came = None  # stored by the very next instruction: what this test drops itself is not what it looks for
+            came = None  # stored by the next instruction, so that the test itself loses no message
             try:
                 waiting[:] = [True]
                 if what == "loop":
@@ -66,8 +66,8 @@ def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
 
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
-def test_a_receive_with_a_timeout_can_be_interrupted(program):
-    """Ctrl-C ends receive(60000) and read_next() at once, with a KeyboardInterrupt."""
+def test_receive_with_a_timeout_can_be_interrupted(program):
+    """A Ctrl-C ends receive(600_000) and read_next() at once, with a KeyboardInterrupt."""
     done = program(
         """
         client = connect()
@@ -86,8 +86,8 @@ def test_a_receive_with_a_timeout_can_be_interrupted(program):
 
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
-def test_an_interrupted_batch_receive_keeps_its_batch(program):
-    """A Ctrl-C during batch_receive() leaves the messages that it brought to the next call."""
+def test_interrupted_batch_receive_keeps_its_batch(program):
+    """Messages of a batch_receive() interrupted by a Ctrl-C are returned by the next call."""
     done = program(
         """
         client = connect()

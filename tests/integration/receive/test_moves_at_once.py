@@ -1,4 +1,4 @@
-"""Moves of a consumer that meet a close, each other, or a connection that is silent: no hang, no aborted process."""
+"""Moves of a consumer during a close, another move or a silent connection neither hang nor abort the process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import pulsar_ext
 
 
-def test_a_seek_of_a_reader_of_several_partitions_that_fails_ends_no_process(program, admin, topic):
-    """On a connection that is silent each of four partitions fails: the seek raises, and the program goes on."""
+def test_failed_seek_on_partitions_keeps_the_process_alive(program, admin, topic):
+    """A seek that fails on each of four partitions of a silent connection raises, and the program continues."""
     admin.create_partitioned_topic(topic, 4)
     result = program("""
 with reach.proxy() as proxy:
@@ -31,8 +31,8 @@ with reach.proxy() as proxy:
 
 
 @pytest.mark.parametrize("ends", ["consumer.close()", "client.close()", "client.shutdown()"])
-def test_a_seek_that_meets_a_close_returns(program, ends):
-    """Thirty seeks, each with a close a few milliseconds later on another thread: all of them return or raise."""
+def test_seek_during_a_close_returns(program, ends):
+    """Thirty seeks, each with a close a few milliseconds later on another thread, return or raise."""
     result = program(f"""
 import random
 connect().create_producer(topic).send_many([b"x"] * 100)
@@ -59,8 +59,8 @@ print("done")
 
 
 @pytest.mark.parametrize("moves", ["unsubscribe", "redeliver_unacknowledged_messages"])
-def test_what_meets_a_seek_on_another_thread_waits_for_it(program, moves):
-    """A seek opens the C++ consumer anew: an unsubscription and a redelivery beside it are not refused meanwhile."""
+def test_moves_wait_for_another_threads_seek(program, moves):
+    """An unsubscription and a redelivery during a seek, which reopens the C++ consumer, wait and do not raise."""
     result = program(f"""
 import random
 connect().create_producer(topic).send_many([b"x"] * 100)
@@ -88,8 +88,8 @@ print("done")
     assert result.stdout.split() == ["done"], result.stderr[-2000:]
 
 
-def test_a_consumer_that_is_closed_refuses_whatever_was_called_before(client, topic):
-    """Closed, unsubscribed behind that, and received from: refused, where the C++ consumer would wait for ever."""
+def test_closed_consumer_raises_at_every_receive(client, topic):
+    """A closed or unsubscribed consumer raises at every receive, where the C++ consumer would wait forever."""
     for ends in (("close", "unsubscribe"), ("unsubscribe", "unsubscribe"), ("unsubscribe", "close")):
         consumer = client.subscribe(topic, "s")
         getattr(consumer, ends[0])()

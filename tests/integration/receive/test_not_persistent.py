@@ -1,4 +1,4 @@
-"""Topics that are not persistent: nothing waits for an answer that the broker does not have."""
+"""Topics that are not persistent: no call waits for an answer that the broker does not have."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ BOTH_CLIENTS = True
 
 
 @pytest.mark.core
-def test_a_topic_that_stores_nothing_is_not_asked_again(client, topic):
-    """The questions for what a topic stores raise at once, as officially, with the reason; seeks do nothing."""
+def test_non_persistent_topic_is_not_queried_again(client, topic):
+    """Queries of stored data raise at once, as officially, with the reason; seeks do nothing."""
     topic = f"non-{topic}"
     consumer = client.subscribe(topic, "s")
     reader = client.create_reader(topic, MessageId.latest)
     for ask in (consumer.get_last_message_id, reader.has_message_available):
-        with pytest.raises(pulsar.UnknownError, match="is not persistent: it stores nothing"):
+        with pytest.raises(pulsar.UnknownError, match="is not persistent: it stores no messages"):
             ask()
     reader.seek(1)
     reader.seek(MessageId.latest)

@@ -1,4 +1,4 @@
-"""Every kind of receive goes on where another ended, and a seek drops what was received before it."""
+"""Every kind of receive continues where another ended, and a seek drops what was received before it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHARED = pulsar.ConsumerType.Shared
 
 
 @pytest.mark.core
-def test_many_and_one_by_one(client, topic):
-    """receive_many takes what is there, in order, and waits for the first only; a for loop ends when it is closed."""
+def test_receive_many_and_loops(client, topic):
+    """receive_many returns arrived messages in order, waits for the first only, and a loop ends at a close."""
     consumer = client.subscribe(topic, "s")
     assert consumer.receive_many(5, 50) == []
     send_plain(client, topic, 10)
@@ -42,8 +42,8 @@ def test_many_and_one_by_one(client, topic):
 
 
 @pytest.mark.core
-def test_a_receive_gets_what_comes_within_its_timeout(client, topic):
-    """No message is there at first, nor for some time."""
+def test_receive_returns_a_message_within_its_timeout(client, topic):
+    """A receive that waits returns a message that arrives later."""
     consumer = client.subscribe(topic, "s")
     with ThreadPoolExecutor(1) as pool:
         receiving = pool.submit(consumer.receive, 20_000)
@@ -54,8 +54,8 @@ def test_a_receive_gets_what_comes_within_its_timeout(client, topic):
 
 
 @pytest.mark.core
-def test_every_receive_goes_on_where_another_ended(client, topic, admin):
-    """After a break every kind of receive goes on where the loop was; a scope acknowledges what it received alone."""
+def test_every_receive_continues_after_another(client, topic, admin):
+    """Every kind of receive continues after a loop, and a scope acknowledges only what it received."""
     consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
     send_batches(client, topic, 60, 10)
     got = []
@@ -82,8 +82,8 @@ def test_every_receive_goes_on_where_another_ended(client, topic, admin):
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
-def test_what_was_acknowledged_just_before_a_seek_comes_again(client, topic, type_):
-    """Nothing that was sent before a seek is sent again when the consumer is back: it would skip what comes anew."""
+def test_seek_redelivers_recently_acknowledged_messages(client, topic, type_):
+    """Acknowledgements sent before a seek are not resent after it, which would skip redelivered messages."""
     consumer = client.subscribe(topic, "s", type_)
     send_plain(client, topic, 100)
     for _ in range(8):
@@ -94,8 +94,8 @@ def test_what_was_acknowledged_just_before_a_seek_comes_again(client, topic, typ
         consumer.seek(MessageId.earliest)
 
 
-def test_nothing_prefetched_survives_a_seek(client, topic):
-    """After a seek receive_many begins where the seek went, with nothing from before."""
+def test_seek_discards_earlier_messages(client, topic):
+    """After a seek, receive_many begins at the target, without earlier messages."""
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
     send_plain(client, topic, 30)
     first = [consumer.receive(10_000), *consumer.receive_many(1, 10_000)]

@@ -1,4 +1,4 @@
-"""A few runs of the program in which any two operations meet; the long one is `python tests/faults/pairs.py`."""
+"""A few runs of the program in which any two operations meet; the long run is `python tests/faults/pairs.py`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which 
 
 @pytest.fixture(scope="module")
 def pairs(fault_module):
-    """The program as a module."""
+    """Return the program as a module."""
     return fault_module("pairs")
 
 
 def test_two_operations_at_once_lose_nothing(pairs):
-    """Twenty-four pairs on all kinds of messages and subscriptions: every message comes, and no call hangs."""
+    """In twenty-four pairs on all kinds of messages and subscriptions every message arrives, and no call hangs."""
     seeds = [seed for seed in range(20, 60) if "kill" not in pairs.case_of(seed).operations][:24]
     with pairs.start_broker() as broker:
         outcome = pairs.run_all(broker, seeds)

@@ -1,4 +1,4 @@
-"""A paused consumer hands out nothing, takes nothing more from the broker, and loses nothing."""
+"""A paused consumer delivers nothing, requests no more from the broker, and loses nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BOTH_CLIENTS = True
 EARLIEST = pulsar.InitialPosition.Earliest
 
 
-def nothing_comes(consumer):
-    """Every kind of receive waits in vain, for less than a native wait and for more."""
+def receives_nothing(consumer):
+    """Return whether every kind of receive times out, with timeouts shorter and longer than a native wait."""
     for millis in (0, 50, 300):
         with pytest.raises(pulsar.Timeout):
             consumer.receive(millis)
@@ -26,22 +26,22 @@ def nothing_comes(consumer):
 @pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.through
-def test_nothing_is_handed_out_until_it_is_resumed(client, topic, type_):
-    """Receives of every kind time out in a pause, though messages are here; behind it each comes once, in order."""
+def test_paused_consumer_delivers_nothing_until_resumed(client, topic, type_):
+    """Every kind of receive times out during a pause; after it each message arrives once, in order."""
     consumer = client.subscribe(topic, "s", type_, initial_position=EARLIEST)
     send_plain(client, topic, 40)
     first = [index_of(consumer.receive(10_000)), *map(index_of, consumer.receive_many(5, 10_000))]
     consumer.pause()
     assert consumer.is_paused
-    assert nothing_comes(consumer)
+    assert receives_nothing(consumer)
     consumer.resume()
     assert not consumer.is_paused
     assert first + [index_of(one) for one in drain(consumer.receive, 40 - len(first))] == list(range(40))
 
 
 @pytest.mark.blocking_only("the awaited one waits until a message has come")
-def test_a_batch_is_empty_in_a_pause(client, topic):
-    """In a pause `batch_receive()` gives nothing, and what came meanwhile behind it."""
+def test_batch_receive_is_empty_during_a_pause(client, topic):
+    """During a pause `batch_receive()` returns no messages, and afterwards those that have arrived."""
     consumer = client.subscribe(topic, "s", initial_position=EARLIEST)
     consumer.pause()
     send_plain(client, topic, 10)
@@ -54,20 +54,20 @@ def test_a_batch_is_empty_in_a_pause(client, topic):
 
 
 @pytest.mark.parametrize("size", [0, 1, 10])
-def test_the_broker_sends_no_more_than_there_is_room_for(client, topic, admin, size):
-    """In a pause the broker has delivered what the receiver queue has room for, and no more."""
+def test_paused_consumer_limits_the_broker_to_its_queue(client, topic, admin, size):
+    """During a pause the broker delivers only as many messages as the receiver queue holds."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, receiver_queue_size=size)
     consumer.pause()
     send_plain(client, topic, 50)
     room = max(size, 1)
-    assert nothing_comes(consumer)
+    assert receives_nothing(consumer)
     assert admin.stats(topic).subscriptions["s"].unacked_messages <= room
     consumer.resume()
     assert sorted(index_of(one) for one in drain(consumer.receive, 50)) == list(range(50))
 
 
-def test_who_waits_gets_the_first_message_behind_the_pause(client, topic):
-    """A receive that began in a pause has the message that came meanwhile once it is resumed."""
+def test_waiting_receive_returns_after_the_pause(client, topic):
+    """A receive that began during a pause returns a message that arrived during it once it is resumed."""
     consumer = client.subscribe(topic, "s")
     consumer.pause()
     send_plain(client, topic, 1)
@@ -81,8 +81,8 @@ def test_who_waits_gets_the_first_message_behind_the_pause(client, topic):
     assert came == [0]
 
 
-def test_a_loop_goes_on_behind_the_pause(client, topic):
-    """A loop waits in a pause that its own body began, and goes on with the next message when another ends it."""
+def test_loop_continues_after_the_pause(client, topic):
+    """A loop waits during a pause that its own body began, and continues after another thread's resume."""
     consumer = client.subscribe(topic, "s", initial_position=EARLIEST)
     send_plain(client, topic, 20)
     came, resumed = [], []
@@ -102,8 +102,8 @@ def test_a_loop_goes_on_behind_the_pause(client, topic):
     assert resumed == [7]
 
 
-def test_a_listener_waits(client, topic):
-    """A listener is not called in a pause, and is for every message behind it."""
+def test_pause_stops_the_listener(client, topic):
+    """A listener is not called during a pause, and is called for every message after it."""
     came = []
     consumer = client.subscribe(topic, "s", message_listener=lambda _, message: came.append(index_of(message)))
     consumer.pause()
@@ -113,8 +113,8 @@ def test_a_listener_waits(client, topic):
     assert eventually(lambda: came == list(range(10)))
 
 
-def test_a_paused_listener_is_not_called_behind_a_seek(client, topic):
-    """What the C++ consumer was told of its listener holds for the next one as well; resumed, it hears all again."""
+def test_paused_listener_stays_paused_after_a_seek(client, topic):
+    """A paused listener stays paused for the reopened C++ consumer; resumed, it gets all messages again."""
     came = []
     consumer = client.subscribe(topic, "s", message_listener=lambda _, message: came.append(index_of(message)))
     send_plain(client, topic, 10)
@@ -130,20 +130,20 @@ def test_a_paused_listener_is_not_called_behind_a_seek(client, topic):
 
 
 @pytest.mark.core
-def test_a_pause_outlasts_a_seek(client, topic):
-    """Behind a seek another C++ consumer is as paused; resumed, it begins where was sought."""
+def test_pause_outlasts_a_seek(client, topic):
+    """The C++ consumer reopened by a seek stays paused; resumed, it begins at the target."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 10)
     assert len(drain(consumer.receive, 10)) == 10
     consumer.pause()
     consumer.seek(pulsar.MessageId.earliest)
-    assert nothing_comes(consumer)
+    assert receives_nothing(consumer)
     consumer.resume()
     assert [index_of(one) for one in drain(consumer.receive, 10)] == list(range(10))
 
 
-def test_a_close_ends_who_waits_in_a_pause(client, topic):
-    """A receive, a loop and a late `pause()` of a paused consumer that is closed end with AlreadyClosed, or end."""
+def test_close_ends_waits_during_a_pause(client, topic):
+    """A receive and `pause()` of a paused consumer that is closed raise AlreadyClosed, and a loop ends."""
     consumer = client.subscribe(topic, "s")
     consumer.pause()
     ended = []
@@ -170,8 +170,8 @@ def test_a_close_ends_who_waits_in_a_pause(client, topic):
             call()
 
 
-def test_whole_messages_and_records(client, topic):
-    """Chunked messages come whole behind a pause, also to a block that records, and a pause in the block is one."""
+def test_pause_with_chunked_messages_in_a_scope(client, topic):
+    """Chunked messages arrive whole after a pause, also inside a scope that contains a pause."""
     consumer = client.subscribe(topic, "s", initial_position=EARLIEST)
     producer = client.create_producer(topic, chunking_enabled=True)
     for number in range(4):
@@ -179,7 +179,7 @@ def test_whole_messages_and_records(client, topic):
     with consumer.ack_scope(confirm=False) as scope:
         assert index_of(consumer.receive(10_000)) == 0
         consumer.pause()
-        assert nothing_comes(consumer)
+        assert receives_nothing(consumer)
         consumer.resume()
         assert [index_of(one) for one in drain(consumer.receive, 3)] == [1, 2, 3]
         del scope

@@ -1,4 +1,4 @@
-"""What is fetched ahead for speed: every kind of receive finds it, and seeks, redeliveries and closes drop it."""
+"""Prefetched messages: every kind of receive uses them, and seeks, redeliveries and closes drop them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 from chunked import acknowledged, drain, eventually, index_of, payload
-from prefetched import COUNT, fetch_ahead, fill, is_ahead, rest_of
+from prefetched import COUNT, fetch_ahead, fill, prefetched_count, rest_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
@@ -21,8 +21,8 @@ SHARED = pulsar.ConsumerType.Shared
 
 @pytest.mark.core
 @pytest.mark.parametrize("at_once", [0, 1, 90, 100, 333])
-def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic, at_once):
-    """At full speed all the time, received, iterated or in lists, and each comes once, in its place."""
+def test_fast_consumer_prefetches_in_order(client, topic, at_once):
+    """At full speed messages are prefetched, and each arrives once, in order, in every kind of receive."""
     count, looked, found = 40_000, 0, 0
     consumer = client.subscribe(topic, "s", receiver_queue_size=50_000)
     fill(client, topic, count)
@@ -35,14 +35,14 @@ def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic
             data += [next(messages).data() for _ in range(50)]
         else:
             data += [message.data() for message in consumer.receive_many(at_once, 10_000)]
-        looked, found = looked + 1, found + (is_ahead(consumer) > 0)
+        looked, found = looked + 1, found + (prefetched_count(consumer) > 0)
     assert data == [payload(index, 20) for index in range(count)]
     assert found > looked / 10
 
 
 @pytest.mark.parametrize("how", ["receive", "loop", "many"])
-def test_whoever_is_slow_has_none_ahead(client, topic, how):
-    """Messages that take a millisecond each stay in the client's queue."""
+def test_slow_consumer_does_not_prefetch(client, topic, how):
+    """Messages handled in a millisecond each stay in the client's queue."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     messages = iter(consumer)
@@ -50,11 +50,11 @@ def test_whoever_is_slow_has_none_ahead(client, topic, how):
     for _ in range(900):
         take()
         time.sleep(0.001)
-        assert not is_ahead(consumer)
+        assert not prefetched_count(consumer)
 
 
-def test_whoever_becomes_slow_has_none_ahead_soon(client, topic):
-    """What was fetched at full speed is taken slowly, and then nothing more is fetched."""
+def test_prefetch_stops_when_consumer_slows(client, topic):
+    """Prefetched messages are received slowly, and then no more are fetched."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=5_000)
     fill(client, topic, 5_000)
     for _ in range(3_000):
@@ -62,11 +62,11 @@ def test_whoever_becomes_slow_has_none_ahead_soon(client, topic):
     for turn in range(800):
         consumer.receive(10_000)
         time.sleep(0.001)
-        assert turn < 400 or not is_ahead(consumer)
+        assert turn < 400 or not prefetched_count(consumer)
 
 
-def test_every_receive_finds_what_is_ahead(client, topic):
-    """Each kind of receive goes on where another ended, with messages ahead or without, and scopes hear them all."""
+def test_every_receive_uses_prefetched_messages(client, topic):
+    """Each kind of receive continues after another, with or without prefetched messages, and scopes record all."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic, 3_000, size=1)
     got = []
@@ -102,8 +102,8 @@ def test_every_receive_finds_what_is_ahead(client, topic):
 
 @pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
-def test_nothing_ahead_survives_a_seek(client, topic, type_):
-    """After a seek comes what is behind its position, all of it, and nothing that was fetched before."""
+def test_seek_discards_prefetched_messages(client, topic, type_):
+    """After a seek all messages from its target on arrive, and none that was prefetched before."""
     consumer = client.subscribe(topic, "s", type_)
     fill(client, topic)
     first = consumer.receive(10_000)
@@ -115,44 +115,44 @@ def test_nothing_ahead_survives_a_seek(client, topic, type_):
     assert rest_of(consumer) == list(range(COUNT))
 
 
-def test_what_is_ahead_stays_if_the_cursor_does_not_move(client, topic):
-    """A seek that is refused loses nothing."""
+def test_failed_seek_keeps_prefetched_messages(client, topic):
+    """A seek that raises loses no prefetched message."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     fetch_ahead(consumer)
     with pytest.raises(pulsar.MessageIdNotFound):
         consumer.seek(MessageId(-1, 10**6, 1, -1))
-    with pytest.raises(ZeroDivisionError), consumer._order.passing(Transition.SEEK):
+    with pytest.raises(ZeroDivisionError), consumer._order.run_transition(Transition.SEEK):
         _ = 1 / 0
-    assert is_ahead(consumer)
+    assert prefetched_count(consumer)
     assert rest_of(consumer) == list(range(COUNT))
 
 
-def test_what_is_ahead_stays_if_the_subscription_does(client, topic):
-    """An unsubscribe() that is refused, for another consumer is there, loses nothing."""
+def test_failed_unsubscribe_keeps_prefetched_messages(client, topic):
+    """An unsubscribe() that the broker rejects because of another consumer loses no prefetched message."""
     consumer = client.subscribe(topic, "s", SHARED)
     fill(client, topic, size=1)
     fetch_ahead(consumer)
     other = client.subscribe(topic, "s", SHARED)
     with pytest.raises(pulsar.PulsarException):
         consumer.unsubscribe()
-    assert is_ahead(consumer)
+    assert prefetched_count(consumer)
     assert sorted(rest_of(consumer) + rest_of(other)) == list(range(COUNT))
 
 
-def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
-    """Another thread's loop goes on beside a seek: what it would fetch then is from before."""
+def test_nothing_is_prefetched_while_the_cursor_moves(client, topic):
+    """Nothing is prefetched by another thread's loop during a seek, as it would be outdated."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
-    with consumer._order.passing(Transition.SEEK):
+    with consumer._order.run_transition(Transition.SEEK):
         consumer._prefetch.fetch()
-        assert not is_ahead(consumer)
+        assert not prefetched_count(consumer)
         assert index_of(consumer.receive(10_000)) == 1
 
 
-def test_threads_that_fetch_at_once_lose_nothing(client, topic):
-    """Four threads fetch and take what is ahead, as fast as they can: each message is taken by one of them."""
+def test_concurrent_fetches_lose_no_message(client, topic):
+    """Four threads fetch and receive at full speed, and each message is received by one of them."""
     count = 20_000
     consumer = client.subscribe(topic, "s", receiver_queue_size=count)
     fill(client, topic, count)
@@ -163,7 +163,7 @@ def test_threads_that_fetch_at_once_lose_nothing(client, topic):
     def fetch(mine):
         for _ in range(count // 20):
             ahead.fetch()
-            mine.extend(islice(ahead._kept, 7))
+            mine.extend(islice(ahead._prefetched, 7))
             time.sleep(0)
 
     threads = [threading.Thread(target=fetch, args=(mine,)) for mine in taken]
@@ -176,32 +176,32 @@ def test_threads_that_fetch_at_once_lose_nothing(client, topic):
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
-def test_a_redelivery_brings_what_was_ahead(client, topic, type_):
-    """Nothing is lost by redeliver_unacknowledged_messages(), and nothing acknowledged comes again."""
+def test_redelivery_includes_prefetched_messages(client, topic, type_):
+    """Prefetched messages are redelivered by redeliver_unacknowledged_messages()."""
     consumer = client.subscribe(topic, "s", type_, batch_index_ack_enabled=True)
     fill(client, topic, size=10)
     for message in consumer.receive_many(100, 10_000):
         consumer.acknowledge(message)
     fetch_ahead(consumer)
     consumer.redeliver_unacknowledged_messages()
-    assert not is_ahead(consumer)
+    assert not prefetched_count(consumer)
     left = rest_of(consumer)
     assert set(range(100, COUNT)) <= set(left)
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
-def test_a_refused_message_comes_again_beside_those_ahead(client, topic, type_):
-    """Negative acknowledgements before and behind a fetch: all others come, and the refused ones once more."""
+def test_nacked_messages_are_redelivered_with_prefetch(client, topic, type_):
+    """With nacks before and after a fetch, all others arrive, and the nacked ones are redelivered."""
     consumer = client.subscribe(topic, "s", type_, negative_ack_redelivery_delay_ms=100)
     fill(client, topic, size=1)
     seen = Counter()
     first = consumer.receive_many(50, 10_000)
     seen.update(index_of(message) for message in first)
-    refused = first[:3]
+    nacked = first[:3]
     consumer.acknowledge_many(first[3:])
-    for message in refused:
+    for message in nacked:
         consumer.negative_acknowledge(message)
-    while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in refused):
+    while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in nacked):
         consumer._prefetch.fetch()
         messages = consumer.receive_many(80, 10_000)
         assert messages
@@ -210,8 +210,8 @@ def test_a_refused_message_comes_again_beside_those_ahead(client, topic, type_):
     assert set(seen) == set(range(COUNT))
 
 
-def test_a_closed_consumer_leaves_what_was_ahead_to_the_next(client, topic):
-    """On Shared the next consumer gets all that was not acknowledged, and nothing else."""
+def test_close_returns_prefetched_messages_to_the_broker(client, topic):
+    """On Shared the next consumer gets exactly the unacknowledged messages."""
     consumer = client.subscribe(topic, "s", SHARED)
     fill(client, topic, size=1)
     taken = consumer.receive_many(100, 10_000)
@@ -226,8 +226,8 @@ def test_a_closed_consumer_leaves_what_was_ahead_to_the_next(client, topic):
     assert sorted(rest_of(again)) == list(range(len(taken), COUNT))
 
 
-def test_a_loop_in_which_others_receive_goes_on_in_order(client, topic):
-    """Whatever receives, or fetches ahead, in the midst of a loop: the loop goes on behind it."""
+def test_loop_with_nested_receives_keeps_the_order(client, topic):
+    """A loop continues after the receives and fetches made inside it."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=20_000)
     fill(client, topic, 20_000)
     got = []
@@ -247,26 +247,26 @@ def test_a_loop_in_which_others_receive_goes_on_in_order(client, topic):
     assert [index_of(message) for message in got] == list(range(len(got)))
 
 
-def test_what_is_acknowledged_while_messages_are_ahead_is_on_the_cursor(client, topic, admin):
-    """Iterated at full speed and acknowledged but for some: the cursor shows these as holes and nothing else."""
+def test_acks_during_prefetch_reach_the_cursor(client, topic, admin):
+    """Messages acknowledged at full speed are acknowledged on the cursor, with the skipped ones as holes."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=20_000)
     fill(client, topic, 20_000, size=10)
-    left_out = {random.randrange(2_000) for _ in range(50)}
+    skipped = {random.randrange(2_000) for _ in range(50)}
     messages = iter(consumer)
     for index in range(20_000):
         message = next(messages)
         if index % 1_000 == 500:
             fetch_ahead(consumer)
-        if index // 10 not in left_out or index % 10 == 5:
+        if index // 10 not in skipped or index % 10 == 5:
             consumer.acknowledge(message)
     consumer.flush_acks()
     entries = lambda: {position.entry_id for position in acknowledged(admin, topic, "s")}  # noqa: E731
-    eventually(lambda: entries() == set(range(2_000)) - left_out)
-    assert entries() == set(range(2_000)) - left_out
+    eventually(lambda: entries() == set(range(2_000)) - skipped)
+    assert entries() == set(range(2_000)) - skipped
 
 
-def test_messages_are_numbered_until_one_is_refused(client, topic):
-    """While a batch is acknowledged, in a scope as outside; after a negative acknowledgement in a scope never again."""
+def test_negative_acknowledgement_ends_numbering(client, topic):
+    """Messages are numbered inside and outside of scopes, and never again after a negative acknowledgement."""
     consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=60_000)
     fill(client, topic, COUNT)
 
@@ -288,8 +288,8 @@ def test_messages_are_numbered_until_one_is_refused(client, topic):
     assert not any(numbers())
 
 
-def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
-    """One thread fetches while another waits: what that one gets next may be from before, and its numbers show it."""
+def test_other_threads_fetch_skips_a_number(client, topic):
+    """A fetch of another thread may return earlier messages than this one received, so a number is skipped."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic, COUNT)
     consumer.acknowledge(consumer.receive(10_000))
@@ -297,27 +297,27 @@ def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
     thread = threading.Thread(target=consumer._prefetch.fetch)
     thread.start()
     thread.join(20)
-    assert is_ahead(consumer)
+    assert prefetched_count(consumer)
     messages = [consumer.receive(10_000), *consumer.receive_many(2)]
     assert 0 < before < messages[0].number - 1
     assert messages[1].number < messages[2].number - 1
 
 
 @pytest.mark.core
-def test_whoever_acknowledges_has_messages_ahead_again(client, topic):
-    """Messages are looked at singly after the first acknowledgement, and fetched ahead again when that has ended."""
+def test_prefetch_resumes_after_the_first_acknowledgement(client, topic):
+    """Messages are received singly after the first acknowledgement, and prefetched again later."""
     count, found = 20_000, 0
     consumer = client.subscribe(topic, "s", receiver_queue_size=2_000)
     fill(client, topic, count)
     for index in range(count):
         consumer.acknowledge(consumer.receive(10_000))
-        found += index % 50 == 0 and index > count / 2 and is_ahead(consumer) > 0
+        found += index % 50 == 0 and index > count / 2 and prefetched_count(consumer) > 0
     assert found
 
 
 @pytest.mark.core
-def test_what_was_fetched_reads_as_officially(client, topic):
-    """Each field, the id and its acknowledgement are those of the binding's message, and what is left comes again."""
+def test_prefetched_messages_equal_official_ones(client, topic):
+    """Fields, ids and acknowledgements of prefetched messages are the official ones; the rest is redelivered."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=50)
     for index in range(300):
         options = {"partition_key": f"clé {index % 3}", "ordering_key": "o", "event_timestamp": index + 1}

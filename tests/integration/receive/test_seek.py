@@ -1,4 +1,4 @@
-"""Seeks while messages are on their way, in the midst of acknowledgements, and in one of several partitions."""
+"""Seeks while messages are in flight, during acknowledgements, and on one of several partitions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pulsar_ext import MessageId
 
 BOTH_CLIENTS = True
 CHUNKED = 12_000_000
-"""Bytes that are chunks on their way for some tenths of a second."""
+"""Size in bytes whose chunks are in flight for some tenths of a second."""
 
 
 def opened(client, topic, what):
-    """A consumer or a reader, and its receive."""
+    """Return a consumer or a reader, and its receive."""
     if what == "reader":
         reader = client.create_reader(topic, MessageId.earliest, start_message_id_inclusive=True)
         return reader, reader.read_next
@@ -27,8 +27,8 @@ def opened(client, topic, what):
 
 @pytest.mark.parametrize("what", ["consumer", "reader"])
 @pytest.mark.parametrize("how", ["id", "earliest", "time"])
-def test_what_is_sought_comes_though_its_chunks_are_on_their_way(client, topic, what, how):
-    """Each seek at once behind a send of chunks brings the chunked message, whole, and then the next."""
+def test_seek_finds_messages_whose_chunks_are_in_flight(client, topic, what, how):
+    """Each seek right after a send of chunks finds the chunked message, whole, and then the next one."""
     producer = client.create_producer(topic, chunking_enabled=True)
     handle, receive = opened(client, topic, what)
     for index in range(3):
@@ -42,8 +42,8 @@ def test_what_is_sought_comes_though_its_chunks_are_on_their_way(client, topic, 
 
 @pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
-def test_the_other_partitions_go_on_behind_a_seek_in_one(client, admin, topic, type_):
-    """Behind a seek to an id of one of three partitions, what was unread in the others comes, and all can be done."""
+def test_seek_on_one_partition_keeps_the_others(client, admin, topic, type_):
+    """After a seek to an id of one of three partitions, unread messages of the others arrive, and all can be acked."""
     admin.create_partitioned_topic(topic, 3)
     producer = client.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
     consumer = client.subscribe(topic, "s", type_, receiver_queue_size=100, start_message_id_inclusive=True)
@@ -56,16 +56,16 @@ def test_the_other_partitions_go_on_behind_a_seek_in_one(client, admin, topic, t
     for message in again:
         consumer.acknowledge(message)
     of_sought = {index for index, one in enumerate(ids) if one.partition() == 0}
-    done = {index_of(one) for one in seen}
-    assert {index_of(one) for one in again} == of_sought | (set(range(300)) - done)
+    acked = {index_of(one) for one in seen}
+    assert {index_of(one) for one in again} == of_sought | (set(range(300)) - acked)
     consumer.flush_acks(confirm=True)
     parts = [f"{topic}-partition-{index}" for index in range(3)]
     assert eventually(lambda: all(admin.stats(one).subscriptions["s"].backlog_entries == 0 for one in parts))
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
-def test_what_is_acknowledged_around_a_seek_is_done(client, admin, topic, type_):
-    """One thread receives and acknowledges while another seeks to the beginning: all comes, and all is done."""
+def test_acks_around_a_seek_empty_the_backlog(client, admin, topic, type_):
+    """While one thread receives and acknowledges, another seeks: all messages arrive, and the backlog empties."""
     count = 300
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=7)
     producer.send_many([payload(index, 20) for index in range(count)])
@@ -89,7 +89,7 @@ def test_what_is_acknowledged_around_a_seek_is_done(client, admin, topic, type_)
             before = len(received)
             consumer.seek(MessageId.earliest)
             assert eventually(lambda seen=before: set(received[seen:]) == set(range(count)))
-        # What came while the last seek was on its way comes once more.
+        # Messages that arrived during the last seek are redelivered.
         assert eventually(lambda: admin.stats(topic).subscriptions["s"].backlog_entries == 0)
     finally:
         stop.set()
@@ -101,8 +101,8 @@ def test_what_is_acknowledged_around_a_seek_is_done(client, admin, topic, type_)
 @pytest.mark.core
 @pytest.mark.parametrize("queue", [1000, 10])
 @pytest.mark.parametrize("inclusive", [False, True])
-def test_a_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, queue):
-    """The messages of its batch before the one sought are not delivered, by any receive, and count as acknowledged."""
+def test_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, queue):
+    """Earlier messages of the sought message's batch are not delivered by any receive, and count as acknowledged."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
     sent = []
     for index in range(30):
@@ -130,8 +130,8 @@ def test_a_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, que
 
 
 @pytest.mark.through
-def test_a_reader_of_all_partitions_refuses_an_id_of_one(client, admin, topic):
-    """What is unread of the others would be dropped: the seek is refused, and every message still comes."""
+def test_reader_of_all_partitions_rejects_a_partitions_id(client, admin, topic):
+    """The seek would drop unread messages of other partitions: it raises, and every message still arrives."""
     admin.create_partitioned_topic(topic, 3)
     producer = client.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
     ids = [producer.send(payload(index, 20)) for index in range(30)]
@@ -146,8 +146,8 @@ def test_a_reader_of_all_partitions_refuses_an_id_of_one(client, admin, topic):
     assert {index_of(one) for one in drain(reader.read_next, 30)} == set(range(30))
 
 
-def test_a_reader_that_has_no_queue_reads_batches_whole(client, topic):
-    """With `receiver_queue_size=0` all of three batches of ten come, in order."""
+def test_reader_without_queue_reads_whole_batches(client, topic):
+    """With `receiver_queue_size=0` all messages of three batches of ten arrive, in order."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
     for index in range(30):
         producer.send_async(payload(index, 20), None)
@@ -157,8 +157,8 @@ def test_a_reader_that_has_no_queue_reads_batches_whole(client, topic):
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
-def test_a_consumer_that_has_no_queue_receives_batches_whole(client, admin, topic, type_):
-    """With `receiver_queue_size=0` all of what came in batches and alone is received in order, and done."""
+def test_consumer_without_queue_receives_whole_batches(client, admin, topic, type_):
+    """With `receiver_queue_size=0` batched and single messages arrive in order, and can be acknowledged."""
     consumer = client.subscribe(topic, "s", type_, receiver_queue_size=0)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
     alone = client.create_producer(topic)
@@ -182,8 +182,8 @@ def test_a_consumer_that_has_no_queue_receives_batches_whole(client, admin, topi
 
 @pytest.mark.core
 @pytest.mark.parametrize("what", ["consumer", "reader"])
-def test_what_is_closed_refuses_a_seek(client, topic, what):
-    """A seek behind the close raises `AlreadyClosed`, and opens nothing."""
+def test_seek_after_close_raises(client, topic, what):
+    """A seek after a close raises `AlreadyClosed`, and opens nothing."""
     sought = client.create_producer(topic).send(payload(0, 20))
     handle, _ = opened(client, topic, what)
     handle.close()

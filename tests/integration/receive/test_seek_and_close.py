@@ -1,4 +1,4 @@
-"""A seek, or an opening, on one thread while another closes: neither waits for an answer that never comes."""
+"""A seek or an opening on one thread while another thread closes does not wait for a missing answer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WAIT_SECONDS = 20
 
 @pytest.mark.parametrize("kind", ["consumer", "reader"])
 @pytest.mark.parametrize("end", ["close", "client.close", "client.closing"])
-def test_a_seek_ends_with_what_seeks(client_factory, broker, topic, kind, end):
-    """Seeks in a loop to ids, times and the beginning, each ended at a random moment: AlreadyClosed, and no hang."""
+def test_seek_ends_with_its_consumer_or_client(client_factory, broker, topic, kind, end):
+    """Seeks in a loop to ids, times and the beginning, ended at a random moment, raise AlreadyClosed."""
     sender = client_factory(broker)
     send_plain(sender, topic, 5)
     for number in range(_ROUNDS):
@@ -36,8 +36,8 @@ def test_a_seek_ends_with_what_seeks(client_factory, broker, topic, kind, end):
 
 @pytest.mark.parametrize("kind", ["consumer", "reader", "view"])
 @pytest.mark.parametrize("end", ["close", "shutdown"])
-def test_an_opening_ends_with_its_client(client_factory, broker, topic, kind, end):
-    """Whatever is opened in a loop while its client ends: an error, and no hang."""
+def test_opening_ends_with_its_client(client_factory, broker, topic, kind, end):
+    """Openings in a loop while the client ends raise an error, and do not hang."""
     for _ in range(_ROUNDS):
         client = client_factory(broker)
         thread, raised = _in_a_loop(lambda client=client: _open(client, topic, kind, random.random()))

@@ -1,4 +1,4 @@
-"""What a seek leaves out of the entry that it goes to: it does not come, it is done, and what follows comes."""
+"""Messages that a seek excludes from its entry are not delivered, are acknowledged, and hide no later ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT = 20
 
 
 def send(client, topic, batch):
-    """Send all, alone or in batches; give their ids."""
+    """Send all messages, singly or in batches; return their ids."""
     producer = client.create_producer(
         topic, batching_enabled=batch > 1, batching_max_messages=max(batch, 2), batching_max_publish_delay_ms=5_000
     )
@@ -27,7 +27,7 @@ def send(client, topic, batch):
 
 
 def backlog(admin, topic):
-    """How many entries the subscription has left."""
+    """Return the number of entries in the subscription's backlog."""
     return admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries
 
 
@@ -36,11 +36,11 @@ def backlog(admin, topic):
     ("type_", "way"),
     [*((one, "queue") for one in TYPES), *product(TYPES[::2], ("listener", "no queue", "no queue, listener"))],
 )
-def test_nothing_stays_of_the_entry_that_was_sought(client, admin, topic, type_, inclusive, batch, way):
-    """What comes behind a seek begins at its message; when that is acknowledged, nothing is left in the backlog."""
+def test_seek_leaves_no_backlog_in_the_sought_entry(client, admin, topic, type_, inclusive, batch, way):
+    """After a seek messages begin at the target, and acknowledging them leaves no backlog."""
     ids = send(client, topic, batch)
-    heard = []
-    hear = {"message_listener": lambda _, message: heard.append(message)} if "listener" in way else {}
+    received = []
+    listener = {"message_listener": lambda _, message: received.append(message)} if "listener" in way else {}
     consumer = client.subscribe(
         topic,
         "s",
@@ -48,30 +48,30 @@ def test_nothing_stays_of_the_entry_that_was_sought(client, admin, topic, type_,
         receiver_queue_size=0 if "no queue" in way else 1000,
         initial_position=pulsar.InitialPosition.Earliest,
         start_message_id_inclusive=inclusive,
-        **hear,
+        **listener,
     )
     first = 7 if inclusive else 8
-    if hear:
-        assert eventually(lambda: len(heard) == COUNT)
-        heard.clear()
+    if listener:
+        assert eventually(lambda: len(received) == COUNT)
+        received.clear()
     for place in (7, 7):
         consumer.seek(ids[place])
-        if hear:
-            assert eventually(lambda: {*map(index_of, heard)} >= {*range(first, COUNT)}, 5)
-            messages = list({index_of(one): one for one in heard}.values())  # one may be heard before it is sought
-            heard.clear()
+        if listener:
+            assert eventually(lambda: {*map(index_of, received)} >= {*range(first, COUNT)}, 5)
+            messages = list({index_of(one): one for one in received}.values())  # some may arrive during the seek too
+            received.clear()
         else:
             messages = drain(consumer.receive, COUNT - first)
         assert [index_of(one) for one in messages] == list(range(first, COUNT))
     consumer.acknowledge_many(messages)
     consumer.flush_acks(confirm=True)
     assert eventually(lambda: backlog(admin, topic) == 0, 5)
-    if not hear:
+    if not listener:
         assert not drain(consumer.receive, 1, 300)
 
 
-def test_what_is_left_out_needs_no_confirmation(client, topic):
-    """A confirmed flush behind a seek into a batch is not about messages that the application never had."""
+def test_excluded_messages_need_no_confirmation(client, topic):
+    """A confirmed flush after a seek into a batch does not wait for messages that were never delivered."""
     ids = send(client, topic, 5)
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
     consumer.seek(ids[7])

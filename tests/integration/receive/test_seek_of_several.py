@@ -1,4 +1,4 @@
-"""A seek of a consumer of several topics that fails on more than one of them."""
+"""Seeks of a consumer of several topics that fail on more than one of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pulsar_ext.testing import FaultProxy
 
 
 @pytest.mark.through
-def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker):
-    """Connections are lost while seeks to ends, and to times, are on their way: no error, and no end of the process."""
+def test_failed_seek_on_several_topics_is_retried(program, broker):
+    """Connections lost while seeks to ends and to times are in flight cause no error, and the process survives."""
     done = program(
         """
         with reach.proxy() as proxy:
@@ -51,8 +51,8 @@ def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker)
     assert done.stdout.splitlines()[-1:] == ["went on"], done.stderr[-2000:]
 
 
-def test_a_seek_is_asked_for_again_while_those_of_other_topics_are_on_their_way(program, broker):
-    """Of thirty topics the first failure is the answer, and others have not failed by then: no error in ten cuts."""
+def test_seek_is_retried_while_other_topics_are_in_flight(program, broker):
+    """With thirty topics the first failure is reported while other seeks are in flight; ten cuts cause no error."""
     done = program(
         """
         with reach.proxy() as proxy:
@@ -83,10 +83,8 @@ def test_a_seek_is_asked_for_again_while_those_of_other_topics_are_on_their_way(
 
 
 @pytest.mark.parametrize("topics", [1, 2])
-def test_a_seek_behind_the_broker_closing_the_consumer_waits_for_it_to_open(
-    client_factory, broker, admin, topic, topics
-):
-    """An operator moves a cursor, for which the broker closes the consumer; the seek comes before it knows of that."""
+def test_seek_waits_for_a_consumer_closed_by_the_broker(client_factory, broker, admin, topic, topics):
+    """A seek succeeds although the broker closed the consumer for an operator's seek that the client missed."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url)
         names = [f"{topic}-{number}" for number in range(topics)]
@@ -104,8 +102,8 @@ def test_a_seek_behind_the_broker_closing_the_consumer_waits_for_it_to_open(
         assert [index_of(consumer.receive(10_000)) for _ in range(3)] == [0, 1, 2]
 
 
-def test_seeks_of_several_topics_stand_beside_whoever_asks_for_the_connection(client_factory, broker, topic):
-    """Seeks that succeed and fail, and threads that ask all the time whether there is a connection: all of them end."""
+def test_seeks_and_is_connected_run_concurrently(client_factory, broker, topic):
+    """Seeks that succeed and fail, and threads that call is_connected() continuously, all end."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url)
         consumer = client.subscribe([f"{topic}-{number}" for number in range(8)], "s")

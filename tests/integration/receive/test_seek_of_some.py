@@ -1,4 +1,4 @@
-"""A consumer of several topics or partitions is moved on some of them; the others go on where they are."""
+"""Seeks of a consumer of several topics or partitions on some of them; the others keep their positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FROM_THE_BEGINNING = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
 def by_topic(messages):
-    """The indexes of messages by topic, in order."""
+    """Return the indexes of messages by topic, in order."""
     found = {}
     for message in messages:
         found.setdefault(message.topic_name(), []).append(index_of(message))
@@ -26,7 +26,7 @@ def by_topic(messages):
 
 @pytest.fixture
 def topics(client, pulsar_topic_factory, broker):
-    """A topic of batches, a plain one, a chunked one and one of two partitions, with 20, 20, 4 and 20 messages."""
+    """Return a plain topic, one of batches, a chunked and a partitioned one, with 20, 20, 4 and 20 messages."""
     plain, batched, chunked = (pulsar_topic_factory(broker=broker) for _ in range(3))
     parted = pulsar_topic_factory(partitions=2, broker=broker)
     send_plain(client, plain, 20)
@@ -43,8 +43,8 @@ def topics(client, pulsar_topic_factory, broker):
 @pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("inclusive", [False, True])
-def test_some_topics_move_and_others_stay(client, topics, type_, inclusive):
-    """Into a batch, to a chunked message, to a partition's beginning: what was acknowledged elsewhere stays."""
+def test_seek_moves_some_topics_only(client, topics, type_, inclusive):
+    """After a seek into a batch, to a chunked message and to a partition's beginning, other acks are kept."""
     plain, batched, chunked, parted = topics
     parts = [f"{parted}-partition-{index}" for index in range(2)]
     consumer = client.subscribe(topics, "s", type_, start_message_id_inclusive=inclusive, **FROM_THE_BEGINNING)
@@ -66,8 +66,8 @@ def test_some_topics_move_and_others_stay(client, topics, type_, inclusive):
 
 @pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
-def test_a_batch_elsewhere_may_be_acknowledged_around_a_seek(client, admin, broker, pulsar_topic_factory, type_):
-    """A batch of a partition that a seek does not move counts as a whole, though half was acknowledged before it."""
+def test_batch_of_another_partition_is_acked_around_a_seek(client, admin, broker, pulsar_topic_factory, type_):
+    """A batch of an unmoved partition is acknowledged as a whole, though half of it before the seek."""
     topic = pulsar_topic_factory(partitions=2, broker=broker)
     moved, other = (f"{topic}-partition-{index}" for index in range(2))
     for part in (moved, other):
@@ -84,8 +84,8 @@ def test_a_batch_elsewhere_may_be_acknowledged_around_a_seek(client, admin, brok
 
 
 @pytest.mark.core
-def test_to_times_and_to_the_end(client, topics):
-    """A topic goes to a time, another to its end, a partitioned one to its beginning; then a time that has not come."""
+def test_seek_to_times_and_to_the_end(client, topics):
+    """Topics move to a time, to the end and to the beginning, and then to a time in the future."""
     plain, batched, chunked, parted = topics
     consumer = client.subscribe(topics, "s", **FROM_THE_BEGINNING)
     received = drain(consumer.receive, 64)
@@ -107,8 +107,8 @@ def test_to_times_and_to_the_end(client, topics):
     assert by_topic(drain(consumer.receive, 26)).get(batched) == [21]
 
 
-def test_an_empty_topic_at_a_time(client, pulsar_topic_factory, broker):
-    """Nothing is there; what comes behind the seek does."""
+def test_seek_by_time_on_an_empty_topic(client, pulsar_topic_factory, broker):
+    """A seek by time on an empty topic delivers the messages that are sent later."""
     topics = [pulsar_topic_factory(broker=broker) for _ in range(2)]
     consumer = client.subscribe(topics, "s")
     consumer.seek({topics[0]: int(time.time() * 1000)})
@@ -116,8 +116,8 @@ def test_an_empty_topic_at_a_time(client, pulsar_topic_factory, broker):
     assert by_topic(drain(consumer.receive, 3)) == {topics[0]: [0, 1, 2]}
 
 
-def test_what_was_not_acknowledged_comes_again(client, topics):
-    """On a topic that does not move, what was received and not acknowledged comes again, and nothing else."""
+def test_seek_redelivers_unacked_messages_of_other_topics(client, topics):
+    """On an unmoved topic, received but unacknowledged messages are redelivered, and no others."""
     plain, batched, *_ = topics
     consumer = client.subscribe([plain, batched], "s", **FROM_THE_BEGINNING)
     received = drain(consumer.receive, 40)
@@ -126,8 +126,8 @@ def test_what_was_not_acknowledged_comes_again(client, topics):
     assert by_topic(drain(consumer.receive, 5)) == {plain: list(range(15, 20))}
 
 
-def test_one_topic_and_one_partitioned_topic(client, topics):
-    """A consumer and a reader of one topic take a dict of it; a consumer of a partitioned one moves by partition."""
+def test_seek_by_dict_of_one_topic(client, topics):
+    """A consumer and a reader of one topic accept a dict of it; a consumer of a partitioned one moves by partition."""
     plain, *_, parted = topics
     consumer = client.subscribe(plain, "s", **FROM_THE_BEGINNING)
     assert len(drain(consumer.receive, 20)) == 20
@@ -146,21 +146,21 @@ def test_one_topic_and_one_partitioned_topic(client, topics):
     assert len(drain(reader.read_next, 20)) == 20
 
 
-def test_a_listener_hears_what_was_sought(client, topics):
-    """It hears the moved topic from its place on, in order; what it heard during the seek may come again behind it."""
+def test_listener_gets_the_sought_messages(client, topics):
+    """A listener gets the moved topic from its target on, in order, after messages that arrived during the seek."""
     plain, batched, *_ = topics
-    heard = []
+    received = []
 
     def of_moved():
-        return [one for one in heard[before:] if one[0] == plain]
+        return [one for one in received[before:] if one[0] == plain]
 
     def listen(consumer, message):
-        consumer.acknowledge(message)  # first: what a seek finds unacknowledged comes again
-        heard.append((message.topic_name(), index_of(message)))
+        consumer.acknowledge(message)  # first: a seek redelivers unacknowledged messages
+        received.append((message.topic_name(), index_of(message)))
 
     consumer = client.subscribe([plain, batched], "s", message_listener=listen, **FROM_THE_BEGINNING)
-    assert eventually(lambda: len(heard) >= 40, 60)
-    before = len(heard)
+    assert eventually(lambda: len(received) >= 40, 60)
+    before = len(received)
     consumer.seek({plain: EARLIEST})
     assert eventually(lambda: of_moved()[-1:] == [(plain, 19)], 60)
     assert of_moved()[-20:] == [(plain, index) for index in range(20)]
@@ -168,8 +168,8 @@ def test_a_listener_hears_what_was_sought(client, topics):
 
 @pytest.mark.core
 @pytest.mark.parametrize("bad", ["unknown", "no partition", "two targets", "no id", "beyond the end"])
-def test_what_cannot_be_sought_moves_nothing(client, topics, bad):
-    """It raises, and not one message comes again."""
+def test_invalid_target_moves_nothing(client, topics, bad):
+    """An invalid target raises, and no message is redelivered."""
     plain, batched, _, parted = topics
     consumer = client.subscribe(topics, "s", **FROM_THE_BEGINNING)
     consumer.acknowledge_many(drain(consumer.receive, 64))
@@ -188,8 +188,8 @@ def test_what_cannot_be_sought_moves_nothing(client, topics, bad):
 
 
 @pytest.mark.core
-def test_the_last_ids(client, topics, pulsar_topic_factory, broker):
-    """One for each topic and partition, which lead to the last messages; of an empty topic it names no entry."""
+def test_last_message_ids_of_several_topics(client, topics, pulsar_topic_factory, broker):
+    """Each topic and partition has a last id, which finds the last message; an empty topic's id has entry -1."""
     plain, batched, chunked, parted = topics
     empty = pulsar_topic_factory(broker=broker)
     everything = [*topics, empty]

@@ -1,4 +1,4 @@
-"""How a receive that times out looks."""
+"""The error of a receive that times out."""
 
 import traceback
 
@@ -8,7 +8,7 @@ import pulsar_ext as pulsar
 
 
 @pytest.mark.parametrize("timeout_millis", [10, 1000])
-def test_a_receive_timeout_is_one_error(client, topic, timeout_millis):
+def test_receive_timeout_is_a_single_error(client, topic, timeout_millis):
     """The traceback of a timeout shows one exception, as the official client's does."""
     consumer = client.subscribe(topic, "s")
     with pytest.raises(pulsar.Timeout) as caught:

@@ -1,4 +1,4 @@
-"""A receive, and something else at the same time: a seek on another thread, another scope, a fork."""
+"""A receive during a seek on another thread, another scope, or a fork."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ COUNT = 2_000
 
 @pytest.mark.parametrize("how", ["many", "batch"])
 @pytest.mark.parametrize("moves", ["seek", "redeliver"])
-def test_what_one_thread_receives_survives_a_seek_on_another(client, topic, how, moves):
-    """Behind the last of thirty seeks or redeliveries every message comes, to a thread that received all the while."""
+def test_receiving_thread_survives_another_threads_seek(client, topic, how, moves):
+    """After the last of thirty seeks or redeliveries, every message arrives on a thread that kept receiving."""
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
     fill(client, topic, COUNT, size=50)
     received, errors, stop = [], [], threading.Event()
@@ -29,7 +29,7 @@ def test_what_one_thread_receives_survives_a_seek_on_another(client, topic, how,
             while not stop.is_set():
                 messages = consumer.receive_many(50, 100) if how == "many" else consumer.batch_receive()
                 received.extend(index_of(message) for message in messages)
-        except BaseException as error:  # noqa: BLE001  # it is looked at below
+        except BaseException as error:  # noqa: BLE001  # checked below
             errors.append(error)
 
     thread = threading.Thread(target=receive)
@@ -50,8 +50,8 @@ def test_what_one_thread_receives_survives_a_seek_on_another(client, topic, how,
     assert set(received[before:]) == set(range(COUNT))
 
 
-def test_scopes_that_overlap_acknowledge_what_came_in_them(client, admin, topic):
-    """One ends while the other is open: both acknowledge what was received in them, and then nothing is noted."""
+def test_overlapping_scopes_acknowledge_their_messages(client, admin, topic):
+    """Each of two overlapping scopes acknowledges what it received, and then nothing is recorded."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 12)
     first, second = consumer.ack_scope(confirm=False), consumer.ack_scope(confirm=False)
@@ -72,8 +72,8 @@ def test_scopes_that_overlap_acknowledge_what_came_in_them(client, admin, topic)
     assert consumer._recorder is None
 
 
-def test_a_forked_childs_loop_hands_out_nothing(program):
-    """The child of a fork in the midst of a loop is refused the next message, which stays the parent's."""
+def test_forked_childs_new_loop_delivers_nothing(program):
+    """The child of a fork during a loop gets an error instead of the next message, which stays the parent's."""
     result = program("""
 client = connect()
 producer = client.create_producer(topic, batching_enabled=True)
@@ -100,8 +100,8 @@ client.close()
     assert result.stdout.split()[-2:] == ["7", "True"], result.stderr
 
 
-def test_the_loop_itself_is_refused_in_the_child(program):
-    """A loop that goes on in the child, in the generator that the fork copied, hands out nothing either."""
+def test_forked_childs_copied_loop_delivers_nothing(program):
+    """A loop that continues in the child, in the copied generator, delivers nothing either."""
     result = program("""
 client = connect()
 producer = client.create_producer(topic, batching_enabled=True)

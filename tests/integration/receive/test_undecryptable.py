@@ -1,4 +1,4 @@
-"""Consumers and readers that go on behind messages that they cannot decrypt: nothing readable is lost to these."""
+"""Consumers and readers that continue after undecryptable messages receive all readable ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ of_each_action = pytest.mark.parametrize("action", [Action.DISCARD, Action.CONSU
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """The key that is known, and another one."""
+    """Return the known key, and another one."""
     made = []
     for name in ("known", "other"):
         private, public = map(str, encryption_key_files(tmp_path_factory.mktemp(name)))
@@ -31,7 +31,7 @@ def keys(tmp_path_factory):
 
 @pytest.fixture
 def written(pulsar_client_factory, broker, topic, keys):
-    """Batches of two producers in turn, of which the second one's cannot be decrypted."""
+    """Return a topic with batches of two producers in turn; the second one's cannot be decrypted."""
     client = pulsar_client_factory(broker)
     client.subscribe(topic, "s").close()
     batches = {"batching_enabled": True, "batching_max_messages": SIZE, "batching_max_publish_delay_ms": 60_000}
@@ -46,12 +46,12 @@ def written(pulsar_client_factory, broker, topic, keys):
 
 
 def readable(messages):
-    """The contents of those that are not handed on as they are, encrypted."""
+    """Return the contents of the messages that are not delivered encrypted."""
     return [data for data in (message.data() for message in messages) if len(data) < 10]
 
 
 def receive_all(receive):
-    """Receive until every readable message is there."""
+    """Receive until every readable message has arrived."""
     messages = []
     while len(readable(messages)) < len(READABLE):
         messages.append(receive(20_000))
@@ -65,8 +65,8 @@ def options(keys, action):
 @pytest.mark.core(each="action", slow="permits are used up six times", awaited=True)
 @of_each_action
 @pytest.mark.parametrize("kind", [official.ConsumerType.Shared, official.ConsumerType.Exclusive], ids=str)
-def test_undecryptable_batches_leave_a_consumer_going(client, admin, written, keys, caplog, kind, action):
-    """Undecryptable batches hold twelve times what the queue permits; all others come once, and their count is told."""
+def test_consumer_continues_after_undecryptable_batches(client, admin, written, keys, caplog, kind, action):
+    """With undecryptable batches of twelve queue sizes, other messages arrive once, and a count is logged."""
     consumer = client.subscribe(written, "s", kind, **options(keys, action))
 
     def receive(millis):
@@ -84,33 +84,33 @@ def test_undecryptable_batches_leave_a_consumer_going(client, admin, written, ke
 
 
 @of_each_action
-def test_undecryptable_batches_leave_a_listener_going(client, written, keys, action):
-    """A listener hears every readable message once."""
-    heard = []
+def test_listener_continues_after_undecryptable_batches(client, written, keys, action):
+    """A listener gets every readable message once."""
+    received = []
 
-    def hear(consumer, message):
-        heard.append(message.data())
+    def listen(consumer, message):
+        received.append(message.data())
         consumer.acknowledge(message)
 
-    consumer = client.subscribe(written, "s", message_listener=hear, **options(keys, action))
-    assert eventually(lambda: len([data for data in heard if len(data) < 10]) == len(READABLE), 40)
+    consumer = client.subscribe(written, "s", message_listener=listen, **options(keys, action))
+    assert eventually(lambda: len([data for data in received if len(data) < 10]) == len(READABLE), 40)
     consumer.close()
-    assert [data for data in heard if len(data) < 10] == READABLE
+    assert [data for data in received if len(data) < 10] == READABLE
 
 
 @pytest.mark.core(slow="permits are used up six times")
 @of_each_action
 @pytest.mark.parametrize("several", [False, True], ids=["one topic", "list"])
-def test_undecryptable_batches_leave_a_reader_going(client, written, keys, several, action):
-    """A reader of a topic, or of a list, reads every readable message once."""
+def test_reader_continues_after_undecryptable_batches(client, written, keys, several, action):
+    """A reader of a topic or of a list reads every readable message once."""
     topics = [written] if several else written
     reader = client.create_reader(topics, pulsar.MessageId.earliest, **options(keys, action))
     assert receive_all(reader.read_next) == READABLE
     reader.close()
 
 
-def test_batches_of_a_policy_go_on_too(client, written, keys):
-    """A consumer that receives by batch_receive() gets every readable message once."""
+def test_batch_receive_continues_after_undecryptable_batches(client, written, keys):
+    """A consumer that uses batch_receive() gets every readable message once."""
     consumer = client.subscribe(written, "s", **options(keys, Action.DISCARD))
     got = []
     while len(got) < len(READABLE):
@@ -123,7 +123,7 @@ def test_batches_of_a_policy_go_on_too(client, written, keys):
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", ["consumer", "reader", "readers"])
-def test_encrypted_chunks_are_refused_undecrypted(client, admin, topic, keys, kind):
+def test_undecrypted_encrypted_chunks_raise(client, admin, topic, keys, kind):
     """CONSUME of a topic with an encrypted chunked message, which would end the process, raises and opens nothing."""
     producer = client.create_producer(
         topic, encryption_key="k", crypto_key_reader=keys[1], batching_enabled=False, chunking_enabled=True
@@ -141,24 +141,24 @@ def test_encrypted_chunks_are_refused_undecrypted(client, admin, topic, keys, ki
 
 
 @pytest.mark.blocking_only("the loop of the asyncio client calls its listeners, from an empty queue")
-def test_a_paused_listener_is_not_taken_for_a_stalled_one(client, admin, written, keys):
-    """While a listener is paused, its queue is full and the broker sends no more: it stays the same consumer."""
-    heard = []
+def test_paused_listener_is_not_treated_as_stalled(client, admin, written, keys):
+    """While a listener is paused, its queue is full and the permits are used up: the consumer is not reopened."""
+    received = []
 
-    def hear(consumer, message):
-        heard.append(message.data())
+    def listen(consumer, message):
+        received.append(message.data())
         consumer.acknowledge(message)
 
-    consumer = client.subscribe(written, "s", message_listener=hear, **options(keys, Action.DISCARD))
+    consumer = client.subscribe(written, "s", message_listener=listen, **options(keys, Action.DISCARD))
     consumer.pause_message_listener()
     before = admin.stats(written).subscriptions["s"].sessions
     plain = client.create_producer(written, batching_enabled=False)
     for number in range(3 * QUEUE):
         plain.send(b"p%d" % number)
     assert eventually(lambda: not admin.stats(written).subscriptions["s"].takes_more)
-    time.sleep(1)  # ten looks
+    time.sleep(1)  # ten polls
     assert admin.stats(written).subscriptions["s"].sessions == before
     consumer.resume_message_listener()
-    assert eventually(lambda: len(heard) >= len(READABLE) + 3 * QUEUE, 40)
-    assert heard == READABLE + [b"p%d" % number for number in range(3 * QUEUE)]
+    assert eventually(lambda: len(received) >= len(READABLE) + 3 * QUEUE, 40)
+    assert received == READABLE + [b"p%d" % number for number in range(3 * QUEUE)]
     consumer.close()

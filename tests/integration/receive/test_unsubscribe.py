@@ -1,4 +1,4 @@
-"""Unsubscriptions: while another thread waits, and from several topics."""
+"""Unsubscriptions during another thread's wait, and from several topics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
 
 
-def test_nobody_waits_for_a_batch_of_several_topics_behind_an_unsubscription(client, topic):
-    """Twenty consumers of a pattern that are unsubscribed while a thread receives batches of them in a loop."""
+def test_unsubscribe_ends_batch_receive_of_several_topics(client, topic):
+    """A thread that receives batches in a loop ends when its consumer of a pattern is unsubscribed, twenty times."""
     client.create_producer(f"{topic}-a").send(b"x")
     for number in range(20):
         consumer = client.subscribe(re.compile(f"{topic}-.*"), f"s{number}", receiver_queue_size=5)
@@ -31,8 +31,8 @@ def test_nobody_waits_for_a_batch_of_several_topics_behind_an_unsubscription(cli
         assert not thread.is_alive()
 
 
-def test_no_answer_overtakes_the_unsubscription_from_several_topics(client, topic):
-    """A hundred consumers, of a pattern and of partitions, are unsubscribed in a row: the process lives on."""
+def test_unsubscribing_many_consumers_of_several_topics(client, topic):
+    """A hundred consumers of a pattern or of partitions are unsubscribed in a row, and the process survives."""
     client.create_producer(f"{topic}-a").send(b"x")
     client.context.admin_api().create_partitioned_topic(f"{topic}-parts", 2)
     for number in range(100):
@@ -41,10 +41,8 @@ def test_no_answer_overtakes_the_unsubscription_from_several_topics(client, topi
     assert client.context.admin_api().subscriptions(f"{topic}-a") == ()
 
 
-def test_an_unsubscription_that_fails_on_one_of_several_topics_is_carried_out_on_all(
-    client_factory, broker, admin, topic
-):
-    """An operator moves a cursor, for which the broker closes the consumer; it is unsubscribed before it knows that."""
+def test_failed_unsubscribe_is_completed_on_all_topics(client_factory, broker, admin, topic):
+    """An unsubscription completes although the broker closed the consumer for an operator's seek."""
     names = [f"{topic}-{number}" for number in range(2)]
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url)
@@ -60,8 +58,8 @@ def test_an_unsubscription_that_fails_on_one_of_several_topics_is_carried_out_on
         assert [admin.subscriptions(name) for name in names] == [(), ()]
 
 
-def test_an_unsubscription_from_several_topics_that_is_refused_says_so(client, topic):
-    """Another consumer of a Shared subscription is there: an error, and it goes on receiving."""
+def test_rejected_unsubscribe_keeps_the_consumer_open(client, topic):
+    """With another consumer of a Shared subscription, an unsubscription raises, and the consumer keeps receiving."""
     names = [f"{topic}-{number}" for number in range(2)]
     one, other = (client.subscribe(names, "s", pulsar.ConsumerType.Shared) for _ in range(2))
     with pytest.raises(pulsar.UnknownError):

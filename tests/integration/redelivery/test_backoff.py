@@ -1,4 +1,4 @@
-"""How long a message waits for its redelivery goes by how often it was redelivered."""
+"""Redelivery delays that depend on the redelivery count."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LONG_MS, TIMEOUT_MS = 600_000, 10_000
 
 
 @pytest.fixture
-def asked():
-    """A backoff that writes down what it is asked for: short, but for good once a message came a third time.
+def recording_backoff():
+    """A backoff that records its calls: short delays, then a very long one from the second redelivery on.
 
-    Each refused message of a batch has the batch come again: the time is for all of them to be refused.
+    Each negatively acknowledged message redelivers its whole batch, so the delay must suffice for all of them.
     """
     counts = []
 
@@ -30,7 +30,7 @@ def asked():
 
 
 def send_each_kind(client, topic):
-    """Send a batch of three, a chunked message and a plain one: 0 to 2, 5 and 6."""
+    """Send a batch of three, a chunked message and an unbatched one: 0 to 2, 5 and 6."""
     send_batches(client, topic, 1, size=3)
     client.create_producer(topic, chunking_enabled=True).send(payload(5))
     client.create_producer(topic).send(payload(6, 20))
@@ -38,10 +38,10 @@ def send_each_kind(client, topic):
 
 @pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES[2:])
-def test_a_refused_message_comes_as_often_as_the_backoff_lets_it(client, topic, asked, type_):
-    """Twice soon, and then not before ten minutes are over: batches, chunked messages and plain ones."""
+def test_nack_backoff_delays_redelivery(client, topic, recording_backoff, type_):
+    """Batched, chunked and unbatched messages are redelivered twice soon, and then only after ten minutes."""
     consumer = client.subscribe(
-        topic, "s", type_, negative_ack_redelivery_delay_ms=LONG_MS, negative_ack_redelivery_backoff=asked
+        topic, "s", type_, negative_ack_redelivery_delay_ms=LONG_MS, negative_ack_redelivery_backoff=recording_backoff
     )
     send_each_kind(client, topic)
     for count in range(3):
@@ -49,23 +49,23 @@ def test_a_refused_message_comes_as_often_as_the_backoff_lets_it(client, topic, 
         assert sorted(map(index_of, messages)) == [0, 1, 2, 5, 6]
         for message in messages:
             consumer.negative_acknowledge(message)
-        assert asked.counts[-5:] == [count] * 5
+        assert recording_backoff.counts[-5:] == [count] * 5
     assert drain(consumer.receive, quiet_millis=3_000) == []
 
 
 @pytest.mark.parametrize("type_", TYPES[:2])
-def test_where_everything_comes_again_nobody_counts(client, topic, asked, type_):
-    """On an Exclusive or Failover subscription the broker counts no redeliveries: the first delay is for all."""
-    consumer = client.subscribe(topic, "s", type_, negative_ack_redelivery_backoff=asked)
+def test_exclusive_redelivery_uses_the_first_delay(client, topic, recording_backoff, type_):
+    """On an Exclusive or Failover subscription the broker counts no redeliveries, so the first delay always applies."""
+    consumer = client.subscribe(topic, "s", type_, negative_ack_redelivery_backoff=recording_backoff)
     send_plain(client, topic, 1)
     for _ in range(4):
         consumer.negative_acknowledge(consumer.receive(10_000))
     assert consumer.receive(10_000).data() == payload(0, 20)
-    assert asked.counts == [0] * 4
+    assert recording_backoff.counts == [0] * 4
 
 
-def test_messages_come_in_the_order_of_their_delays(client, topic):
-    """Who is refused later but waits shorter comes first; an id counts as one that was never redelivered."""
+def test_messages_are_redelivered_in_order_of_delays(client, topic):
+    """A message with a shorter delay is redelivered first; an id counts as never redelivered."""
     consumer = client.subscribe(
         topic, "s", SHARED, negative_ack_redelivery_backoff=pulsar.MultiplierRedeliveryBackoff(200, LONG_MS, 20)
     )
@@ -79,8 +79,8 @@ def test_messages_come_in_the_order_of_their_delays(client, topic):
     assert [index_of(message) for message in drain(consumer.receive, 2)] == [1, 0]
 
 
-def test_a_backoff_that_fails_refuses_nothing(client, topic):
-    """What the application's function raises reaches the caller, and so does an answer that is no delay."""
+def test_failing_backoff_keeps_the_message_unchanged(client, topic):
+    """An exception or an invalid delay of the application's function reaches the caller, and nothing is redelivered."""
     answers = [KeyError("nothing"), -1, 100]
 
     def backoff(_):
@@ -103,8 +103,8 @@ def test_a_backoff_that_fails_refuses_nothing(client, topic):
 
 @pytest.mark.parametrize("type_", [SHARED, pulsar.ConsumerType.Exclusive])
 @pytest.mark.twin_on_demand
-def test_a_late_message_comes_as_often_as_the_backoff_lets_it(client, topic, admin, type_):
-    """What is not acknowledged in time comes again, what is acknowledged does not, and the delay is the count's own."""
+def test_timeout_backoff_delays_redelivery(client, topic, admin, type_):
+    """Unacknowledged messages are redelivered after the timeout and the delay; acknowledged ones are not."""
     counts = []
 
     def backoff(count):
@@ -130,8 +130,8 @@ def test_a_late_message_comes_as_often_as_the_backoff_lets_it(client, topic, adm
     assert eventually(lambda: not admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries)
 
 
-def test_what_is_refused_is_not_late_as_well(client, topic):
-    """A message that is refused for long is not asked for again because it was not acknowledged in time."""
+def test_nacked_message_does_not_time_out(client, topic):
+    """A message with a long negative acknowledgement delay is not redelivered by the acknowledgement timeout."""
     consumer = client.subscribe(
         topic,
         "s",
@@ -141,8 +141,8 @@ def test_what_is_refused_is_not_late_as_well(client, topic):
         negative_ack_redelivery_delay_ms=LONG_MS,
     )
     send_plain(client, topic, 2)
-    refused, late = drain(consumer.receive, 2)
-    consumer.negative_acknowledge(refused)
+    nacked, late = drain(consumer.receive, 2)
+    consumer.negative_acknowledge(nacked)
     assert index_of(consumer.receive(30_000)) == index_of(late)
     assert drain(consumer.receive, quiet_millis=2_000) == []
 
@@ -156,8 +156,8 @@ def test_what_is_refused_is_not_late_as_well(client, topic):
         {"ack_timeout_redelivery_backoff": lambda _: 100},
     ],
 )
-def test_a_backoff_that_cannot_be(client, topic, admin, options):
-    """What cannot be called, and a backoff of a timeout without a timeout: nothing is opened."""
+def test_invalid_backoff_opens_nothing(client, topic, admin, options):
+    """A backoff that cannot be called, or needs a timeout, raises before anything is opened."""
     with pytest.raises(pulsar.InvalidUse):
         client.subscribe(topic, "s", SHARED, **options)
     with pytest.raises(pulsar.AdminNotFound):

@@ -1,4 +1,4 @@
-"""Redelivery while chunks are on their way: every message comes again, whole."""
+"""Redelivery with chunks in flight: every message is redelivered whole."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ COUNT, SIZE = 12, 4_000_000
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
 @pytest.mark.parametrize("how", ["nack", "redeliver"])
-def test_everything_comes_again_though_chunks_were_on_their_way(client, topic, type_, how):
-    """Of twelve messages of forty chunks, all come behind a redelivery that is asked for when the first has come."""
+def test_redelivery_with_chunks_in_flight_is_complete(client, topic, type_, how):
+    """All of twelve messages of forty chunks arrive after a redelivery requested with the first one."""
     producer = client.create_producer(topic, chunking_enabled=True)
     ids = [producer.send(payload(index, SIZE)) for index in range(COUNT)]
     assert all(isinstance(one, pulsar.ChunkMessageId) for one in ids)

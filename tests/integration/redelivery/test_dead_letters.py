@@ -1,4 +1,4 @@
-"""What was redelivered too often becomes a whole dead letter."""
+"""Messages that exceed their redeliveries become whole dead letters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BOTH_CLIENTS = True
 
 @pytest.mark.core
 @pytest.mark.through
-def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program):
-    """The C++ client would die of a chunked dead letter: here it arrives, whole, and the process lives on."""
+def test_chunked_message_becomes_a_whole_dead_letter(program):
+    """A chunked dead letter, which ends the process of the C++ client, arrives whole here."""
     done = program(
         """
         client = connect()
@@ -39,13 +39,13 @@ def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program)
 @pytest.mark.parametrize(
     "options",
     [
-        {"unacked_messages_timeout_ms": 60_000},  # with which every message is screened
+        {"unacked_messages_timeout_ms": 60_000},  # screens every message
         {"negative_ack_redelivery_delay_ms": 2500},
         {"batch_index_ack_enabled": True},
     ],
 )
-def test_a_refused_message_of_a_batch_becomes_a_dead_letter(client, topic, options):
-    """The others of its batch come again with it, and are acknowledged each time: it alone becomes the letter."""
+def test_nacked_message_of_a_batch_becomes_a_dead_letter(client, topic, options):
+    """Only the negatively acknowledged message becomes a letter; the others of its batch are acknowledged."""
     policy = pulsar.ConsumerDeadLetterPolicy(2, topic + "-dead")
     options = {"negative_ack_redelivery_delay_ms": 100, **options}
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, dead_letter_policy=policy, **options)
@@ -55,7 +55,7 @@ def test_a_refused_message_of_a_batch_becomes_a_dead_letter(client, topic, optio
         producer.send_async(content, None)
     producer.flush()
     counts = []
-    while 2 not in counts and len(counts) < 8:  # a busy machine may send a part behind it
+    while 2 not in counts and len(counts) < 8:  # on a busy machine the broker may redeliver more often
         message = consumer.receive(20_000)
         if message.data() == b"refused":
             counts.append(message.redelivery_count())
@@ -67,16 +67,16 @@ def test_a_refused_message_of_a_batch_becomes_a_dead_letter(client, topic, optio
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
-def test_batches_have_every_message_where_dead_letters_are_looked_for(client, topic, type_):
-    """With a dead letter policy a consumer looks ahead of receives: what it found so begins the first batch."""
+def test_batch_receive_includes_screened_messages(client, topic, type_):
+    """Messages screened ahead with a dead letter policy begin the first received batch."""
     consumer = client.subscribe(topic, "s", type_, dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(3))
     producer = client.create_producer(topic)
     for index in range(10):
         producer.send(b"%d" % index, partition_key="one")
-    time.sleep(0.5)  # in which it looks ahead
-    came = []
+    time.sleep(0.5)  # the consumer screens ahead
+    received = []
     for index in range(10, 30):
-        came += consumer.batch_receive()
+        received += consumer.batch_receive()
         producer.send(b"%d" % index, partition_key="one")
-    assert eventually(lambda: came.extend(consumer.batch_receive()) or len(came) >= 30)
-    assert [message.data() for message in came] == [b"%d" % index for index in range(30)]
+    assert eventually(lambda: received.extend(consumer.batch_receive()) or len(received) >= 30)
+    assert [message.data() for message in received] == [b"%d" % index for index in range(30)]

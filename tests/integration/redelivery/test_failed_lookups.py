@@ -1,11 +1,11 @@
-"""Refused messages whose chunks cannot be found at once, and dead letters that meet trouble."""
+"""Failed lookups of chunks, and failures of dead letters."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
-from acked import once_refused
+from acked import with_dead_letters_after_two
 from chunked import drain, payload
 
 import pulsar_ext as pulsar
@@ -19,7 +19,7 @@ SHARED = pulsar.ConsumerType.Shared
 
 @pytest.fixture
 def one_failure(monkeypatch):
-    """Have the next look-up of chunks fail, once; gives what has failed."""
+    """Make the next lookup of chunks fail, once; return a list of failed ids."""
     find, failed = Resolver.to_redeliver, []
 
     def fail_once(self, topic, message_id):
@@ -29,12 +29,12 @@ def one_failure(monkeypatch):
         return find(self, topic, message_id)
 
     monkeypatch.setattr(Resolver, "to_redeliver", fail_once)
-    monkeypatch.setattr(tracker, "_LOOK_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(tracker, "_LOOKUP_RETRY_SECONDS", 0.2)
     return failed
 
 
-def test_a_refused_message_comes_again_though_its_lookup_failed(client, topic, one_failure):
-    """It is looked for again, and the messages refused with it come again too."""
+def test_nacked_message_is_redelivered_after_failed_lookup(client, topic, one_failure):
+    """A failed lookup is retried, and messages negatively acknowledged with it are redelivered too."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
     sender = client.create_producer(topic, chunking_enabled=True)
     for number in range(3):
@@ -45,19 +45,19 @@ def test_a_refused_message_comes_again_though_its_lookup_failed(client, topic, o
     assert one_failure
 
 
-def test_dead_letters_go_on_after_a_failed_lookup(client, topic, monkeypatch, one_failure):
-    """A letter that cannot be written is redelivered, though its chunks were not found at first, and arrives later."""
-    deliver, refused = DeadLetters._deliver, []
+def test_dead_letters_continue_after_failed_lookup(client, topic, monkeypatch, one_failure):
+    """A message whose letter failed is redelivered after another lookup, and its letter arrives later."""
+    deliver, failures = DeadLetters._deliver, []
 
-    def refuse_once(self, inner):
-        if not refused:
-            refused.append(inner)
+    def fail_once(self, inner):
+        if not failures:
+            failures.append(inner)
             raise pulsar.PulsarException("no producer")
         deliver(self, inner)
 
-    monkeypatch.setattr(DeadLetters, "_deliver", refuse_once)
+    monkeypatch.setattr(DeadLetters, "_deliver", fail_once)
     letters = client.subscribe(topic + "-dead", "d")
-    consumer = once_refused(client, topic)
+    consumer = with_dead_letters_after_two(client, topic)
     client.create_producer(topic, chunking_enabled=True).send(payload(1))
     one_failure.append("not for the first redelivery")
     consumer.negative_acknowledge(consumer.receive(20_000))
@@ -65,12 +65,12 @@ def test_dead_letters_go_on_after_a_failed_lookup(client, topic, monkeypatch, on
     one_failure.clear()
     consumer.negative_acknowledge(again)
     assert letters.receive(20_000).data() == payload(1)
-    assert refused
+    assert failures
     assert one_failure
 
 
-def test_dead_letters_go_on_where_their_thread_could_not_begin(client, topic, monkeypatch):
-    """Refused messages become dead letters as soon as the process may begin a thread again."""
+def test_dead_letters_continue_after_failed_thread_start(client, topic, monkeypatch):
+    """Dead letters are sent as soon as the process can start a thread again."""
     start, failed = threading.Thread.start, []
 
     def fail_once(self):
@@ -81,7 +81,7 @@ def test_dead_letters_go_on_where_their_thread_could_not_begin(client, topic, mo
 
     monkeypatch.setattr(threading.Thread, "start", fail_once)
     letters = client.subscribe(topic + "-dead", "d")
-    consumer = once_refused(client, topic)
+    consumer = with_dead_letters_after_two(client, topic)
     client.create_producer(topic).send_many([b"one", b"two"])
     for _ in range(2):
         for message in drain(consumer.receive, 2):
@@ -91,10 +91,10 @@ def test_dead_letters_go_on_where_their_thread_could_not_begin(client, topic, mo
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
-def test_the_initial_subscription_may_have_a_consumer(client, topic, type_):
-    """Dead letters arrive where the initial subscription has a consumer of another type already."""
+def test_initial_subscription_may_have_a_consumer(client, topic, type_):
+    """Dead letters arrive although the initial subscription has a consumer of another type."""
     letters = client.subscribe(topic + "-dead", "letters", type_)
-    consumer = once_refused(client, topic, "letters")
+    consumer = with_dead_letters_after_two(client, topic, "letters")
     client.create_producer(topic).send(b"refused")
     for _ in range(2):
         consumer.negative_acknowledge(consumer.receive(20_000))

@@ -1,4 +1,4 @@
-"""What official producers leave of messages in chunks: received whole where it is there, else acknowledged."""
+"""Chunks of official producers: whole messages are received, incomplete ones are acknowledged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stored import entries
 
 import pulsar_ext as pulsar
 from pulsar_ext.chunks import leftovers
-from pulsar_ext.chunks.leftovers import most_begun
+from pulsar_ext.chunks.leftovers import max_concurrent_incomplete
 from pulsar_ext.redelivery import stranded
 
 ROUNDS, SIZE = 10, 2_000_000
@@ -24,7 +24,7 @@ TYPES = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.Con
 
 @pytest.fixture
 def cut_producer(pulsar_fault_proxy, broker):
-    """Sends a message in chunks with the official client, and cuts its connection so many seconds later."""
+    """Return a function that sends a chunked message officially, and cuts its connection after `seconds`."""
     proxy = pulsar_fault_proxy(broker)
     client = official_client(broker, proxy.service_url)
 
@@ -35,7 +35,7 @@ def cut_producer(pulsar_fault_proxy, broker):
         time.sleep(seconds)
         proxy.cut()
         assert eventually(lambda: results == [official.Result.Ok])
-        with contextlib.suppress(official.PulsarException):  # it may be without a connection once more
+        with contextlib.suppress(official.PulsarException):  # the connection may be lost again
             producer.close()
 
     yield send
@@ -44,7 +44,7 @@ def cut_producer(pulsar_fault_proxy, broker):
 
 
 def test_messages_dropped_for_others_are_redelivered(broker, client, admin, topic, monkeypatch, caplog):
-    """Chunked messages that the C++ client drops, as more are begun at a time than it keeps, come all the same."""
+    """Chunked messages that the C++ client dropped, as too many were incomplete, are redelivered."""
     monkeypatch.setattr(stranded, "_SOON_SECONDS", 0.5)
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, max_pending_chunked_message=1)
     clients = [official_client(broker) for _ in range(4)]
@@ -66,7 +66,7 @@ def test_messages_dropped_for_others_are_redelivered(broker, client, admin, topi
         consumer.acknowledge(message)
     consumer.flush_acks(confirm=True)
     assert _is_empty(admin, topic)
-    if most_begun(entries(admin, topic)) > 1:  # else the broker had them one behind the other
+    if max_concurrent_incomplete(entries(admin, topic)) > 1:  # otherwise the producers were not concurrent
         assert "max_pending_chunked_message=1" in caplog.text
     for one in clients:
         one.close()
@@ -77,27 +77,27 @@ def _is_empty(admin, topic):
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_what_an_official_producer_sent_again_amid_it_is_received(cut_producer, client, admin, topic, type_):
-    """Ten connections are cut sooner and later amid a message; each of them comes, and no chunk stays."""
+def test_messages_resent_by_official_producers_arrive(cut_producer, client, admin, topic, type_):
+    """Ten messages whose connections were cut at different times arrive, and no chunk stays in the backlog."""
     consumer = client.subscribe(topic, "s", type_)
     for round_ in range(ROUNDS):
         cut_producer(topic, round_, round_ * STEP_SECONDS)
-    came = set()
+    received = set()
 
-    def all_came():
+    def all_received():
         messages = consumer.receive_many(10, 500)
-        came.update(map(index_of, messages))
+        received.update(map(index_of, messages))
         consumer.acknowledge_many(messages)
-        return len(came) == ROUNDS
+        return len(received) == ROUNDS
 
-    assert eventually(all_came, 60)
+    assert eventually(all_received, 60)
     assert eventually(lambda: _is_empty(admin, topic), 60)
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_what_has_no_end_is_acknowledged(program, client, admin, topic, broker, type_, monkeypatch):
-    """Five producers are killed amid a message, and one sends a whole one; then nothing of theirs stays."""
-    monkeypatch.setattr(leftovers, "_PATIENCE_SECONDS", 1.0)
+def test_incomplete_messages_are_acknowledged(program, client, admin, topic, broker, type_, monkeypatch):
+    """The chunks of five killed producers are acknowledged, and a whole message is received."""
+    monkeypatch.setattr(leftovers, "_EXPIRY_SECONDS", 1.0)
     consumer = client.subscribe(topic, "s", type_)
     for round_ in range(5):
         program(
@@ -116,21 +116,21 @@ def test_what_has_no_end_is_acknowledged(program, client, admin, topic, broker, 
     assert eventually(lambda: _is_empty(admin, topic), 60)
 
 
-def test_partitions_that_came_later_are_looked_at(client, admin, topic, monkeypatch):
-    """Where chunked messages come, the cursors of partitions that the topic did not have before are looked at too."""
+def test_cursors_of_added_partitions_are_checked(client, admin, topic, monkeypatch):
+    """After a chunked message, the cursors of partitions added later are checked too."""
     monkeypatch.setattr(stranded, "_SOON_SECONDS", 0.2)
     monkeypatch.setattr(stranded, "_LATER_SECONDS", 0.2)
-    look, looked = stranded.LeftoverWatch._look, set()
+    check, checked = stranded.LeftoverWatch._check_topic, set()
 
     def note(self, name, now):
-        looked.add(name.rpartition("-")[2])
-        return look(self, name, now)
+        checked.add(name.rpartition("-")[2])
+        return check(self, name, now)
 
-    monkeypatch.setattr(stranded.LeftoverWatch, "_look", note)
+    monkeypatch.setattr(stranded.LeftoverWatch, "_check_topic", note)
     admin.create_partitioned_topic(topic, 1)
     consumer = client.subscribe(topic, "s")
     client.create_producer(topic, chunking_enabled=True).send(payload(0))
     consumer.acknowledge(consumer.receive(10_000))
-    assert eventually(lambda: looked == {"0"})
+    assert eventually(lambda: checked == {"0"})
     admin.update_partitions(topic, 3)
-    assert eventually(lambda: looked == {"0", "1", "2"})
+    assert eventually(lambda: checked == {"0", "1", "2"})

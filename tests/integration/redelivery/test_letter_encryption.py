@@ -1,4 +1,4 @@
-"""Letters of encrypted messages: encrypted where a public key is known, and in the clear with a warning."""
+"""Letters of encrypted messages: encrypted with a known public key, otherwise in the clear with a warning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decrypts(files):
 
 
 def subscribe(client, topic, **options):
-    """Subscribe to a topic; what is retried once is a dead letter after that."""
+    """Subscribe with a policy of one retry before the dead letter."""
     policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-DLQ")
     retry = {"enable_retry": True, "retry_letter_topic": f"{topic}-RETRY", "dead_letter_policy": policy}
     return client.subscribe(topic, "s", SHARED, **retry, **options)
@@ -50,52 +50,52 @@ def send(client, topic, *contents, **encryption):
     producer.close()
 
 
-def retry_and_bury(consumer, count):
-    """Have messages come again from the retry topic, and then go to the dead letter topic."""
+def retry_until_dead(consumer, count):
+    """Send messages to the retry topic, and then to the dead letter topic."""
     for _ in range(2 * count):
         consumer.reconsume_later(consumer.receive(20_000), 0)
 
 
-def are_encrypted(admin, topic):
-    """Whether the retry letters and the dead letters are encrypted."""
+def encryption_of_letters(admin, topic):
+    """Return whether the retry letters and the dead letters are encrypted, as a set."""
     return {one.encrypted for kind in ("RETRY", "DLQ") for one in entries(admin, f"{topic}-{kind}")}
 
 
 @pytest.mark.core
-def test_letters_of_encrypted_messages_are_encrypted(client, admin, topic, both):
-    """A message that was encrypted, also in chunks, has encrypted letters; the letter of another one is not."""
+def test_letters_of_encrypted_messages_encryption_of_letters(client, admin, topic, both):
+    """The letters of encrypted messages, also chunked ones, are encrypted; other letters are not."""
     consumer = subscribe(client, topic, crypto_key_reader=both)
     secret = [b"secret", b"s" * THREE_CHUNKS]
     send(client, topic, *secret, encryption_key="k", crypto_key_reader=both)
-    retry_and_bury(consumer, 2)
-    assert are_encrypted(admin, topic) == {True}
+    retry_until_dead(consumer, 2)
+    assert encryption_of_letters(admin, topic) == {True}
     reader = client.create_reader(f"{topic}-DLQ", pulsar.MessageId.earliest, crypto_key_reader=both)
     assert sorted(reader.read_next(20_000).data() for _ in secret) == sorted(secret)
     send(client, topic, b"open")
-    retry_and_bury(consumer, 1)
-    assert are_encrypted(admin, topic) == {True, False}
+    retry_until_dead(consumer, 1)
+    assert encryption_of_letters(admin, topic) == {True, False}
 
 
-def test_a_named_key_encrypts_every_letter(client, admin, topic, both):
-    """With letter_encryption_key the letters of messages that were not encrypted are, too."""
+def test_letter_encryption_key_encrypts_every_letter(client, admin, topic, both):
+    """With `letter_encryption_key` the letters of unencrypted messages are encrypted too."""
     consumer = subscribe(client, topic, letter_encryption_key="letters", letter_crypto_key_reader=both)
     send(client, topic, b"open")
     consumer.send_dead_letter(consumer.receive(20_000))
     assert {one.encrypted for one in entries(admin, f"{topic}-DLQ")} == {True}
 
 
-def test_letters_in_the_clear_are_told_once(client, admin, topic, both, decrypts, caplog):
-    """Without a public key the letters of encrypted messages are in the clear, and one warning says so."""
+def test_letters_in_the_clear_are_logged_once(client, admin, topic, both, decrypts, caplog):
+    """Without a public key the letters of encrypted messages are in the clear, with one warning."""
     consumer = subscribe(client, topic, crypto_key_reader=decrypts)
     send(client, topic, b"1", b"2", encryption_key="k", crypto_key_reader=both)
     with caplog.at_level(logging.WARNING, "pulsar_ext"):
-        retry_and_bury(consumer, 2)
-    assert are_encrypted(admin, topic) == {False}
+        retry_until_dead(consumer, 2)
+    assert encryption_of_letters(admin, topic) == {False}
     assert caplog.text.count("sent in the clear") == 1
 
 
-def test_required_encryption_is_the_reason_a_letter_fails(client, broker, topic, both, decrypts):
-    """Where the namespace requires encryption, a letter in the clear fails with that reason, and its message stays."""
+def test_required_encryption_fails_letters_in_the_clear(client, broker, topic, both, decrypts):
+    """A letter in the clear fails with the reason if the namespace requires encryption, and its message stays."""
     send(client, topic, b"1", encryption_key="k", crypto_key_reader=both)
     options = {"initial_position": pulsar.InitialPosition.Earliest, "negative_ack_redelivery_delay_ms": 100}
     consumer = subscribe(client, topic, crypto_key_reader=decrypts, **options)
@@ -111,15 +111,15 @@ def test_required_encryption_is_the_reason_a_letter_fails(client, broker, topic,
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "error"),
     [
-        ({"letter_encryption_key": ""}, "letter_encryption_key must be the name of a key, not ''"),
+        ({"letter_encryption_key": ""}, "letter_encryption_key must be the name of a key, got ''"),
         ({"letter_encryption_key": "k"}, "letter_encryption_key needs letter_crypto_key_reader"),
-        ({"letter_crypto_key_reader": "k"}, "letter_crypto_key_reader must be a CryptoKeyReader, not 'k'"),
+        ({"letter_crypto_key_reader": "k"}, "letter_crypto_key_reader must be a CryptoKeyReader, got 'k'"),
     ],
 )
-def test_arguments_of_letters_are_checked(client, admin, topic, options, says):
-    """An argument of another kind, or without a key reader, is refused before anything is opened."""
-    with pytest.raises(pulsar.InvalidUse, match=says):
+def test_arguments_of_letters_are_checked(client, admin, topic, options, error):
+    """An argument of the wrong type, or without a key reader, raises before anything is opened."""
+    with pytest.raises(pulsar.InvalidUse, match=error):
         subscribe(client, topic, **options)
     assert topic not in admin.topics("/".join(topic.removeprefix("persistent://").split("/")[:2]))

@@ -1,4 +1,4 @@
-"""Letters have the bytes of their message, and the schema that it was written with."""
+"""Letters have the bytes of their message and the schema with which it was written."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ ANN = {"city": "Berlin", "name": "Ann"}
 
 @dataclass
 class Town:
-    """Of another name and of other fields."""
+    """A record with another name and other fields."""
 
     mayor: str
 
 
 def subscribe(client, topic, schema=bytes, **options):
-    """Subscribe to a topic; what is retried once is a dead letter after that."""
+    """Subscribe with a policy of one retry before the dead letter."""
     policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-DLQ")
     return client.subscribe(topic, "s", SHARED, schema=schema, enable_retry=True, dead_letter_policy=policy, **options)
 
 
 def dead_letters(client, topic, schema, count):
-    """Read the values of dead letters by a schema."""
+    """Read the values of dead letters with a schema."""
     reader = client.create_reader(f"{topic}-DLQ", pulsar.MessageId.earliest, schema=schema)
     return [reader.read_next(20_000).value() for _ in range(count)]
 
@@ -56,21 +56,21 @@ def fields_of(value):
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
-@pytest.mark.parametrize("given", [New, AutoConsumeSchema(), bytes])
-def test_letters_keep_the_schema_of_their_message(client, topic, kind, given):
-    """Retry letters, dead letters and refused messages of an older version read as the message does, also chunked."""
-    consumer = subscribe(client, topic, kind(New) if given is New else given, negative_ack_redelivery_delay_ms=100)
+@pytest.mark.parametrize("schema", [New, AutoConsumeSchema(), bytes])
+def test_letters_keep_the_schema_of_their_message(client, topic, kind, schema):
+    """Letters of a message with an older schema version, also chunked ones, have the message's values."""
+    consumer = subscribe(client, topic, kind(New) if schema is New else schema, negative_ack_redelivery_delay_ms=100)
     sent = [ANN, {"city": "B" * THREE_CHUNKS, "name": "Ann"}, {"city": "Berlin", "name": "Eve"}]
     with client.create_producer(topic, schema=kind(Old), chunking_enabled=True) as producer:
         for fields in sent:
             producer.send(Old(**fields))
-    retried, dead, refused = (consumer.receive(20_000) for _ in range(3))
+    retried, dead, nacked = (consumer.receive(20_000) for _ in range(3))
     consumer.send_dead_letter(dead)
-    consumer.negative_acknowledge(refused)
+    consumer.negative_acknowledge(nacked)
     consumer.negative_acknowledge(consumer.receive(20_000))
     consumer.reconsume_later(retried, 0)
     letter = consumer.receive(20_000)
-    assert given is bytes or fields_of(letter.value()) == ANN
+    assert schema is bytes or fields_of(letter.value()) == ANN
     consumer.reconsume_later(letter, 0)
     for read in (kind(New), AutoConsumeSchema()):
         letters = dead_letters(client, topic, read, 3)
@@ -79,7 +79,7 @@ def test_letters_keep_the_schema_of_their_message(client, topic, kind, given):
 
 @pytest.mark.blocking_only("stops process() from its handler; the letters of an awaited handler are FastStream's")
 def test_dead_letters_of_process_keep_their_schema(client, topic):
-    """What a handler without a schema gives up is read by the version that wrote it."""
+    """A dead letter of a handler without a schema is readable with the version that wrote the message."""
     consumer = subscribe(client, topic, initial_position=EARLIEST)
     client.create_producer(topic, schema=Old).send(Old(**ANN))
 
@@ -91,8 +91,8 @@ def test_dead_letters_of_process_keep_their_schema(client, topic):
     assert fields_of(dead_letters(client, topic, New, 1)[0]) == ANN
 
 
-def test_a_rejected_schema_ends_no_letter_in_silence(client, topic, caplog):
-    """A letter topic of another schema gets a consumer's bytes with a warning, and nothing of a typed consumer."""
+def test_rejected_schema_raises_or_warns(client, topic, caplog):
+    """A typed consumer raises if the letter topic rejects its schema; one of bytes sends bytes with a warning."""
     client.create_producer(f"{topic}-DLQ", schema=Town).send(Town("Kai"))
     client.create_producer(topic, schema=Old).send(Old(**ANN))
     with contextlib.closing(subscribe(client, topic, New, initial_position=EARLIEST)) as consumer:
@@ -107,8 +107,8 @@ def test_a_rejected_schema_ends_no_letter_in_silence(client, topic, caplog):
     assert dead_letters(client, topic, AutoConsumeSchema(), 2)[1] == message.data()
 
 
-def test_letters_without_a_schema_get_the_consumers(client, topic):
-    """The letter of a message that was written without a schema has that of the consumer, as with Java."""
+def test_letters_without_schema_use_the_consumers(client, topic):
+    """The letter of a message without a schema has the consumer's schema, as in Java."""
     consumer = subscribe(client, topic, JsonSchema(New))
     client.create_producer(topic).send(b'{"city": "Berlin", "name": "Ann"}')
     consumer.send_dead_letter(consumer.receive(20_000))
@@ -116,8 +116,8 @@ def test_letters_without_a_schema_get_the_consumers(client, topic):
         assert fields_of(dead_letters(client, topic, schema, 1)[0]) == ANN
 
 
-def test_letters_of_keys_and_values_name_their_version(client, topic, broker):
-    """Keys and values in Avro, from Java, read as the message does from a retry letter and from a dead letter."""
+def test_letters_of_key_values_keep_their_version(client, topic, broker):
+    """Retry letters and dead letters of Java's Avro key-values have the message's values."""
     run_java("Schemas", Reach.of(broker).java_settings(), "send", topic)
     for name in ("keyed-avro", "separated"):
         consumer = subscribe(client, topic + name, AutoConsumeSchema(), initial_position=EARLIEST)
@@ -129,10 +129,10 @@ def test_letters_of_keys_and_values_name_their_version(client, topic, broker):
         assert dead_letters(client, topic + name, AutoConsumeSchema(), 1) == [message.value()]
 
 
-@pytest.mark.parametrize("given", [KEYED, bytes])
-def test_letters_keep_the_form_of_separated_keys(client, broker, topic, given):
-    """A dead letter and a retry letter without a delay say as their message does that the key is bytes."""
-    consumer = subscribe(client, topic, given)
+@pytest.mark.parametrize("schema", [KEYED, bytes])
+def test_letters_keep_separate_keys(client, broker, topic, schema):
+    """A dead letter and a retry letter without a delay have the flag that the key is bytes."""
+    consumer = subscribe(client, topic, schema)
     sent = [KeyValue("key1", "a"), KeyValue("k\u00e9y", None)]
     with client.create_producer(topic, schema=KEYED) as producer:
         for pair in sent:
@@ -154,8 +154,8 @@ def test_letters_keep_the_form_of_separated_keys(client, broker, topic, given):
 
 
 @pytest.mark.blocking_only("is about what the C++ client cannot send")
-def test_some_letters_cannot_say_that_their_key_is_bytes(client, broker, topic):
-    """A letter with a delay, and one of a message that is no key and value, has the base64 text for its key."""
+def test_delayed_letters_have_base64_keys(client, broker, topic):
+    """A delayed letter, and the letter of a message without a key-value schema, has the base64 text as key."""
     plain = f"{topic}-plain"
     pairs, others = subscribe(client, topic), subscribe(client, plain)
     with client.create_producer(topic, schema=KEYED) as producer:

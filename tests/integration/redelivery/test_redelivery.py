@@ -1,9 +1,9 @@
-"""Redelivery of what was not acknowledged."""
+"""Redelivery of unacknowledged messages."""
 
 from __future__ import annotations
 
 import pytest
-from acked import TYPES, once_refused, send_batches, send_plain
+from acked import TYPES, send_batches, send_plain, with_dead_letters_after_two
 from chunked import THREE_CHUNKS, drain, eventually, index_of, payload
 
 import pulsar_ext as pulsar
@@ -13,12 +13,12 @@ SHARED = pulsar.ConsumerType.Shared
 
 
 class TestRedelivery:
-    """Negative acknowledgements and dead letters take whole messages, and only these."""
+    """Negative acknowledgements and dead letters of whole messages."""
 
     @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
-    def test_chunked_and_batched_messages_come_again_whole(self, client, topic, type_):
-        """What is refused comes again; what was acknowledged before does not, where entries are its own."""
+    def test_chunked_and_batched_messages_are_redelivered(self, client, topic, type_):
+        """Negatively acknowledged messages are redelivered; acknowledged entries are not."""
         consumer = client.subscribe(topic, "s", type_, negative_ack_redelivery_delay_ms=100)
         send_batches(client, topic, 1)
         client.create_producer(topic, chunking_enabled=True).send(payload(5))
@@ -30,8 +30,8 @@ class TestRedelivery:
         again = drain(consumer.receive, 6, quiet_millis=600)
         assert {index_of(message) for message in again} == {0, 1, 2, 3, 4, 5}
 
-    def test_a_stream_of_nacks_does_not_starve_redelivery(self, client, topic):
-        """Messages come again while others are refused every few milliseconds."""
+    def test_steady_nacks_do_not_delay_redelivery(self, client, topic):
+        """Messages are redelivered while others are negatively acknowledged every few milliseconds."""
         consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
         send_plain(client, topic, 60)
         again = 0
@@ -41,15 +41,15 @@ class TestRedelivery:
         assert again > 0
 
     @pytest.mark.core
-    def test_a_dead_letter_is_one_message_whole(self, client, topic, admin):
-        """Of a batch only the refused message goes, of a chunked one all of it, each once, and is acknowledged here."""
-        consumer = once_refused(client, topic, "letters")
+    def test_dead_letter_is_one_whole_message(self, client, topic, admin):
+        """A letter has a single message of a batch, or a whole chunked message, which is acknowledged."""
+        consumer = with_dead_letters_after_two(client, topic, "letters")
         send_batches(client, topic, 1)
         client.create_producer(topic, chunking_enabled=True).send(payload(5), properties={"kept": "yes"})
         while messages := consumer.receive_many(100, 2_000):
             for message in messages:
-                refuse = index_of(message) in (3, 5)
-                (consumer.negative_acknowledge if refuse else consumer.acknowledge)(message)
+                is_nacked = index_of(message) in (3, 5)
+                (consumer.negative_acknowledge if is_nacked else consumer.acknowledge)(message)
         letters = drain(client.subscribe(topic + "-dead", "letters", SHARED).receive, 2)
         assert sorted(index_of(letter) for letter in letters) == [3, 5]
         whole = next(letter for letter in letters if index_of(letter) == 5)
@@ -58,7 +58,7 @@ class TestRedelivery:
         assert eventually(lambda: not admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries)
 
     def test_dead_letters_need_no_receive(self, client, topic):
-        """Messages that come once more than allowed go to the dead letter topic, even without a call to receive."""
+        """Messages beyond their redeliveries become dead letters without a call of `receive()`."""
         policy = pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead")
         consumer = client.subscribe(topic, "s", SHARED, dead_letter_policy=policy)
         dead = client.subscribe(topic + "-dead", "letters")
@@ -71,8 +71,8 @@ class TestRedelivery:
             consumer.receive(100)
 
     @pytest.mark.twin_on_demand
-    def test_a_chunked_message_nobody_acknowledges_in_time_comes_again(self, client, topic):
-        """After unacked_messages_timeout_ms it is delivered whole on the same connection, on a Shared subscription."""
+    def test_chunked_message_times_out_whole(self, client, topic):
+        """After `unacked_messages_timeout_ms` a chunked message is redelivered whole on the same connection."""
         consumer = client.subscribe(topic, "s", SHARED, unacked_messages_timeout_ms=10_000)
         producer = client.create_producer(topic, chunking_enabled=True)
         producer.send(payload(0))

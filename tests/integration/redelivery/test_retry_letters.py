@@ -1,4 +1,4 @@
-"""What is to be consumed later comes again as a letter, whole and once, until it is a dead letter."""
+"""`reconsume_later()`: a message is redelivered as a letter, whole and once, until it becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELAY_MS = 100
 
 @pytest.fixture
 def backlog(admin):
-    """Count what a subscription has left on a topic and its retry topic."""
+    """Return a function that counts the backlog of a subscription on a topic and its retry topic."""
 
     def backlog(topic):
         return sum(
@@ -34,13 +34,13 @@ def retry_of(topic):
     return f"{topic}-s-RETRY"
 
 
-def subscribe(client, topic, type_=SHARED, most=2, **options):
-    policy = pulsar.ConsumerDeadLetterPolicy(most)
+def subscribe(client, topic, type_=SHARED, max_retries=2, **options):
+    policy = pulsar.ConsumerDeadLetterPolicy(max_retries)
     return client.subscribe(topic, "s", type_, enable_retry=True, dead_letter_policy=policy, **options)
 
 
 def send_each_kind(client, topic):
-    """Send a batch of five, a chunked message and a plain one: 0 to 6."""
+    """Send a batch of five, a chunked message and an unbatched one: 0 to 6."""
     send_batches(client, topic, 1)
     client.create_producer(topic, chunking_enabled=True).send(
         payload(5), properties={"kept": "yes"}, partition_key="key", ordering_key="order", event_timestamp=7
@@ -49,20 +49,20 @@ def send_each_kind(client, topic):
 
 
 class TestLetters:
-    """Letters carry what the message has."""
+    """Letters have everything that their message has."""
 
     @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
     @pytest.mark.through
-    def test_each_message_comes_so_often_and_is_then_a_dead_letter(self, client, topic, backlog, type_):
-        """Messages of a batch, a chunked and a plain one: each comes 1 + 2 times, and is then a dead letter."""
+    def test_message_becomes_dead_letter_after_its_retries(self, client, topic, backlog, type_):
+        """Batched, chunked and unbatched messages are received 1 + 2 times, and then become dead letters."""
         consumer = subscribe(client, topic, type_)
         dead = client.subscribe(f"{topic}-s-DLQ", "d")
         send_each_kind(client, topic)
         for times in range(3):
-            came = drain(consumer.receive, 7)
-            assert sorted(index_of(message) for message in came) == list(range(7))
-            for message in came:
+            received = drain(consumer.receive, 7)
+            assert sorted(index_of(message) for message in received) == list(range(7))
+            for message in received:
                 assert message.properties().get("RECONSUMETIMES", "0") == str(times)
                 consumer.reconsume_later(message, DELAY_MS)
         letters = drain(dead.receive, 7)
@@ -73,8 +73,8 @@ class TestLetters:
         assert eventually(lambda: backlog(topic) == 0)
 
     @pytest.mark.core
-    def test_a_letter_has_all_of_its_message(self, client, topic):
-        """Properties, keys, time and payload are the message's, new properties win, and the origin stays the first."""
+    def test_letter_has_all_of_its_message(self, client, topic):
+        """A letter has its message's payload, keys and event time; added properties win, and the first origin stays."""
         consumer = subscribe(client, topic)
         send_each_kind(client, topic)
         whole = next(message for message in drain(consumer.receive, 7) if index_of(message) == 5)
@@ -98,7 +98,7 @@ class TestLetters:
             consumer.reconsume_later(letter, DELAY_MS)
 
     def test_partitions_and_several_topics_share_one_retry_topic(self, client, pulsar_topic_factory, broker):
-        """Of a partitioned topic and another one each message comes again once, and says which topic it is of."""
+        """Each message of a partitioned topic and another one is redelivered once, with its topic as a property."""
         parts = pulsar_topic_factory("parts", partitions=3, broker=broker)
         other = pulsar_topic_factory("other", broker=broker)
         consumer = subscribe(client, [parts, other])
@@ -115,8 +115,8 @@ class TestLetters:
         assert len(letters) == 12
         assert {letter.topic_name() for letter in letters} == {retry_of(min(parts, other))}
 
-    def test_topics_of_other_names(self, client, topic):
-        """Letters go where they are told to, and a dead letter topic gets the subscription that it is told."""
+    def test_custom_letter_topics_are_used(self, client, topic):
+        """Letters are sent to the named topics, and the dead letter topic gets its initial subscription."""
         policy = pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead", "first")
         consumer = client.subscribe(
             topic, "s", SHARED, enable_retry=True, retry_letter_topic=topic + "-again", dead_letter_policy=policy
@@ -128,8 +128,8 @@ class TestLetters:
         consumer.reconsume_later(letter, 0)
         assert index_of(client.subscribe(topic + "-dead", "first", SHARED).receive(10_000)) == 0
 
-    def test_a_schema_goes_with_its_letters(self, client, topic):
-        """A JSON record comes again as the same record, and so does a message without a value."""
+    def test_letter_keeps_its_schema(self, client, topic):
+        """The letter of a JSON record has the same record."""
 
         class Row(pulsar.schema.Record):
             number = pulsar.schema.Integer()
@@ -140,9 +140,9 @@ class TestLetters:
         consumer.reconsume_later(consumer.receive(10_000), 0)
         assert consumer.receive(10_000).value().number == 4
 
-    def test_refused_and_later_lead_to_the_same_dead_letter_topic(self, client, topic):
-        """A message that was consumed later and is then refused too often keeps its origin as a dead letter."""
-        consumer = subscribe(client, topic, most=1, negative_ack_redelivery_delay_ms=100)
+    def test_retried_message_becomes_dead_letter_after_nacks(self, client, topic):
+        """A retried message that is then negatively acknowledged too often keeps its origin as a dead letter."""
+        consumer = subscribe(client, topic, max_retries=1, negative_ack_redelivery_delay_ms=100)
         dead = client.subscribe(f"{topic}-s-DLQ", "d")
         send_plain(client, topic, 1)
         first = consumer.receive(10_000)
@@ -156,8 +156,8 @@ class TestLetters:
 
     @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES[:2])
-    def test_cumulatively(self, client, topic, backlog, type_):
-        """The message comes again, and those before it do not; those behind it stay."""
+    def test_reconsume_later_cumulative(self, client, topic, backlog, type_):
+        """The message is redelivered, those before it are acknowledged, and those after it stay."""
         consumer = subscribe(client, topic, type_)
         send_plain(client, topic, 6)
         messages = drain(consumer.receive, 6)
@@ -166,14 +166,14 @@ class TestLetters:
         consumer.flush_acks(confirm=True)
         assert eventually(lambda: backlog(topic) == 3)
 
-    @pytest.mark.blocking_only("a listener's consumer is the blocking one's of that topic alone")
-    def test_a_listener_may_consume_later(self, client, topic):
-        """A listener has a message come again, which it hears as well."""
-        heard, done = [], threading.Event()
+    @pytest.mark.blocking_only("a listener gets the blocking consumer of its topic")
+    def test_listener_may_reconsume_later(self, client, topic):
+        """A listener can retry a message, which it then receives again."""
+        delivered, done = [], threading.Event()
 
         def listen(consumer, message):
-            heard.append(message.properties().get("RECONSUMETIMES"))
-            if len(heard) < 3:
+            delivered.append(message.properties().get("RECONSUMETIMES"))
+            if len(delivered) < 3:
                 consumer.reconsume_later(message, 0)
             else:
                 consumer.acknowledge(message)
@@ -182,12 +182,12 @@ class TestLetters:
         consumer = subscribe(client, topic, message_listener=listen)
         send_plain(client, topic, 1)
         assert done.wait(20)
-        assert heard == [None, "1", "2"]
+        assert delivered == [None, "1", "2"]
         consumer.close()
 
 
-class TestRefusals:
-    """What cannot be done changes nothing."""
+class TestErrors:
+    """Invalid calls change nothing."""
 
     @pytest.mark.core
     @pytest.mark.parametrize("options", [
@@ -197,8 +197,8 @@ class TestRefusals:
         {"delay_ms": 0, "properties": {"a": 1}},
         {"delay_ms": 0, "properties": ["a"]},
     ])  # fmt: skip
-    def test_bad_arguments(self, client, topic, backlog, options):
-        """A delay or properties that a letter cannot have: nothing is sent, and the message is not acknowledged."""
+    def test_invalid_reconsume_arguments_raise(self, client, topic, backlog, options):
+        """An invalid delay or invalid properties raise; nothing is sent or acknowledged."""
         consumer = subscribe(client, topic)
         send_plain(client, topic, 1)
         message = consumer.receive(10_000)
@@ -208,20 +208,20 @@ class TestRefusals:
         assert drain(consumer.receive) == []
         assert backlog(topic) == 1
 
-    def test_ids_other_topics_and_counts_that_are_none(self, client, topic, pulsar_topic_factory, broker):
-        """An id has no data, another consumer's message is not this one's, and a count has to be one."""
+    def test_ids_foreign_messages_and_invalid_counts_raise(self, client, topic, pulsar_topic_factory, broker):
+        """An id, a message of another consumer and an invalid retry count raise; nothing is sent."""
         other = pulsar_topic_factory("other", broker=broker)
-        consumer, stranger = subscribe(client, topic), subscribe(client, other)
+        consumer, other_consumer = subscribe(client, topic), subscribe(client, other)
         send_plain(client, other, 1)
         client.create_producer(topic).send(b"", properties={"RECONSUMETIMES": "often"})
-        message, strange = consumer.receive(10_000), stranger.receive(10_000)
-        for wrong in (message, message.message_id(), strange, None):
+        message, other_message = consumer.receive(10_000), other_consumer.receive(10_000)
+        for invalid in (message, message.message_id(), other_message, None):
             with pytest.raises(pulsar.InvalidUse):
-                consumer.reconsume_later(wrong, 0)
+                consumer.reconsume_later(invalid, 0)
         assert drain(consumer.receive) == []
 
-    def test_consumers_that_cannot(self, client, topic):
-        """One without `enable_retry`, a cumulative call on a Shared subscription, and a closed one refuse."""
+    def test_unsuitable_consumers_raise(self, client, topic):
+        """Consumers without `enable_retry` or closed, and a cumulative call on a Shared subscription, raise."""
         plain, shared = client.subscribe(topic, "p"), subscribe(client, topic)
         send_plain(client, topic, 1)
         message = plain.receive(10_000)
@@ -242,20 +242,20 @@ class TestRefusals:
         {"enable_retry": True, "retry_letter_topic": ""},
         {"enable_retry": 1},
     ])  # fmt: skip
-    def test_subscriptions_that_cannot(self, client, topic, admin, options):
-        """A pattern has no retry topic, and the arguments have to fit: nothing is opened."""
+    def test_invalid_retry_subscriptions_open_nothing(self, client, topic, admin, options):
+        """A pattern or invalid arguments raise before anything is opened."""
         with pytest.raises(pulsar.InvalidUse):
             client.subscribe(**{"topic": topic, "subscription_name": "s", "consumer_type": SHARED, **options})
         with pytest.raises(pulsar.AdminNotFound):
             admin.stats(topic)
 
-    def test_a_letter_that_is_not_persisted_acknowledges_nothing(self, client, topic, backlog, monkeypatch):
-        """The error is raised, the message stays, and the next try succeeds."""
+    def test_failed_letter_acknowledges_nothing(self, client, topic, backlog, monkeypatch):
+        """The error is raised, the message stays unacknowledged, and another call succeeds."""
         consumer = subscribe(client, topic)
         send_plain(client, topic, 1)
         message = consumer.receive(10_000)
         with monkeypatch.context() as patched:
-            patched.setattr(LetterProducers, "send", refuse)
+            patched.setattr(LetterProducers, "send", fail)
             with pytest.raises(pulsar.PulsarException, match="not now"):
                 consumer.reconsume_later(message, 0)
         consumer.flush_acks()
@@ -264,5 +264,5 @@ class TestRefusals:
         assert consumer.receive(10_000).properties()["RECONSUMETIMES"] == "1"
 
 
-def refuse(*_, **__):
+def fail(*_, **__):
     raise pulsar.PulsarException("not now")

@@ -1,4 +1,4 @@
-"""Every scenario on a real broker, the command around them, and the README's own example."""
+"""Every scenario on a real broker, the command that runs them, and the README's example."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.standalone_only(
 )
 
 _README = Path(__file__).parents[3] / "README.md"
-_ONE_AT_A_TIME = pytest.mark.xdist_group("reproduce-commands")  # they look which namespaces there are
+_ONE_AT_A_TIME = pytest.mark.xdist_group("reproduce-commands")  # they list all namespaces
 
 
 def _scenarios():
-    """Give the names of all; those that go through a proxy of their own are for one broker."""
+    """Yield the names of all scenarios; those with a proxy need a single broker."""
     for name, scenario in SCENARIOS.items():
-        goes_through_one = hasattr(sys.modules[scenario.run.__module__], "FaultProxy")
-        yield pytest.param(name, marks=BEHIND_A_PROXY if goes_through_one else ())
+        uses_proxy = hasattr(sys.modules[scenario.run.__module__], "FaultProxy")
+        yield pytest.param(name, marks=BEHIND_A_PROXY if uses_proxy else ())
 
 
 @pytest.fixture
@@ -44,15 +44,15 @@ def place(pulsar_broker_factory, pulsar_namespace_factory):
 
 @pytest.mark.core(each="name")
 @pytest.mark.parametrize("name", [*_scenarios()])
-def test_our_half_of_each_row_is_clean(name, place):
-    """pulsar_ext loses, duplicates and strands nothing."""
+def test_pulsar_ext_alone_is_clean(name, place):
+    """pulsar_ext loses, duplicates and blocks no message."""
     (ours,) = count(SCENARIOS[name].run, place(SCENARIOS[name].profile), ["pulsar_ext"])
     assert ours.clean, str(ours)
 
 
 @pytest.mark.parametrize("name", [*_scenarios()])
 def test_pulsar_ext_is_clean(name, place):
-    """pulsar_ext loses, duplicates and strands nothing, and what the official client did was really measured."""
+    """pulsar_ext loses, duplicates and blocks no message, and the official client was measured."""
     row = carry_out(SCENARIOS[name], place(SCENARIOS[name].profile))
     assert row.verdict in {Verdict.FIXED_HERE, Verdict.FIXED_UPSTREAM}, f"{row.official} | {row.ours}"
 
@@ -65,8 +65,8 @@ def _reproduce(broker, *arguments):
 
 @pytest.mark.core
 @_ONE_AT_A_TIME
-def test_the_command_prints_json(pulsar_broker_factory):
-    """On an existing broker the command runs what it is asked for, prints JSON and leaves no namespace behind."""
+def test_command_prints_json(pulsar_broker_factory):
+    """On an existing broker the command runs one scenario, prints JSON and leaves no namespace."""
     broker = pulsar_broker_factory("small-chunks")
     with PulsarAdmin(broker.admin_url) as admin:
         before = admin.namespaces("public")
@@ -80,8 +80,8 @@ def test_the_command_prints_json(pulsar_broker_factory):
 
 
 @_ONE_AT_A_TIME
-def test_rows_run_on_a_broker_with_usual_settings(pulsar_broker_factory):
-    """Where chunks are large and deduplication is off, the rows are as small as needed, and set it themselves."""
+def test_rows_run_on_a_broker_with_default_settings(pulsar_broker_factory):
+    """With large chunks and no deduplication, scenarios send less, and switch deduplication on."""
     done = _reproduce(
         pulsar_broker_factory("plain"), "chunk-restart", "chunk-seek-in-flight", "sequence-id-zero", "--json"
     )
@@ -91,8 +91,8 @@ def test_rows_run_on_a_broker_with_usual_settings(pulsar_broker_factory):
 
 
 @_ONE_AT_A_TIME
-def test_the_command_updates_the_table(pulsar_broker_factory, tmp_path):
-    """--update puts this run's rows into a Markdown file."""
+def test_command_updates_the_table(pulsar_broker_factory, tmp_path):
+    """--update replaces the rows of a Markdown file."""
     file = tmp_path / "README.md"
     file.write_text("<!-- reproduce: begin -->\n<!-- reproduce: end -->\n")
     done = _reproduce(pulsar_broker_factory("small-chunks"), "chunk-reader-start", "--update", str(file))
@@ -100,8 +100,8 @@ def test_the_command_updates_the_table(pulsar_broker_factory, tmp_path):
     assert re.search(r"chunk-reader-start.+\| fixed (here|upstream) \|", file.read_text())
 
 
-def test_the_readme_example_runs(pulsar_broker, pulsar_namespace):
-    """What the README shows works as it stands, given this broker's addresses."""
+def test_readme_example_runs(pulsar_broker, pulsar_namespace):
+    """The README's example works unchanged except for the broker's addresses."""
     code = next(
         block for block in re.findall(r"```python\n(.*?)```", _README.read_text(), re.DOTALL) if "send" in block
     )

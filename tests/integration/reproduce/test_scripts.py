@@ -1,4 +1,4 @@
-"""The programs for the official project run with the official client alone, and show what the table says."""
+"""The programs for the official project run with the official client only, and agree with the table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from pulsar_ext.reproduce import SCENARIOS, to_script
 
-pytestmark = pytest.mark.standalone_only("runs programs for the official project, which take two URLs alone")
+pytestmark = pytest.mark.standalone_only("runs programs for the official project, which take only two URLs")
 
 _TABLE = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text()
 _BY_CHANCE = {"chunk-seek-in-flight", "chunk-restart", "chunk-cut", "exit-acknowledged", "exit-sending"}
-"""What does not show itself each time."""
+"""Scenarios whose defect does not show in every run."""
 _ALWAYS = {
     "chunk-seek",
     "skip-batched",
@@ -24,14 +24,14 @@ _ALWAYS = {
     "ack-batch-index",
     "dedup-batch-loss",
 }
-"""One of each group: what the others show is the official client's."""
+"""Scenarios that always run, about one per group; the others run on demand."""
 
 
 @pytest.mark.parametrize(
     "name", [name if name in _ALWAYS else pytest.param(name, marks=pytest.mark.on_demand) for name in SCENARIOS]
 )
-def test_the_program_shows_the_defect(name, pulsar_broker_factory, tmp_path):
-    """It ends with 1 where the official client has the defect, and its last line has the counts."""
+def test_program_shows_the_defect(name, pulsar_broker_factory, tmp_path):
+    """The program exits with 1 if the official client has the defect, and its last line has the counts."""
     broker = pulsar_broker_factory(SCENARIOS[name].profile)
     program = tmp_path / f"{name}.py"
     program.write_text(to_script(SCENARIOS[name]))

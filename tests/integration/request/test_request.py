@@ -1,4 +1,4 @@
-"""Requests are answered, by whoever is there, once; what is not answered raises in time, and harms no other."""
+"""Each request is answered once, by any replier; an unanswered one raises in time, and affects no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def left_of(admin, topic, subscription=REPLIERS):
 @pytest.mark.core(awaited=True)
 @pytest.mark.through
 def test_each_request_gets_its_own_reply(client, topic, admin):
-    """Fifty requests of ten threads at once: each has its own reply, and nothing is left of either."""
+    """Fifty requests of ten threads at once get their own replies, and no backlog remains."""
     with Serving(client, topic, echo), client.requester(topic) as requester:
         with ThreadPoolExecutor(10) as threads:
             replies = list(threads.map(lambda n: requester.request(b"%d" % n).data(), range(50)))
@@ -38,8 +38,8 @@ def test_each_request_gets_its_own_reply(client, topic, admin):
     assert admin.stats(reply_topic).subscriptions == {}
 
 
-def test_requests_and_replies_are_whole(client, topic):
-    """Three chunks each way, properties, keys and schemas; None is a reply without a value."""
+def test_requests_and_replies_are_transferred_completely(client, topic):
+    """Three chunks each way, properties, keys and schemas are transferred; None is a reply without a value."""
     schema = pulsar.schema.StringSchema()
 
     def handle(message):
@@ -59,7 +59,7 @@ def test_requests_and_replies_are_whole(client, topic):
 
 @pytest.mark.core
 def test_many_replies_to_one_request(client, topic):
-    """An iterator's replies come in order, as they are made; the first is also what `request()` gives."""
+    """An iterator's replies arrive in order, as they are made; `request()` returns the first one."""
     may_end = threading.Event()
 
     def count(message):
@@ -85,7 +85,7 @@ def _is_awaited(client):
 
 
 def _later(generate):
-    """Give a handler that returns an iterator, whose steps may wait: they run in the loop, one by one."""
+    """Return a handler that returns an async iterator, whose steps may wait without blocking the event loop."""
     return lambda message: _Steps(generate(message))
 
 
@@ -105,7 +105,7 @@ class _Steps:
 
 
 def test_several_repliers_answer_one_request(client, topic):
-    """Subscriptions of their own each answer; without their number the time ends it."""
+    """Repliers with their own subscriptions each answer; without their number the timeout ends the replies."""
     names = ["a", "b", "c"]
     with client.requester(topic) as requester:
         servings = [
@@ -120,8 +120,8 @@ def test_several_repliers_answer_one_request(client, topic):
 
 
 @pytest.mark.core
-def test_a_handler_that_raises_is_told(client, topic, admin):
-    """A `RequestFailed` with its text, another error with its name only; the request is done with."""
+def test_handlers_error_is_reported_to_the_requester(client, topic, admin):
+    """A `RequestFailed` is reported with its text, another error by its class, and the request is acknowledged."""
 
     def handle(message):
         if message.data() == b"mine":
@@ -136,8 +136,8 @@ def test_a_handler_that_raises_is_told(client, topic, admin):
         assert eventually(lambda: left_of(admin, topic) == 0)
 
 
-def test_what_an_action_is_taken_for_is_logged(client, topic, caplog):
-    """With an action as `on_error` what the handler raised is in the log, for the requester is told nothing."""
+def test_error_of_a_handler_with_on_error_is_logged(client, topic, caplog):
+    """With an action as `on_error`, the handler's error is logged, as the requester gets no report."""
     asked = []
 
     def handle(message):
@@ -151,8 +151,8 @@ def test_what_an_action_is_taken_for_is_logged(client, topic, caplog):
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
-def test_a_may_reply_to_that_raises_lets_nothing_pass(client, topic, admin, caplog):
-    """What it raised is in the log, and the request is done with, rather than come again for ever."""
+def test_raising_may_reply_to_rejects_the_request(client, topic, admin, caplog):
+    """An error of `may_reply_to` is logged, and the request is acknowledged instead of redelivered forever."""
 
     def may_reply_to(*_):
         raise ZeroDivisionError
@@ -164,8 +164,8 @@ def test_a_may_reply_to_that_raises_lets_nothing_pass(client, topic, admin, capl
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
-def test_on_error_has_it_come_again(client, topic):
-    """With `on_error` a request whose handler raised once is redelivered, and answered then."""
+def test_on_error_redelivers_the_request(client, topic):
+    """With `on_error`, a request whose handler raised once is redelivered and then answered."""
     seen = []
 
     def handle(message):
@@ -180,7 +180,7 @@ def test_on_error_has_it_come_again(client, topic):
 
 
 @pytest.mark.core
-def test_nobody_answers(client, topic):
+def test_unanswered_request_raises_no_reply(client, topic):
     """A request without a replier raises `NoReply`, a `pulsar.Timeout`; its late reply is dropped."""
     with client.requester(topic, timeout_ms=500) as requester:
         with pytest.raises(pulsar.NoReply) as caught:
@@ -199,14 +199,14 @@ def test_nobody_answers(client, topic):
             assert requester.request(b"last", timeout_ms=30_000).data() == b"re: last"
 
 
-def test_a_request_may_wait_for_ever(client, topic):
-    """The longest time that can be given is no error behind the send: the reply comes."""
+def test_request_accepts_the_longest_timeout(client, topic):
+    """The longest possible timeout causes no error, and the reply arrives."""
     with client.requester(topic, timeout_ms=sys.maxsize) as requester, Serving(client, topic, echo):
         assert requester.request(b"x").data() == b"re: x"
 
 
-def test_a_lost_reply_is_one_timeout(client, topic):
-    """A replier that acknowledges and never replies costs one request its time; those beside it are answered."""
+def test_lost_reply_delays_no_other_request(client, topic):
+    """A replier that acknowledges without a reply delays only that request; others are answered."""
     official = client.subscribe(topic, REPLIERS, pulsar.ConsumerType.Shared)
     with client.requester(topic) as requester, ThreadPoolExecutor(2) as threads:
         lost = threads.submit(requester.request, b"lost", timeout_ms=4_000)
@@ -218,7 +218,7 @@ def test_a_lost_reply_is_one_timeout(client, topic):
                 lost.result()
 
 
-def test_who_writes_replies_by_hand(client, topic):
+def test_plain_clients_can_reply(client, topic):
     """A plain consumer and producer answer with the two properties of the request, as a client in any language can."""
     consumer = client.subscribe(topic, "by-hand")
     with client.requester(topic) as requester, ThreadPoolExecutor(1) as threads:
@@ -230,8 +230,8 @@ def test_who_writes_replies_by_hand(client, topic):
         assert asked.result().data() == b"by hand"
 
 
-def test_a_request_may_not_write_anywhere(client, topic, admin):
-    """A request that wants its reply in another namespace is left out; `may_reply_to` may let it pass."""
+def test_reply_topic_in_another_namespace_is_rejected(client, topic, admin):
+    """A request for a reply in another namespace is acknowledged unhandled, unless `may_reply_to` allows it."""
     handled = []
     elsewhere = "persistent://public/default/" + topic.rsplit("/", 1)[1]
     properties = {"CORRELATION_ID": "x", "REPLY_TOPIC": elsewhere}
@@ -246,16 +246,16 @@ def test_a_request_may_not_write_anywhere(client, topic, admin):
     reply.unsubscribe()
 
 
-def test_a_message_that_wants_no_reply(client, topic, admin):
-    """It is handled, and nothing is sent."""
+def test_message_without_reply_topic_is_handled(client, topic, admin):
+    """A message without a reply topic is handled, and no reply is sent."""
     handled = []
     with Serving(client, topic, lambda message: handled.append(message.data())):
         client.create_producer(topic).send(b"x")
         assert eventually(lambda: handled == [b"x"] and left_of(admin, topic) == 0)
 
 
-def test_a_close_ends_who_waits(client, topic):
-    """A close raises `AlreadyClosed` in requests that wait, and in later ones; closing again does nothing."""
+def test_requester_close_ends_pending_requests(client, topic):
+    """A close raises `AlreadyClosed` in pending and in later requests; closing again does nothing."""
     requester = client.requester(topic)
     with ThreadPoolExecutor(2) as threads:
         asked = threads.submit(requester.request, b"x")
@@ -270,8 +270,8 @@ def test_a_close_ends_who_waits(client, topic):
         requester.request(b"z")
 
 
-def test_a_client_that_is_closed_ends_who_waits(client_factory, broker, topic):
-    """So does the end of the client."""
+def test_client_close_ends_pending_requests(client_factory, broker, topic):
+    """The end of the client raises `AlreadyClosed` in pending requests."""
     client = client_factory(broker)
     requester = client.requester(topic)
     with ThreadPoolExecutor(1) as threads:
@@ -283,7 +283,7 @@ def test_a_client_that_is_closed_ends_who_waits(client_factory, broker, topic):
 
 
 def test_requesters_may_share_a_reply_topic(client, topic):
-    """Two requesters of one reply topic each take their own replies."""
+    """Two requesters with one reply topic each get their own replies."""
     shared = topic + "-answers"
     with (
         Serving(client, topic, echo),
@@ -297,8 +297,8 @@ def test_requesters_may_share_a_reply_topic(client, topic):
 
 
 @pytest.mark.core
-def test_what_cannot_be_is_refused(client, topic):
-    """Nothing is opened, or sent."""
+def test_invalid_setting_raises(client, topic):
+    """An invalid setting raises, and nothing is opened or sent."""
     for options in ({"timeout_ms": 0}, {"timeout_ms": 1.5}):
         with pytest.raises(pulsar.InvalidUse):
             client.requester(topic, **options)

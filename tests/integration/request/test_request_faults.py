@@ -1,4 +1,4 @@
-"""Requests under faults: a broker that is killed, repliers that die with a reply in hand, and a termination."""
+"""Requests under faults: a killed broker, repliers that die before or during their replies, and a termination."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print("ended", flush=True)
 
 @pytest.fixture
 def replier_process(broker, topic, tmp_path):
-    """Starts a replier in a process of its own, whose handler is a few lines; gives the process when it runs."""
+    """Return a function that starts a replier process with a handler of a few lines, and returns the process."""
     started = []
 
     def start(handle):
@@ -48,8 +48,8 @@ def replier_process(broker, topic, tmp_path):
 
 @pytest.mark.standalone_only("is about one broker that is killed")
 @pytest.mark.twin_on_demand
-def test_every_request_is_answered_though_the_broker_is_killed(pulsar_own_broker, client_factory):
-    """Four threads ask on while the broker is killed and restarted: each request has its own reply."""
+def test_requests_are_answered_after_a_broker_crash(pulsar_own_broker, client_factory):
+    """Each request of four threads gets its own reply while the broker is killed and restarted."""
     broker = pulsar_own_broker("plain")
     client = client_factory(broker)
     topic = "persistent://public/default/asked"
@@ -63,8 +63,8 @@ def test_every_request_is_answered_though_the_broker_is_killed(pulsar_own_broker
             assert [one.result().data() for one in asked] == [b"re: %d" % number for number in range(400)]
 
 
-def test_a_replier_that_dies_with_a_reply_in_hand(client, topic, replier_process):
-    """Its request comes to another one, which answers it; the requester notices nothing."""
+def test_request_of_a_killed_replier_is_redelivered(client, topic, replier_process):
+    """A replier killed before its reply has its request redelivered to another one, which answers it."""
     process = replier_process("os.kill(os.getpid(), signal.SIGKILL)")
     with client.requester(topic, timeout_ms=LONG_MS) as requester, ThreadPoolExecutor(1) as threads:
         asked = threads.submit(requester.request, b"x")
@@ -74,8 +74,8 @@ def test_a_replier_that_dies_with_a_reply_in_hand(client, topic, replier_process
             assert asked.result().data() == b"re: x"
 
 
-def test_a_replier_that_dies_amid_its_replies(client, topic, replier_process):
-    """Another one begins anew: each reply is handed out once, in order."""
+def test_killed_repliers_replies_are_not_repeated(client, topic, replier_process):
+    """Another replier begins again after a killed one, and each reply is returned once, in order."""
     process = replier_process("yield b'0'\nyield b'1'\nos.kill(os.getpid(), signal.SIGKILL)\nyield b'2'")
     with client.requester(topic, timeout_ms=LONG_MS) as requester:
         replies = requester.request_many(b"x")
@@ -85,8 +85,8 @@ def test_a_replier_that_dies_amid_its_replies(client, topic, replier_process):
             assert [reply.data() for reply in replies] == [b"2"]
 
 
-def test_a_termination_answers_what_is_under_way(client, topic, replier_process):
-    """A SIGTERM amid a handler: the request is answered, the process ends by itself, and the next one answers on."""
+def test_termination_answers_running_requests(client, topic, replier_process):
+    """After a SIGTERM in a handler the request is answered, the process ends, and another replier continues."""
     process = replier_process("os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.5)\nreturn b'done'")
     with client.requester(topic, timeout_ms=LONG_MS) as requester:
         assert requester.request(b"x").data() == b"done"
@@ -96,9 +96,9 @@ def test_a_termination_answers_what_is_under_way(client, topic, replier_process)
             assert requester.request(b"y").data() == b"re: y"
 
 
-def test_a_reply_that_cannot_be_sent_has_its_request_come_again(client, topic, monkeypatch):
-    """Where a producer of replies fails as if the broker were away, the request is answered in another attempt."""
-    from pulsar_ext.request.replier import ReplyProducers  # noqa: PLC0415  # what is hindered here
+def test_unsendable_reply_redelivers_the_request(client, topic, monkeypatch):
+    """A reply whose producer fails as if the broker were away has its request redelivered and answered."""
+    from pulsar_ext.request.replier import ReplyProducers  # noqa: PLC0415  # patched here
 
     producer, failures = ReplyProducers.producer, [pulsar.ConnectError("away")] * 2
 

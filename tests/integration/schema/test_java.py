@@ -1,4 +1,4 @@
-"""Java's client and this library read each other's values of every kind of schema, also without knowing it."""
+"""Values of every kind of schema exchanged with Java's client, with and without AutoConsumeSchema."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client ca
 
 
 class Status(enum.Enum):
-    """As Java's."""
+    """Java's enum."""
 
     OPEN = 1
     PAID = 2
@@ -41,7 +41,7 @@ class Status(enum.Enum):
 
 @dataclass
 class Item:
-    """As Java's, whose references may be null and whose int is one."""
+    """Java's class, with nullable references and an int."""
 
     sku: str | None = None
     count: Int32 = 0
@@ -49,7 +49,7 @@ class Item:
 
 @dataclass
 class Order:
-    """As Java's."""
+    """Java's class."""
 
     id: int
     name: str | None = None
@@ -89,7 +89,7 @@ SCHEMAS = {
 
 @pytest.fixture
 def java(broker):
-    """Run the program, and give what it prints."""
+    """Return a function that runs the Java program and returns its output."""
 
     def run(mode, topic):
         lines = run_java("Schemas", Reach.of(broker).java_settings(), mode, topic)
@@ -99,14 +99,14 @@ def java(broker):
 
 
 def _plain(value):
-    """Give the names and the plain values of what is read without its schema."""
+    """Return the plain value of an auto-consumed value."""
     if isinstance(value, KeyValue):
         return KeyValue(_plain(value.key), _plain(value.value))
     return dict(value) if hasattr(value, "schema_type") else value
 
 
-def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, broker, java):
-    """Java reads the same from this library as from itself; this library reads the same from Java as it sends."""
+def test_java_and_python_read_each_other(client, topic, pulsar_topic_factory, broker, java):
+    """Java reads from this library what it reads from itself; this library reads from Java what it sends."""
     ours, theirs = topic, pulsar_topic_factory(broker=broker)
     java("send", f"{theirs}-")
     for kind, (schema, value) in SCHEMAS.items():
@@ -119,7 +119,7 @@ def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, br
             reader = client.create_reader(f"{where}-{kind}", pulsar.MessageId.earliest, schema=AutoConsumeSchema())
             automatic[where, kind] = _plain(reader.read_next(10_000).value())
     assert automatic[theirs, "separated"] == KeyValue({"sku": "a", "count": 3}, automatic[theirs, "json"])
-    assert isinstance(automatic[ours, "inline"], bytes)  # it cannot say its version: for Java these are bytes too
+    assert isinstance(automatic[ours, "inline"], bytes)  # no schema version: bytes in Java too
     for kind in ("avro", "protobuf"):
         assert automatic[ours, kind] == automatic[theirs, kind]
     assert automatic[theirs, "avro"]["placed"] == ORDER.placed
@@ -128,5 +128,5 @@ def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, br
     reader = client.create_reader(f"{theirs}-keyed-avro", pulsar.MessageId.earliest, schema=KeyValueSchema(Item, Order))
     assert reader.read_next(10_000).value() == KeyValue(Item("a", 3), ORDER)
     read, expected = java("read", f"{ours}-"), java("read", f"{theirs}-")
-    assert [one for one in read if one[2] != "BYTES[]"] == [one for one in expected if "KEY_VALUE" not in one[2]]
+    assert [line for line in read if line[2] != "BYTES[]"] == [line for line in expected if "KEY_VALUE" not in line[2]]
     assert {kind for how, kind, _ in read if how == "READ"} == SCHEMAS.keys()

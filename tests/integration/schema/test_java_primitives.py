@@ -30,8 +30,8 @@ VALUES = {
 }
 
 
-def test_javas_primitive_schemas_are_read(client, topic, broker):
-    """Each value is what Java wrote, also as a part of keys and values, and as a dead letter."""
+def test_java_primitives_are_auto_consumed(client, topic, broker):
+    """Values of Java are read, also as parts of key-value messages, and as dead letters."""
     run_java("Primitives", Reach.of(broker).java_settings(), topic)
     for name, value in VALUES.items():
         policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}{name}-DLQ")

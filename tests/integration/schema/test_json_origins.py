@@ -1,4 +1,4 @@
-"""JSON beside the official client on one topic: bytes, enums, and who made the topic's schema."""
+"""JSON exchanged with the official client on one topic: bytes, enums, and the topic's schema."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ EARLIEST = pulsar_ext.MessageId.earliest
 
 
 class Color(enum.Enum):
-    """Its values are numbers."""
+    """An enum of numbers."""
 
     RED = 1
 
 
 @dataclass
 class Row:
-    """What each of the clients has a form of its own for."""
+    """Types for which each client has a form of its own."""
 
     data: bytes | None = None
     color: Color | None = None
 
 
 class Model(BaseModel):
-    """The same, of pydantic."""
+    """The model in pydantic."""
 
     data: bytes | None = None
     color: Color | None = None
 
 
 class OfficialRow(pulsar.schema.Record):
-    """The same, of the official client."""
+    """The model as an official record."""
 
     data = pulsar.schema.Bytes()
     color = Color
@@ -54,8 +54,8 @@ THEIRS = pulsar.schema.JsonSchema(OfficialRow)
 @pytest.mark.core(each="model")
 @pytest.mark.parametrize("model", [Row, Model])
 @pytest.mark.parametrize("first", ["official", "ours"])
-def test_both_clients_read_each_others_bytes(client, topic, broker, model, first):
-    """Whoever made the topic's schema: `b"abcd"` is read as such by both, though it looks like base64."""
+def test_bytes_are_exchanged_on_one_topic(client, topic, broker, model, first):
+    """Both clients read `b"abcd"`, which looks like base64, whichever client made the topic's schema."""
     sent = {"data": b"abcd", "color": Color.RED}
     with contextlib.closing(official_client(broker)) as other:
         if first == "official":
@@ -69,11 +69,11 @@ def test_both_clients_read_each_others_bytes(client, topic, broker, model, first
     assert [ours.read_next(10_000).value() for _ in range(2)] == [model(**sent)] * 2
 
 
-def test_bytes_that_are_no_text_are_not_sent_to_official_readers(client, topic, broker):
-    """Where the topic's schema is the official client's, which could not read them; on other topics they are sent."""
+def test_non_text_bytes_are_not_sent_to_official_readers(client, topic, broker):
+    """Bytes that are not UTF-8 raise on topics of the official client, which cannot read them, and only there."""
     with contextlib.closing(official_client(broker)) as other:
         other.create_producer(topic, schema=THEIRS).close()
-    for _ in range(2):  # also when this library's schema is the last one
+    for _ in range(2):  # the second time this library's schema is the last one
         producer = client.create_producer(topic, schema=JsonSchema(Row))
         with pytest.raises(pulsar_ext.InvalidUse, match="Nothing was sent"):
             producer.send(Row(b"\xff"))
@@ -85,9 +85,9 @@ def test_bytes_that_are_no_text_are_not_sent_to_official_readers(client, topic, 
         )
 
 
-def test_base64_without_a_schema_raises(client, topic):
-    """What pydantic wrote and was sent as bytes says no schema; what can be one thing only is read."""
-    reader = client.create_reader(topic, EARLIEST, schema=JsonSchema(Model))  # which gives the topic a schema
+def test_ambiguous_base64_without_schema_raises(client, topic):
+    """JSON of pydantic without a schema version is read if it is unambiguous, and raises otherwise."""
+    reader = client.create_reader(topic, EARLIEST, schema=JsonSchema(Model))  # registers a schema for the topic
     producer = client.create_producer(topic)
     for data in (b"a b", b"abcd"):
         producer.send(Model(data=data, color=Color.RED).model_dump_json().encode())

@@ -1,4 +1,4 @@
-"""Keys and values, and messages of schemas that the reader does not know."""
+"""Key-value messages, and messages of schemas unknown to the reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chunked import eventually
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import pulsar_ext as pulsar
-from pulsar_ext._native.schemas import PassingSchema
+from pulsar_ext._native.schemas import EncodedSchema
 from pulsar_ext.schema import (
     AutoConsumeSchema,
     AvroSchema,
@@ -29,7 +29,7 @@ BOTH_CLIENTS = True
 
 @dataclass(frozen=True)
 class City:
-    """A key, or a value."""
+    """A key or a value."""
 
     name: str
     people: int | None = None
@@ -37,7 +37,7 @@ class City:
 
 @dataclass
 class Other:
-    """Has the name of it, and another field's type."""
+    """A model with an equal Avro name and another field type."""
 
     __avro_name__: ClassVar[str] = "City"
     name: int
@@ -47,8 +47,8 @@ BERLIN = City("Berlin", 3_700_000)
 INLINE, SEPARATED = KeyValueEncoding
 
 
-def test_columns_of_separated_keys_may_be_generators(client, topic):
-    """Each is read once, and what comes before an error is sent, as with any other producer."""
+def test_separated_key_columns_may_be_generators(client, topic):
+    """Each generator is read once, and messages before an error are sent."""
     producer = client.create_producer(topic, schema=KeyValueSchema(str, str, SEPARATED))
     rows = [KeyValue("a", "1"), KeyValue("b", "2")]
     assert producer.send_many(iter(rows), properties=({"n": n} for n in "12")).messages == 2
@@ -63,8 +63,8 @@ def test_columns_of_separated_keys_may_be_generators(client, topic):
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize(("key", "given"), [(str, "abcd"), (bytes, b"\xff\x00"), (JsonSchema(City), BERLIN)])
-def test_keys_and_values_come_back(client, topic, key, given, encoding, batched):
-    """Whatever a key is, and also where it looks like base64, it comes back, one by one and many at once."""
+def test_key_value_round_trip(client, topic, key, given, encoding, batched):
+    """Keys of any type, even if they look like base64, are read back, sent one by one or together."""
     schema = KeyValueSchema(key, JsonSchema(City), encoding)
     by_key = {"batching_type": pulsar.BatchingType.KeyBased} if batched else {}
     producer = client.create_producer(topic, schema=schema, batching_enabled=batched, **by_key)
@@ -72,13 +72,17 @@ def test_keys_and_values_come_back(client, topic, key, given, encoding, batched)
     producer.send_many([KeyValue(given, City("x")), KeyValue(given, City("y"))])
     consumer = client.subscribe(topic, "s", schema=schema, initial_position=pulsar.InitialPosition.Earliest)
     messages = [consumer.receive(10_000) for _ in range(3)]
-    assert [one.value() for one in messages] == [KeyValue(given, BERLIN), (given, City("x")), (given, City("y"))]
+    assert [message.value() for message in messages] == [
+        KeyValue(given, BERLIN),
+        (given, City("x")),
+        (given, City("y")),
+    ]
     assert messages[0].properties() == {"a": "b"}
     assert bool(messages[0].partition_key()) == (encoding is SEPARATED)
 
 
-def test_a_topic_of_keys_and_values_is_compared_with_the_reader(client, topic):
-    """Another encoding, a part that cannot be read and a schema of another type are refused, and a writer's as well."""
+def test_incompatible_key_value_schema_raises(client, topic):
+    """Another encoding, unreadable parts and other schema types raise for readers and producers."""
     client.create_producer(topic, schema=KeyValueSchema(str, JsonSchema(City)))
     for schema, why in [
         (KeyValueSchema(str, JsonSchema(City), SEPARATED), "keys are INLINE"),
@@ -90,7 +94,7 @@ def test_a_topic_of_keys_and_values_is_compared_with_the_reader(client, topic):
     for schema, why in [
         (KeyValueSchema(str, JsonSchema(City), SEPARATED), "keys are INLINE"),
         (KeyValueSchema(bytes, JsonSchema(City)), "key: the topic has a schema of type STRING, this one is BYTES"),
-        (KeyValueSchema(str, JsonSchema(Other)), r"The broker does not take.*value: City.name: string is written"),
+        (KeyValueSchema(str, JsonSchema(Other)), r"The broker rejected.*value: City.name: string is written"),
     ]:
         with pytest.raises(pulsar.SchemaMismatch, match=why):
             client.create_producer(topic, schema=schema)
@@ -103,14 +107,14 @@ def test_a_topic_of_keys_and_values_is_compared_with_the_reader(client, topic):
         (KeyValueSchema(str, str, SEPARATED), {"chunking_enabled": True}),
     ],
 )
-def test_what_cannot_be_sent_exactly_is_refused(client, topic, schema, options):
-    """Avro parts have no version, and chunks no separated keys: the producer is not opened."""
+def test_unsupported_key_value_producers_raise(client, topic, schema, options):
+    """Avro parts and chunked separated keys raise, and no producer is opened."""
     with pytest.raises(pulsar.InvalidUse, match="Nothing was opened"):
         client.create_producer(topic, schema=schema, **options)
 
 
-def test_a_separated_key_is_the_only_one(client, topic):
-    """A send that brings another key, or leaves alone without the flag of its key, is refused."""
+def test_separated_key_excludes_other_options(client, topic):
+    """A send with another key or a delay raises."""
     producer = client.create_producer(topic, schema=KeyValueSchema(str, str, SEPARATED))
     for options in ({"partition_key": "x"}, {"deliver_at": 1}):
         with pytest.raises(pulsar.InvalidUse, match="separated key"):
@@ -118,8 +122,8 @@ def test_a_separated_key_is_the_only_one(client, topic):
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_separated_key_without_a_value_is_the_end_of_it(client, topic, admin, batched):
-    """It comes as None, one by one and many at once, and compaction leaves nothing of the key."""
+def test_separated_key_without_value_is_a_tombstone(client, topic, admin, batched):
+    """A None value is received as None, and compaction removes the key."""
     schema = KeyValueSchema(str, JsonSchema(City), SEPARATED)
     by_key = {"batching_type": pulsar.BatchingType.KeyBased} if batched else {}
     producer = client.create_producer(topic, schema=schema, batching_enabled=batched, **by_key)
@@ -128,7 +132,7 @@ def test_a_separated_key_without_a_value_is_the_end_of_it(client, topic, admin, 
     producer.send(KeyValue("c", BERLIN))
     producer.send(KeyValue("c", None))
     for wrong in (None, BERLIN, ("a",)):
-        with pytest.raises(pulsar.InvalidUse, match="no key and value"):
+        with pytest.raises(pulsar.InvalidUse, match="not a key and value"):
             producer.send(wrong)
     reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
     found = [reader.read_next(10_000).value() for _ in range(5)]
@@ -142,8 +146,8 @@ def test_a_separated_key_without_a_value_is_the_end_of_it(client, topic, admin, 
 
 @pytest.mark.core
 @pytest.mark.parametrize("ending", ["", "-partition-0"])
-def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
-    """Also where the topic's name has in it what a partition's ends with, and another topic has what is before it."""
+def test_schema_version_is_requested_for_the_messages_topic(topic, admin, ending):
+    """A partition-like suffix within a topic name does not confuse the lookup with another topic's schema."""
     own = f"{topic}-partition-keys"
     for name, kind in ((topic, Other), (own, City)):
         stored = KeyValueSchema(str, kind)
@@ -152,7 +156,7 @@ def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
     schema = KeyValueSchema(str, City).of_client(lambda: admin, reads=True)
     schema.attach_client(VersionLookup(None, int, 0))
     payload = schema.encode(KeyValue("a", BERLIN))
-    sent = SimpleNamespace(  # as Java's producer sends it: this library's cannot say a version
+    sent = SimpleNamespace(  # as sent by Java; this library sends no schema version
         topic_name=lambda: own + ending,
         int_schema_version=lambda: 0,
         data=lambda: payload,
@@ -165,8 +169,8 @@ def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
 
 
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
-def test_a_retry_letter_has_the_key_and_the_value(client, topic, encoding):
-    """What is consumed later comes again as it was."""
+def test_retry_letter_keeps_key_and_value(client, topic, encoding):
+    """A retried message has an unchanged value."""
     schema = KeyValueSchema(str, JsonSchema(City), encoding)
     client.create_producer(topic, schema=schema).send(KeyValue("abcd", BERLIN))
     consumer = client.subscribe(
@@ -184,8 +188,8 @@ def test_a_retry_letter_has_the_key_and_the_value(client, topic, encoding):
 
 
 @pytest.mark.core
-def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory, broker):
-    """Records, text and bytes come as what they are, and records know their schema."""
+def test_auto_consume_reads_any_schema(client, pulsar_topic_factory, broker):
+    """Records, text and bytes are read by their schema, and records state their schema."""
     for schema, value in [(AvroSchema(City), BERLIN), (JsonSchema(City), BERLIN), (str, "ü"), (bytes, b"\xff")]:
         topic = pulsar_topic_factory(broker=broker)
         client.create_producer(topic, schema=schema).send(value)
@@ -204,12 +208,12 @@ def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory,
     ("schema", "payload"),
     [(str, b"\xff"), (JsonSchema(City), b"{"), (JsonSchema(City), b"\xff"), (Timestamp, b"\xff")],
 )
-def test_bytes_that_are_not_of_the_schema_that_they_say_raise(client, topic, schema, payload):
-    """Whatever the schema, it is a SchemaMismatch, and the bytes are there."""
+def test_payload_not_matching_its_schema_raises(client, topic, schema, payload):
+    """A payload that does not match its schema raises SchemaMismatch, and `data()` returns its bytes."""
     written = schema_of_class(schema) if isinstance(schema, type) else schema
-    producer = client.create_producer(topic, schema=PassingSchema(written.schema_info(), str(written)))
+    producer = client.create_producer(topic, schema=EncodedSchema(written.schema_info(), str(written)))
     producer.send(payload)
     message = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema()).read_next(10_000)
-    with pytest.raises(pulsar.SchemaMismatch, match=f"{len(payload)} bytes are no"):
+    with pytest.raises(pulsar.SchemaMismatch, match=f"{len(payload)} bytes are not"):
         message.value()
     assert message.data() == payload

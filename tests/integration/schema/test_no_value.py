@@ -1,4 +1,4 @@
-"""Messages without a value: None, whatever the schema that reads them."""
+"""Messages without a value, which every schema reads as None."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ VALUES = [
 
 @pytest.mark.core
 @pytest.mark.parametrize("schema", [schema for schema, _ in VALUES], ids=str)
-def test_a_message_without_a_value_is_none(client, topic, schema):
-    """It is None by the schema of its writer and by AutoConsumeSchema, and other values are as before."""
-    written = next(value for one, value in VALUES if one is schema)
+def test_message_without_a_value_is_none(client, topic, schema):
+    """A message without a value is None for its schema and AutoConsumeSchema; other values are unchanged."""
+    written = next(value for each_schema, value in VALUES if each_schema is schema)
     producer = client.create_producer(topic, schema=schema)
     producer.send(written, partition_key="k")
     producer.send(None, partition_key="k")
@@ -66,7 +66,7 @@ def test_a_message_without_a_value_is_none(client, topic, schema):
 
 @pytest.mark.parametrize("schema", [PAIR, SEPARATED], ids=str)
 def test_keys_and_values_may_be_none(client, topic, schema):
-    """A key whose value is None is received with None, and INLINE also a value whose key is None."""
+    """A value of None, and INLINE a key of None, is received as None."""
     pairs = [KeyValue("k", None), KeyValue("k", Item("a"))]
     if schema is PAIR:
         pairs += [KeyValue(None, Item("a")), KeyValue(None, None), KeyValue("", None)]

@@ -1,4 +1,4 @@
-"""`Record` classes on a broker: whole for whoever reads them by the same class, and for the official client."""
+"""`Record` classes on a broker, read back completely and by the official client."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BOTH_CLIENTS = True
 
 
 class Color(enum.Enum):
-    """Its values are text."""
+    """An enum of texts."""
 
     RED = "r"
 
 
 class Base(Record):
-    """A record that others derive from."""
+    """A base record."""
 
     id = Integer()
 
@@ -36,13 +36,13 @@ class Item(Base):
 
 
 class Order(Base):
-    """A record with records in it."""
+    """A record with nested records."""
 
     shelves = Map(Array(Item()))
 
 
 class OfficialItem(pulsar.schema.Record):
-    """`Item`, as the official class has it."""
+    """`Item` as an official class."""
 
     id = pulsar.schema.Integer()
     name = pulsar.schema.String()
@@ -56,8 +56,8 @@ ORDER = Order(id=2, shelves={"x": [ITEM]})
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", [JsonSchema, AvroSchema])
-def test_a_record_with_bases_is_received_whole(client, topic, kind):
-    """Its inherited fields come, and so do the records in it, with their enums."""
+def test_record_with_bases_is_received_completely(client, topic, kind):
+    """Inherited fields and nested records, with their enums, are received."""
     client.create_producer(topic, schema=kind(Order)).send(ORDER)
     found = client.create_reader(topic, pulsar_ext.MessageId.earliest, schema=kind(Order)).read_next(10_000).value()
     assert found == ORDER
@@ -65,10 +65,10 @@ def test_a_record_with_bases_is_received_whole(client, topic, kind):
 
 
 @pytest.mark.parametrize("name", ["JsonSchema", "AvroSchema"])
-def test_official_and_our_records_read_each_other(client, topic, broker, name):
-    """The official client reads what was inherited, and this one what the official client sends."""
+def test_records_are_exchanged_with_official_client(client, topic, broker, name):
+    """The official client reads inherited fields, and this client reads official messages."""
     ours, theirs = getattr(pulsar_ext.schema, name)(Item), getattr(pulsar.schema, name)(OfficialItem)
-    client.create_producer(topic, schema=ours).send(Item(id=1, name="a"))  # it cannot read text enums
+    client.create_producer(topic, schema=ours).send(Item(id=1, name="a"))  # the official client cannot read text enums
     with contextlib.closing(official_client(broker)) as other:
         found = other.create_reader(topic, official.MessageId.earliest, schema=theirs).read_next(10_000).value()
         assert (found.id, found.name) == (1, "a")

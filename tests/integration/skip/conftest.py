@@ -1,4 +1,4 @@
-"""What the tests of skips share: a bench on the profile that a test asks for."""
+"""Fixture of the tests of skips: a bench on the profile that a test selects."""
 
 import pulsar
 import pytest

@@ -1,4 +1,4 @@
-"""Skipping is exact for every kind of message, however it is counted."""
+"""Skips are exact for every kind of message and every way of counting."""
 
 import random
 
@@ -31,33 +31,33 @@ BOTH_CLIENTS = True
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix(bench, kind, holes):
-    """Skipping 0, 1, in the middle, to the end and past it: the next message is the right one, and the rest drains."""
+    """After a skip of 0, 1, a part, all or more, the next message is the right one and the rest can be drained."""
     for count in (0, 1, 11, "end", "past"):
         topic = bench.topic()
         stored = bench.fill(topic, kind)
-        gone = whole_entries(stored) if holes else set()
+        acked = whole_entries(stored) if holes else set()
         if holes:
-            bench.acknowledge(topic, gone)
-        left = [label for label, _ in stored if label not in gone]
-        wanted = {"end": len(left), "past": len(left) + 5}.get(count, count)
+            bench.acknowledge(topic, acked)
+        remaining = [label for label, _ in stored if label not in acked]
+        wanted = {"end": len(remaining), "past": len(remaining) + 5}.get(count, count)
         before = bench.mark_delete(topic)
-        refused = None
+        failure = None
         try:
             result = bench.client.skip_messages(topic, "s", wanted)
         except SkipInsideMessage as error:
-            refused = error
-        if refused is not None:
+            failure = error
+        if failure is not None:
             assert "batch" in kind or kind == "mixed"
             assert bench.broker.profile != BATCH_ACKS
             assert bench.mark_delete(topic) == before
-            assert refused.below < wanted < refused.above
-            wanted = refused.above
+            assert failure.below < wanted < failure.above
+            wanted = failure.above
             result = bench.client.skip_messages(topic, "s", wanted)
-        assert result.skipped_messages == min(wanted, len(left))
-        assert result.exact == (wanted <= len(left))
+        assert result.skipped_messages == min(wanted, len(remaining))
+        assert result.exact == (wanted <= len(remaining))
         assert result.redelivered_entries == 0
-        rest = left[wanted:]
-        # A consumer without this never acknowledges a batch that it gets in part; an official limit, in docs/skip.md.
+        rest = remaining[wanted:]
+        # Without this option, a consumer never acknowledges a partly delivered batch; an official limit, see skip.md.
         options = {"batch_index_ack_enabled": result.batch_index is not None}
         assert bench.drain(topic, **options) == rest if rest else not bench.backlog(topic)
         assert bench.backlog(topic) == 0
@@ -67,36 +67,36 @@ def test_matrix(bench, kind, holes):
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix_of_large_batches(bench, kind, holes):
-    """The same with batches so large that the broker counts them, which it does where nothing speaks against it."""
+    """Large batches are skipped exactly; the broker counts them if nothing speaks against it."""
     counts = (1, 170, 240, "end", "past") if "batch" in kind else (1, 33, "end", "past")
     topic = bench.topic(*map(str, counts))
     stored = bench.fill(topic, kind, 320 if "batch" in kind else 80, batch=40 if "batch" in kind else 20)
-    gone = whole_entries(stored) if holes else set()
-    left = [label for label, _ in stored if label not in gone]
+    acked = whole_entries(stored) if holes else set()
+    remaining = [label for label, _ in stored if label not in acked]
     for count in counts:
         subscription = str(count)
-        bench.acknowledge(topic, gone, subscription)
-        wanted = {"end": len(left), "past": len(left) + 5}.get(count, count)
-        before, refused = bench.mark_delete(topic, subscription), None
+        bench.acknowledge(topic, acked, subscription)
+        wanted = {"end": len(remaining), "past": len(remaining) + 5}.get(count, count)
+        before, failure = bench.mark_delete(topic, subscription), None
         try:
             result = bench.client.skip_messages(topic, subscription, wanted)
         except SkipInsideMessage as error:
-            refused = error
-        if refused is not None:
+            failure = error
+        if failure is not None:
             assert "batch" in kind or kind == "mixed"
             assert bench.mark_delete(topic, subscription) == before
-            assert refused.below < wanted < refused.above
-            wanted = refused.above
+            assert failure.below < wanted < failure.above
+            wanted = failure.above
             result = bench.client.skip_messages(topic, subscription, wanted)
-        assert (result.skipped_messages, result.exact) == (min(wanted, len(left)), wanted <= len(left))
+        assert (result.skipped_messages, result.exact) == (min(wanted, len(remaining)), wanted <= len(remaining))
         assert (result.strategy == "analysis") == (kind == "batched" and not holes and count != 1)
-        assert (bench.drain(topic, subscription) if left[wanted:] else []) == left[wanted:]
+        assert (bench.drain(topic, subscription) if remaining[wanted:] else []) == remaining[wanted:]
         assert bench.backlog(topic, subscription) == 0
 
 
 @on(ONE_LEDGER)
-def test_the_broker_counts_in_several_steps(bench):
-    """Where the broker counts 100 entries at a time, a longer topic is counted all the same, and holes not at all."""
+def test_broker_counts_in_several_steps(bench):
+    """A topic longer than the broker's limit of 100 entries per count is counted exactly, without its holes."""
     topic = bench.topic()
     stored = bench.fill(topic, "batched", 6_000, batch=20)
     result = bench.client.skip_messages(topic, "s", 4_800, dry_run=True)
@@ -113,8 +113,8 @@ def test_the_broker_counts_in_several_steps(bench):
 
 
 @on(PLAIN)
-def test_where_the_brokers_own_skip_goes(bench):
-    """On random topics of many ledgers, position_after is where the broker's own skip puts the cursor."""
+def test_position_after_equals_broker_skip(bench):
+    """On random topics of many ledgers, position_after returns where the broker's own skip moves the cursor."""
     choose = random.Random(4)
     for _ in range(6):
         topic = bench.topic()
@@ -133,25 +133,25 @@ def test_where_the_brokers_own_skip_goes(bench):
 @on(ONE_LEDGER)
 @pytest.mark.parametrize("odd", ["none", "holes", "batch", "chunks"])
 def test_long_stretch_that_was_unloaded(bench, odd):
-    """Where the broker's counters were lost, it counts again, and takes batches and chunks for what they are."""
+    """After the broker's counters were lost, the broker counts again, and batches and chunks are detected."""
     topic = bench.topic()
     bench.fill(topic, "plain", 450)
     if odd in ("batch", "chunks"):
         bench.fill(topic, {"batch": "batched", "chunks": "chunked"}[odd], 4, begin=450)
     stored = [label for label, _ in bench.fill(topic, "plain", 450, begin=460)]
-    gone = set(stored[100:340]) | {stored[500]} if odd == "holes" else set()
-    bench.acknowledge(topic, gone)
+    acked = set(stored[100:340]) | {stored[500]} if odd == "holes" else set()
+    bench.acknowledge(topic, acked)
     bench.admin.unload(topic)
-    left = [label for label in stored if label not in gone]
+    remaining = [label for label in stored if label not in acked]
     result = bench.client.skip_messages(topic, "s", 600)
     assert (result.skipped_messages, result.exact) == (600, True)
     assert result.strategy == ("arithmetic" if odd in ("none", "holes") else "reader")
-    assert bench.drain(topic) == left[600:]
+    assert bench.drain(topic) == remaining[600:]
 
 
 @on(PLAIN)
 def test_entries(bench):
-    """Counted in entries, a skip goes where the broker's own goes with holes, except into a chunked message."""
+    """A skip by entries goes where the broker's own skip goes, also with holes, but never into a chunked message."""
     for count in (1, 3, 9):
         one, other = bench.topic(), bench.topic()
         for topic in (one, other):
@@ -163,14 +163,14 @@ def test_entries(bench):
         assert bench.drain(one) == bench.drain(other)
     topic = bench.topic()
     bench.fill(topic, "chunked", 2)
-    with pytest.raises(SkipInsideMessage, match="possible are 0 and 3") as error:
+    with pytest.raises(SkipInsideMessage, match="possible counts are 0 and 3") as error:
         bench.client.skip_messages(topic, "s", 1, unit="entry")
     assert (error.value.below, error.value.above) == (0, 3)
 
 
 @on(PLAIN, INDEXED)
 def test_interleaved_chunks(bench):
-    """Chunks of two producers interleave: no skip lands inside either message, and no message is cut or stuck."""
+    """Skips never end inside interleaved chunked messages of two producers, and the rest can be received."""
     topic = bench.topic()
     producers = [bench.client.create_producer(topic, chunking_enabled=True, batching_enabled=False) for _ in range(3)]
     for number in range(30):
@@ -179,45 +179,45 @@ def test_interleaved_chunks(bench):
     for producer in producers:
         producer.flush()
     stored = [label for label, _ in bench.stored(topic)]
-    left = list(stored)
-    while left:
+    remaining = list(stored)
+    while remaining:
         try:
             result = bench.client.skip_messages(topic, "s", 2)
         except SkipInsideMessage as error:
             result = bench.client.skip_messages(topic, "s", error.above)
         assert result.skipped_messages > 0
-        left = left[result.skipped_messages :]
+        remaining = remaining[result.skipped_messages :]
         consumer = bench.client.subscribe(topic, "s", max_pending_chunked_message=100)
-        if left:
-            assert label_of(consumer.receive(5000)) == left[0]
+        if remaining:
+            assert label_of(consumer.receive(5000)) == remaining[0]
         consumer.close()
     assert bench.backlog(topic) == 0
 
 
 @on(BATCH_ACKS)
 def test_acknowledged_inside_batches(bench):
-    """Single messages acknowledged inside batches count nothing: the skip is exact, and none of them comes again."""
+    """Messages acknowledged inside batches do not count: the skip is exact, and none of them is redelivered."""
     for count in (0, 1, 4, 9, 13):
         topic = bench.topic()
         stored = [label for label, _ in bench.fill(topic, "batched")]
         consumer = bench.client.subscribe(
             topic, "s", consumer_type=pulsar.ConsumerType.Shared, batch_index_ack_enabled=True
         )
-        gone = {stored[number] for number in (0, 2, 5, 6, 7, 13, 22)}
+        acked = {stored[number] for number in (0, 2, 5, 6, 7, 13, 22)}
         for _ in stored:
             message = consumer.receive(5000)
-            if label_of(message) in gone:
+            if label_of(message) in acked:
                 consumer.acknowledge(message)
         consumer.close()
         result = bench.client.skip_messages(topic, "s", count)
         assert (result.skipped_messages, result.exact, result.redelivered_entries) == (count, True, 0)
         assert result.strategy == ("subscription" if count else "arithmetic")
-        assert bench.drain(topic, batch_index_ack_enabled=True) == [one for one in stored if one not in gone][count:]
+        assert bench.drain(topic, batch_index_ack_enabled=True) == [one for one in stored if one not in acked][count:]
 
 
 @on(PLAIN)
 def test_scan_survives_trimmed_start_and_gaps(bench):
-    """A topic of chunks longer than the header limit is read, gaps are filled from headers, and the count is right."""
+    """A topic with chunks and batches is read, gaps are filled by headers, and the count is right."""
     topic = bench.topic()
     bench.fill(topic, "plain", 300)
     bench.fill(topic, "chunked", 6, begin=300)

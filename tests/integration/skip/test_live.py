@@ -1,4 +1,4 @@
-"""Skipping beneath live consumers, beside producers, and while the broker unloads or dies."""
+"""Skips beneath live consumers, beside producers, and while the broker unloads or dies."""
 
 import contextlib
 import threading
@@ -27,7 +27,7 @@ BOTH_CLIENTS = True
 @on(PLAIN)
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 def test_connected_consumer_with_prefetched_messages(bench, kind):
-    """A connected consumer stays, still gets what it has prefetched, and loses and repeats nothing behind the skip."""
+    """A connected consumer stays, receives its prefetched messages, and gets each message after the skip once."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "plain", 40)]
     consumer = bench.client.subscribe(topic, "s", consumer_type=kind, receiver_queue_size=5)
@@ -42,17 +42,17 @@ def test_connected_consumer_with_prefetched_messages(bench, kind):
         message = consumer.receive(5000)
         found.append(label_of(message))
         consumer.acknowledge(message)
-        consumer.flush_acks(confirm=True)  # or the backlog may not show it yet
+        consumer.flush_acks(confirm=True)  # otherwise the backlog may not show it yet
     consumer.close()
-    behind = [label for label in found if label >= labels[20]]
-    assert behind == [f"{number:05}" for number in range(20, 45)]
+    after = [label for label in found if label >= labels[20]]
+    assert after == [f"{number:05}" for number in range(20, 45)]
     assert len(found) == len(set(found))
 
 
 @on(PLAIN)
 @pytest.mark.parametrize("connected", [False, True], ids=["idle", "connected"])
 def test_end_acknowledged_out_of_order(bench, connected):
-    """Where the topic ends with acknowledged entries, the broker's search gives up early; the skip goes on exactly."""
+    """The skip is exact at a topic's end of acknowledged entries, where the broker's search gives up early."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "plain", 40)]
     consumer = bench.client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
@@ -70,7 +70,7 @@ def test_end_acknowledged_out_of_order(bench, connected):
 
 
 def repeated(skip):
-    """Skip, and repeat it where it finds that the cursor moved: what has just been acknowledged may be sent again."""
+    """Skip, and repeat it after CursorMoved, as a fresh acknowledgement may be sent again."""
     for _ in range(5):
         with contextlib.suppress(CursorMoved):
             return skip()
@@ -79,7 +79,7 @@ def repeated(skip):
 
 @on(BATCH_ACKS)
 def test_into_a_batch_beneath_a_consumer(bench):
-    """Into a batch beneath a consumer nothing is lost, and the result says what comes again."""
+    """After a skip into a batch beneath a consumer nothing is lost, and the result counts redelivered entries."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "batched")]
     consumer = bench.client.subscribe(
@@ -98,7 +98,7 @@ def test_into_a_batch_beneath_a_consumer(bench):
 
 @on(PLAIN)
 def test_cursor_moved(bench):
-    """An acknowledgement between plan and execution is seen, and nothing is skipped."""
+    """An acknowledgement between plan and execution is detected, and nothing is skipped."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "plain")]
     skipper = Skipper(blocking_of(bench.client).context, topic, "s")
@@ -112,8 +112,8 @@ def test_cursor_moved(bench):
 
 @on(PLAIN)
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_while_others_produce_and_acknowledge(bench, kind):
-    """Beside a producer and a consumer at work, whatever was neither skipped nor acknowledged arrives once."""
+def test_skip_beside_producer_and_consumer(bench, kind):
+    """Beside a busy producer and consumer, each message that was neither skipped nor acknowledged arrives once."""
     topic = bench.topic()
     bench.fill(topic, "plain", 200)
     ended, received, sent, skipped, moved = threading.Event(), [], 200, 0, 0
@@ -148,13 +148,13 @@ def test_while_others_produce_and_acknowledge(bench, kind):
     assert not thread.is_alive()
     missing = sent - len(set(received))
     assert len(received) == len(set(received))
-    assert missing <= skipped  # what was prefetched arrives although it was skipped
+    assert missing <= skipped  # prefetched messages arrive although they were skipped
     assert bench.backlog(topic) == 0
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_broker_killed(pulsar_own_broker, moment):
-    """A kill -9 between plan and execution, and after it: nothing behind the target is lost."""
+    """Messages after the target are not lost if the broker is killed between plan and execution, or after it."""
     broker = pulsar_own_broker(PLAIN)
     with PulsarAdmin(broker.admin_url, deadline_seconds=2, **broker.access.admin_options()) as admin:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -178,10 +178,10 @@ def test_broker_killed(pulsar_own_broker, moment):
     assert found == labels or (moment == "after" and found == labels[12:])
 
 
-@pytest.mark.core(slow="the topic is unloaded again and again")
+@pytest.mark.core(slow="the topic is unloaded repeatedly")
 @on(PLAIN)
 def test_unload_while_skipping(bench):
-    """A topic that is unloaded again and again is never skipped too far; at worst an unload undoes a whole step."""
+    """A topic that is unloaded repeatedly is never skipped too far; at worst an unload undoes a whole step."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "mixed", 96)]
     ended = threading.Event()
@@ -192,23 +192,23 @@ def test_unload_while_skipping(bench):
 
     thread = threading.Thread(target=unload)
     thread.start()
-    gone = failed = 0
+    skipped = failed = 0
     try:
         for _ in range(12):
             try:
-                gone += bench.client.skip_messages(topic, "s", 4).skipped_messages
+                skipped += bench.client.skip_messages(topic, "s", 4).skipped_messages
             except SkipUnconfirmed:
                 failed += 1
-                gone = 96 - _messages_left(bench, topic)  # perhaps done, perhaps not: the cursor tells
+                skipped = 96 - _messages_left(bench, topic)  # executed or not: the cursor shows it
             except (AdminError, CursorMoved):
                 failed += 1
     finally:
         ended.set()
         thread.join(30)
-    assert gone + 4 * failed >= 48
+    assert skipped + 4 * failed >= 48
     found = bench.drain(topic)
-    # An unload may come before the broker has stored the position that its answers already show.
-    assert len(found) >= 96 - gone
+    # An unload may happen before the broker has stored the position that its answers already show.
+    assert len(found) >= 96 - skipped
     assert found == labels[96 - len(found) :]
 
 

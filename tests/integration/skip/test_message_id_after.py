@@ -20,7 +20,7 @@ BOTH_CLIENTS = True
 @on(PLAIN, INDEXED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_message_id_after(bench, kind):
-    """The message N later is the one a reader reads N later, across ledgers; past the end the result is None."""
+    """The message N later is the one that a reader reads N later, across ledgers; past the end the result is None."""
     topic = bench.topic()
     ids = [at for _, at in bench.fill(topic, kind)]
     for start, count in itertools.product(range(0, COUNT, 5), (0, 1, 6, COUNT)):

@@ -1,4 +1,4 @@
-"""Topics with an open transaction of a Java producer: no consumer gets anything from its first message on."""
+"""Topics with an open transaction of a Java producer: consumers get nothing from its first message on."""
 
 import pytest
 from java_peer import run_java
@@ -17,13 +17,13 @@ BEFORE = 9
     "bench",
     [
         Profile("skip-transactions", "transactions", {**PLAIN.settings, **OPEN}),
-        Profile("skip-indexed-transactions", "transactions, entries numbered", {**INDEXED.settings, **OPEN}),
+        Profile("skip-indexed-transactions", "transactions, a message index", {**INDEXED.settings, **OPEN}),
     ],
     indirect=True,
     ids=lambda profile: profile.name,
 )
 def test_counts_end_before_an_open_transaction(bench):
-    """Skips, ids of later messages and Spark's plans go no further than what consumers get now."""
+    """Skips, ids of later messages and Spark's plans end at the last message that consumers can get."""
     topic = bench.topic()
     bench.client.subscribe(topic, "s").close()
     run_java("SendInTransaction", bench.broker.service_url, topic, BEFORE, 2, 20)

@@ -1,4 +1,4 @@
-"""Spark's own standalone cluster, whose workers know nothing of this checkout: how the library gets there, and ends."""
+"""Spark's standalone cluster without this checkout: shipping the library to workers, and ending the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pulsar_ext.testing import SparkCluster
 
 pytestmark = [
     pytest.mark.xdist_group("spark-cluster"),
-    pytest.mark.standalone_only("is about Spark's cluster, whatever the broker is"),
+    pytest.mark.standalone_only("tests Spark's cluster, independent of the broker"),
 ]
 
 _DOCS = Path(__file__).parents[3] / "docs" / "spark.md"
@@ -50,21 +50,21 @@ _CONFIG = {
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A master and two workers."""
+    """Start a master and two workers."""
     with SparkCluster() as started:
         yield started
 
 
 @pytest.fixture
 def filled(broker, client, admin, topic):
-    """A topic with messages of every kind."""
+    """Return a topic with messages of every kind, and their number."""
     keep_everything(admin, topic)
     return topic, fill(client, topic, 10)
 
 
 @pytest.fixture
 def place(tmp_path, broker, filled):
-    """A directory with a program that counts the topic's messages, as the docs have one."""
+    """Return a directory with a program that counts the topic's messages, as in the docs."""
     options = options_of(broker, filled[0])
     (tmp_path / "job.py").write_text(_JOB.format(config=_CONFIG, options=options))
     command = tmp_path / "bin" / "pulsar-ext"
@@ -75,7 +75,7 @@ def place(tmp_path, broker, filled):
 
 
 def commands(name, **replaced):
-    """The commands of the docs that are marked with a name, with this machine's names in the place of the docs'."""
+    """Return the docs' commands marked with a name, with names of this machine."""
     (text,) = re.findall(rf"<!-- run: {name} -->\n((?:    .*\n)+)", _DOCS.read_text())
     for old, new in replaced.items():
         assert old in text
@@ -84,7 +84,7 @@ def commands(name, **replaced):
 
 
 def run(place, script, **variables):
-    """Run commands in a directory, as a user whose terminal knows this Python."""
+    """Run commands in a directory, with this Python on the PATH."""
     path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **variables}
     environment.pop("PYSPARK_PYTHON", None)
@@ -93,8 +93,8 @@ def run(place, script, **variables):
     )
 
 
-def test_an_environment_is_sent(place, cluster, broker, filled):
-    """The docs' commands send a packed environment to workers that have nothing; a job of this library runs so too."""
+def test_packed_environment_runs_on_workers(place, cluster, broker, filled):
+    """The docs' commands send a packed environment to workers without any; a job of this library runs there too."""
     master = cluster.master_url.removeprefix("spark://")
     done = run(place, commands("archive", **{"MASTER:7077": master}))
     assert f"rows: {filled[1]}\n" in done.stdout, done.stderr[-4000:]
@@ -110,8 +110,8 @@ def test_an_environment_is_sent(place, cluster, broker, filled):
     assert f'"messages": {filled[1]}' in done.stdout, done.stderr[-4000:]
 
 
-def test_the_library_alone_is_sent(place, cluster, filled):
-    """Where the executors' Python has the dependencies, the docs' commands send the library alone."""
+def test_library_zip_runs_on_workers(place, cluster, filled):
+    """The docs' commands send the library alone to executors whose Python has the dependencies."""
     master = cluster.master_url.removeprefix("spark://")
     replaced = {"MASTER:7077": master, "/opt/python/bin/python": sys.executable}
     done = run(place, commands("py-files", **replaced))
@@ -119,16 +119,16 @@ def test_the_library_alone_is_sent(place, cluster, filled):
     assert done.stdout.partition("library: ")[2].strip().endswith("/pulsar_ext.zip/pulsar_ext/__init__.py")
 
 
-def test_no_python_is_named(place, cluster):
-    """Without PYSPARK_PYTHON, the driver says what executors need before they fail with what they happen to lack."""
+def test_driver_warns_without_pyspark_python(place, cluster):
+    """Without PYSPARK_PYTHON, the driver warns about the executors' Python before a task fails."""
     done = run(place, f"spark-submit --master {cluster.master_url} job.py")
-    # spark-submit gives what the driver says on either of its outputs as standard output.
-    said = done.stdout.partition("PYSPARK_PYTHON is not set: each executor takes python3 from its own PATH.")
-    assert "with pulsar_ext and its extra spark" in said[2], done.stdout[-4000:]
-    assert "No module named" not in said[0], "it was said too late"
+    # spark-submit writes both of the driver's outputs to standard output.
+    warned = done.stdout.partition("PYSPARK_PYTHON is not set: each executor uses the python3 of its own PATH.")
+    assert "with pulsar_ext and its extra spark" in warned[2], done.stdout[-4000:]
+    assert "No module named" not in warned[0], "the warning came too late"
 
 
-def test_the_docs_daemons(tmp_path):
+def test_documented_daemon_commands_work(tmp_path):
     """The docs' commands start a master, and a worker that registers with it."""
     script = commands("daemons", **{"MASTER --port 7077": "127.0.0.1 --port 0 --webui-port 0"})
     lines = script.replace("spark://MASTER:7077", "--host 127.0.0.1 --webui-port 0 $MASTER").splitlines()
@@ -178,8 +178,8 @@ time.sleep(600)
 """
 
 
-def test_nothing_outlives_its_owner(tmp_path):
-    """When the program that started a cluster is killed, all daemons, executors and Python workers end."""
+def test_cluster_ends_with_its_owner(tmp_path):
+    """All daemons, executors and Python workers end when the program that started the cluster is killed."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     owner = subprocess.Popen(
         [sys.executable, "-c", _OWNER.format(config=_CONFIG)],
@@ -195,11 +195,11 @@ def test_nothing_outlives_its_owner(tmp_path):
     owner.wait()
     owner.stdout.close()
     assert eventually(lambda: not any(one.is_running() for one in before) and not _processes_of(home), 120)
-    assert eventually(lambda: not Path(home).exists(), 60), "its files are left"
+    assert eventually(lambda: not Path(home).exists(), 60), "the cluster's files remain"
 
 
 def _processes_of(home):
-    """All processes that run in a directory."""
+    """Return all processes that run in a directory."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -208,8 +208,8 @@ def _processes_of(home):
     return found
 
 
-def test_a_worker_that_is_killed_comes_back(cluster):
-    """A killed worker takes its executors along, and registers again when it is started."""
+def test_killed_worker_registers_again(cluster):
+    """A killed worker's executors end, and it registers again after a restart."""
     worker = cluster.workers[1]
     worker.kill()
     assert not worker.is_running()

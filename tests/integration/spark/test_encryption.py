@@ -1,4 +1,4 @@
-"""End-to-end encryption with Spark: written with the public key, read with the private, never in silence without."""
+"""End-to-end encryption with Spark: public key for writes, private key for reads, errors without them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KINDS = {
 
 @pytest.fixture
 def keys(tmp_path):
-    """The options of a read and of a write that name the files of a pair of keys."""
+    """Return the options of a read and of a write that name the files of a key pair."""
     return key_files(tmp_path)
 
 
 def write(spark, broker, topic, count, **more):
-    """Write numbers, each tenth of which is larger than a chunk where they are chunked."""
+    """Write numbers; if messages are chunked, each tenth is larger than a chunk."""
     size = "if(id % 10 = 0, 230000, 8)" if "pulsar.producer.chunkingEnabled" in more else "8"
     frame = spark.range(0, count, 1, 1).selectExpr(f"rpad(id, {size}, ' ') value", "concat('k', id % 7) __key")
     frame.write.format("pulsar").options(**options_of(broker, topic, **more)).mode("append").save()
@@ -37,8 +37,8 @@ def read(spark, broker, topic, **more):
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_encrypted_rows_come_back(spark, broker, client, admin, pulsar_topic_factory, keys, kind):
-    """Rows are encrypted in every entry that the write makes, and come back, with others that are not encrypted."""
+def test_encrypted_rows_are_read_back(spark, broker, client, admin, pulsar_topic_factory, keys, kind):
+    """Every entry of the write is encrypted, and its rows are read back together with unencrypted messages."""
     reading, writing = keys
     topic = pulsar_topic_factory(broker=broker)
     keep_everything(admin, topic)
@@ -55,27 +55,27 @@ def test_encrypted_rows_come_back(spark, broker, client, admin, pulsar_topic_fac
         assert {bytes(row["__key"]) for row in rows[:200]} == {b"k%d" % number for number in range(7)}
 
 
-def test_encrypted_messages_without_their_key(spark, broker, client, admin, pulsar_topic_factory, keys, tmp_path):
-    """Without the private key, or with another one, a read fails and says what it needs, wherever such a message is."""
+def test_encrypted_messages_without_key_raise(spark, broker, client, admin, pulsar_topic_factory, keys, tmp_path):
+    """Without the private key, or with another one, a read of encrypted messages fails with the remedy."""
     topic = pulsar_topic_factory(broker=broker)
     keep_everything(admin, topic)
     fill(client, topic, 5, kinds=("plain",))
     write(spark, broker, topic, 50, **keys[1])
-    with pytest.raises(PySparkException, match="is encrypted: option cryptoPrivateKeyFile"):
+    with pytest.raises(PySparkException, match="is encrypted: set option cryptoPrivateKeyFile"):
         read(spark, broker, topic).collect()
     (tmp_path / "other").mkdir()
     other, _ = key_files(tmp_path / "other")
-    with pytest.raises(PySparkException, match=r"is encrypted: is the key in .* the one that decrypts it"):
+    with pytest.raises(PySparkException, match=r"is encrypted: does the key in .* decrypt it"):
         read(spark, broker, topic, pollTimeoutMs="5000", **other).collect()
     fill(client, topic, 5, kinds=("plain",), start=55)
-    with pytest.raises(PySparkException, match="is encrypted: option cryptoPrivateKeyFile"):
+    with pytest.raises(PySparkException, match="is encrypted: set option cryptoPrivateKeyFile"):
         read(spark, broker, topic).collect()
-    with pytest.raises(PySparkException, match=r"is encrypted: is the key in .* the one that decrypts it"):
+    with pytest.raises(PySparkException, match=r"is encrypted: does the key in .* decrypt it"):
         read(spark, broker, topic, pollTimeoutMs="5000", **other).collect()
 
 
 def test_key_files_are_checked(spark, broker, topic, client, keys, tmp_path):
-    """A file that is missing, or has no such key, fails the task with what is there; half of a pair fails at load."""
+    """A missing or wrong key file fails the task with its content; one of two key options alone fails at load."""
     fill(client, topic, 5, kinds=("plain",))
     public = keys[1]["cryptoPublicKeyFile"]
     for file, message in (("missing.pem", "with --files"), (public, "has BEGIN PUBLIC KEY"), (__file__, "has no PEM")):

@@ -1,4 +1,4 @@
-"""Exactly once although the broker has forgotten a producer's name; this needs no Spark session."""
+"""Exactly-once writes after the broker has forgotten a producer name; needs no Spark session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("igno
 
 @pytest.fixture
 def dedup(pulsar_broker_factory):
-    """A broker that deduplicates every topic."""
+    """Return a broker that deduplicates every topic."""
     return pulsar_broker_factory("dedup")
 
 
@@ -47,7 +47,7 @@ def parts_of(admin, topic):
 
 
 def forget(admin, topic):
-    """Have the broker forget all producer names, as after `brokerDeduplicationProducerInactivityTimeoutMinutes`."""
+    """Make the broker forget all producer names, as after `brokerDeduplicationProducerInactivityTimeoutMinutes`."""
     namespace = "/".join(topic.removeprefix("persistent://").split("/")[:2])
     for value, status in ((False, "Disabled"), (True, "Enabled")):
         admin.set_deduplication(namespace, value=value)
@@ -58,21 +58,21 @@ def forget(admin, topic):
                 time.sleep(0.1)
 
 
-def write(broker, topic, numbers, *, batch, lane="0", pause=0.0, **options):
-    """Write rows as one task of a streaming batch would; give how many were sent, and how many were there already."""
+def write(broker, topic, numbers, *, batch, group="0", pause=0.0, **options):
+    """Write rows like a task of a streaming batch; return the numbers of rows sent and of duplicates."""
     settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, SINK)
     with TaskProducers(settings, "query", batch << 32) as producers:
         for begin in range(0, len(numbers), 100):
             part = numbers[begin : begin + 100]
             keys = [f"k{number % 5}" if number % 2 else None for number in part]
             columns = {"content": pa.array([b"%d" % number for number in part]), "partition_key": pa.array(keys)}
-            producers.send(lane, Rows(topic, pa.record_batch(columns)))
+            producers.send(group, Rows(topic, pa.record_batch(columns)))
             time.sleep(pause)
         return producers.finish()
 
 
 def stored(client, topic, private_key=None):
-    """The numbers on the topic, in order of number; words of others are left out."""
+    """Return the numbers on the topic, sorted; messages of other producers are skipped."""
     found = []
     keys = {"crypto_key_reader": CryptoKeyReader("", private_key)} if private_key else {}
     for name in client.get_topic_partitions(topic):
@@ -84,19 +84,19 @@ def stored(client, topic, private_key=None):
 
 
 def entries(admin, topic):
-    """How many entries the topic has."""
+    """Return the number of entries of the topic."""
     return sum(admin.internal_stats(part).number_of_entries for part in parts_of(admin, topic))
 
 
 def others(client, topic, count=400):
-    """More entries of another producer than a look at the last few would cross."""
+    """Send more entries of another producer than a search of the last few would cover."""
     with client.create_producer(topic, batching_enabled=False) as producer:
         producer.send_many([b"other"] * count)
 
 
 @pytest.mark.parametrize("how", ["batched", "chunked", "encrypted"])
-def test_a_forgotten_name_goes_on_where_it_ended(dedup, client, topic, how, tmp_path):
-    """A later batch of a forgotten lane is written, and one that was written in part is completed: each row once."""
+def test_forgotten_producer_name_resumes(dedup, client, topic, how, tmp_path):
+    """After the broker forgot a name, a later batch is written and a partial batch is completed, each row once."""
     admin = client.context.admin_api()
     more = {"pulsar.producer.chunkingEnabled": "true"} if how == "chunked" else {}
     private_key = None
@@ -105,17 +105,17 @@ def test_a_forgotten_name_goes_on_where_it_ended(dedup, client, topic, how, tmp_
         private_key = reading["cryptoPrivateKeyFile"]
     numbers = list(range(1000))
     write(dedup, topic, numbers[:100], batch=0, **more)
-    write(dedup, topic, numbers[100:200], batch=0, lane="é", **more)
+    write(dedup, topic, numbers[100:200], batch=0, group="é", **more)
     for part in range(2, 6, 2):
         begin = part * 100
         forget(admin, topic)
         others(client, topic)
         assert write(dedup, topic, numbers[begin : begin + 70], batch=part, **more) == (70, 0)
-        assert write(dedup, topic, numbers[begin + 100 : begin + 150], batch=part, lane="é", **more) == (50, 0)
+        assert write(dedup, topic, numbers[begin + 100 : begin + 150], batch=part, group="é", **more) == (50, 0)
         forget(admin, topic)
         others(client, topic)
         assert write(dedup, topic, numbers[begin : begin + 100], batch=part, **more) == (100, 70)
-        assert write(dedup, topic, numbers[begin + 100 : begin + 200], batch=part, lane="é", **more) == (100, 50)
+        assert write(dedup, topic, numbers[begin + 100 : begin + 200], batch=part, group="é", **more) == (100, 50)
     assert stored(client, topic, private_key) == numbers[:600]
 
 
@@ -128,8 +128,8 @@ write(broker, topic, range(first, end), batch=batch, pause=0.03)
 """
 
 
-def test_killed_writers_that_are_forgotten(dedup, client, topic):
-    """Tasks that are killed amid a batch, forgotten, and run again when others have written: each row once."""
+def test_killed_and_forgotten_writers_write_once(dedup, client, topic):
+    """Tasks that are killed during a batch, forgotten, and repeated after other writers store each row once."""
     admin = client.context.admin_api()
     chance = random.Random(5)
     count, partly = 0, 0
@@ -151,11 +151,11 @@ def test_killed_writers_that_are_forgotten(dedup, client, topic):
         assert sent == len(numbers)
         count += len(numbers)
         assert stored(client, topic) == list(range(count))
-    assert partly, "no writer was killed amid its batch"
+    assert partly, "no writer was killed during its batch"
 
 
-def test_what_cannot_be_known_is_refused(dedup, client, pulsar_topic_factory):
-    """A name that nothing shows on a long topic is refused with what to do, and is new where a person says so."""
+def test_unknown_producer_name_raises(dedup, client, pulsar_topic_factory):
+    """A producer name not found on a long topic raises with the remedy; `unknownProducers=new` treats it as new."""
     topic = pulsar_topic_factory(broker=dedup)
     others(client, topic, MOST_ENTRIES + 10)
     with pytest.raises(pulsar_ext.ProducerForgotten, match="unknownProducers=new"):

@@ -1,4 +1,4 @@
-"""The jobs on topics of every kind of message, and that repeating them changes nothing."""
+"""Jobs on topics of every kind of message; repeating them changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings
 
 
 def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
-    """An archive grows by what is new; replays of it, also after it has grown, give each message once and in order."""
+    """Each run adds the new messages to an archive; its replays write each message once and in order."""
     source, copy = (pulsar_topic_factory(name, partitions=2, broker=broker) for name in ("source", "copy"))
     keep_everything(admin, source)
     admin.set_deduplication("/".join(copy.removeprefix("persistent://").split("/")[:2]), value=True)
@@ -41,15 +41,15 @@ def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, 
         assert (row["__key"], row["__messageProperties"]) == (before["__key"], before["__messageProperties"])
 
 
-def test_a_replay_revives_no_key(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
-    """Messages without a value are replayed, in batches of one key; a condition that drops a key's end is refused."""
+def test_replay_keeps_deleted_keys_deleted(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
+    """Messages without a value are replayed, batched by key; a condition that excludes a key's last one raises."""
     source, copy = (pulsar_topic_factory(name, broker=broker) for name in ("source", "copy"))
     keep_everything(admin, source)
     with client.create_producer(source) as producer:
         for key, value in (("a", b"1"), ("b", b"1"), ("b", None), ("a", None), ("a", b"2")):
             producer.send(value, partition_key=key)
     jobs.archive(spark, options_of(broker, source), path := str(tmp_path / "archive"))
-    with pytest.raises(pulsar.InvalidUse, match="would revive 1 keys"):
+    with pytest.raises(pulsar.InvalidUse, match="would restore 1 deleted keys"):
         jobs.replay(spark, path, options_of(broker, copy), name="r", where="Value is not null", exactly_once=False)
     assert jobs.replay(spark, path, options_of(broker, copy), name="r", exactly_once=False).rows == 5
     view = client.create_table_view(copy)
@@ -58,8 +58,8 @@ def test_a_replay_revives_no_key(spark, broker, client, admin, pulsar_topic_fact
     assert audited.mixed_batches.count == 0
 
 
-def test_an_archive_of_messages_of_all_sizes(spark, broker, client, admin, topic, tmp_path):
-    """Large messages behind many small ones do not all gather in Java's memory: row groups stay at their size."""
+def test_archive_of_large_messages_bounds_row_groups(spark, broker, client, admin, topic, tmp_path):
+    """Large messages after many small ones do not all collect in Java's memory: row groups keep their size."""
     keep_everything(admin, topic)
     path = tmp_path / "archive"
     with client.create_producer(topic, batching_enabled=True) as producer:
@@ -74,7 +74,7 @@ def test_an_archive_of_messages_of_all_sizes(spark, broker, client, admin, topic
 
 
 def test_copy_of_a_topic(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
-    """A copy continues where it ended, with each message once."""
+    """A copy continues at its end, with each message once."""
     source, copy = (pulsar_topic_factory(name, broker=broker) for name in ("source", "copy"))
     keep_everything(admin, source)
     admin.set_deduplication("/".join(copy.removeprefix("persistent://").split("/")[:2]), value=True)
@@ -89,7 +89,7 @@ def test_copy_of_a_topic(spark, broker, client, admin, pulsar_topic_factory, tmp
 
 
 def test_plan_ranges(spark, broker, client, admin, topic, tmp_path):
-    """Ranges tile the slots, weigh about the same, and are drawn."""
+    """Ranges tile the slots, have similar weights, and are drawn."""
     keep_everything(admin, topic)
     fill(client, topic, 200, kinds=("plain",))
     for by in ("messages", "bytes"):
@@ -102,7 +102,7 @@ def test_plan_ranges(spark, broker, client, admin, topic, tmp_path):
 
 
 def test_audit(spark, broker, client, admin, topic):
-    """A clean topic is clean; half a message, repeated numbers, a gap and a mixed batch are found and counted."""
+    """A clean topic has no findings; incomplete chunks, duplicate ids, a gap and a mixed batch are counted."""
     keep_everything(admin, topic)
     fill(client, topic, 10, kinds=("plain", "chunked"))
     (clean,) = jobs.audit(spark, options_of(broker, topic))
@@ -125,7 +125,7 @@ def test_audit(spark, broker, client, admin, topic):
 
 @pytest.mark.standalone_only("runs a demonstration, which takes URLs, and no certificates", ways=("mtls",))
 def test_pipeline(spark, pulsar_broker_factory, tmp_path):
-    """The demonstration ends with counts that match."""
+    """The demonstration ends with matching counts."""
     pipeline = pytest.importorskip("pulsar_ext.spark.jobs.archive")
     broker = pulsar_broker_factory("small-chunks")
     with PulsarAdmin(broker.admin_url) as admin:

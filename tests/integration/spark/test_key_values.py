@@ -1,4 +1,4 @@
-"""Topics of keys and values, as Debezium and Pulsar IO write them: both are columns, by the version that wrote them."""
+"""KEY_VALUE topics, as Debezium and Pulsar IO write them: keys and values as columns, by schema version."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def read(broker, topic, **options):
 
 @pytest.mark.core(each="way", slow="Java is started")
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_keys_and_values_are_read_by_their_version(broker, admin, topic, way):
-    """By the topic's schema and by one of the user's; a message without a value has its key, if it is separated."""
+def test_keys_and_values_use_their_schema_version(broker, admin, topic, way):
+    """Keys and values are decoded by the topic's schema or the user's; a null value keeps its separated key."""
     encoding, kind = way
     keep_everything(admin, topic)
     run_java("KeyedVersions", Reach.of(broker).java_settings(), topic, encoding, kind.upper())
@@ -65,31 +65,31 @@ def test_keys_and_values_are_read_by_their_version(broker, admin, topic, way):
 
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
 def test_keys_may_be_text_or_bytes(broker, client, admin, topic, encoding):
-    """Of what this library sends: text that looks like base64 is that text."""
+    """Keys sent by this library are read as text or bytes; text that is valid base64 stays text."""
     keep_everything(admin, topic)
     client.create_producer(topic, schema=KeyValueSchema(str, str, encoding)).send(KeyValue("abcd", "v"))
     for kind, key in (("string", "abcd"), ("bytes", b"abcd")):
         assert read(broker, topic, keyFormat=kind, columns="__keyPart") == [{"__keyPart": key}]
 
 
-def test_a_value_of_another_kind_raises(broker, admin, topic):
-    """Where the values of the topic are not what the option says, an error says what they are."""
+def test_value_of_another_schema_type_raises(broker, admin, topic):
+    """An error names the topic's schema type if it differs from the option's."""
     keep_everything(admin, topic)
     run_java("KeyedVersions", Reach.of(broker).java_settings(), topic, "SEPARATED", "JSON")
     with pytest.raises(InvalidUse, match=rf"The schema of {topic} is JSON, but option valueFormat is avro"):
         read(broker, topic, valueFormat="avro", columns="value")
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]})
-    with pytest.raises(InvalidUse, match="its topic has a schema of type json for it"):
+    with pytest.raises(InvalidUse, match="its topic has a json schema for it"):
         read(broker, topic, valueFormat="avro", valueSchema=schema, columns="value")
 
 
-def test_bytes_that_are_left_raise(broker, client, admin, topic):
-    """A value that has more than its schema is not read by it."""
+def test_trailing_bytes_raise(broker, client, admin, topic):
+    """A value with bytes after the end of its schema raises."""
     keep_everything(admin, topic)
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
     with client.create_producer(topic) as producer:
         producer.send(b"\x02xy")
-    with pytest.raises(InvalidUse, match="1 bytes are left behind it"):
+    with pytest.raises(InvalidUse, match="1 bytes follow the value"):
         read(broker, topic, valueFormat="avro", valueSchema=json.dumps(schema), columns="value")
 
 
@@ -98,8 +98,8 @@ def write(broker, topic, keys, values, **options):
     settings = parse_options(options_of(broker, topic, **options), "batch write")
     batch = pa.record_batch({"__key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
     with TaskProducers(settings, None, 0) as producers:
-        for lane, rows in BatchSplitter(settings).by_lane(batch, "0"):
-            producers.send(lane, rows)
+        for group, rows in BatchSplitter(settings).by_group(batch, "0"):
+            producers.send(group, rows)
         producers.finish()
 
 
@@ -109,10 +109,10 @@ KEYS, VALUES = [b"abcd", b"\xff", b"abcd"], [b'{"a":1}', b'{"a":2}', None]
 @pytest.mark.parametrize("batches", ["Default", "KeyBased"])
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
 def test_keys_and_values_are_written(broker, client, admin, topic, encoding, batches):
-    """What is written is read by Spark and by this library's schema; a separated key says that it is bytes."""
+    """Written rows are read by Spark and by this library's schema; a separated key is marked as bytes."""
     keep_everything(admin, topic)
     schema = KeyValueSchema(bytes, bytes, encoding)
-    client.create_producer(topic, schema=schema).close()  # which gives the topic its schema
+    client.create_producer(topic, schema=schema).close()  # registers the topic's schema
     options = {"keyValueEncoding": encoding.value, "pulsar.producer.batchingType": batches}
     write(broker, topic, KEYS, VALUES, **options)
     expected = sorted(zip(KEYS, VALUES, strict=True), key=str)
@@ -127,8 +127,8 @@ def test_keys_and_values_are_written(broker, client, admin, topic, encoding, bat
         assert set(batch_forms(entry.payload, entry.num_messages_in_batch)) == {KeyForm.BASE64}
 
 
-def test_keys_that_do_not_fit_are_not_written(broker, client, admin, topic):
-    """A separated key of null, no batches, and a topic whose keys are elsewhere raise before anything is sent."""
+def test_invalid_keys_are_not_written(broker, client, admin, topic):
+    """A null separated key, a write without batches and another key encoding raise before anything is sent."""
     keep_everything(admin, topic)
     client.create_producer(topic, schema=KeyValueSchema(bytes, bytes)).close()
     for options, keys, why in (

@@ -1,4 +1,4 @@
-"""What a streaming query plans where topics lack partitions, are trimmed or deleted; this needs no Spark session."""
+"""Plans of a streaming query for missing partitions and for trimmed or deleted topics; needs no Spark session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EARLIEST = {"startingOffsets": "earliest"}
 
 @pytest.fixture
 def source(broker):
-    """Makes data sources of a topic, as Spark does."""
+    """Return a function that creates data sources of a topic, as Spark does."""
 
     def source(topic, **options):
         given = options_of(broker, topic, **options)
@@ -31,7 +31,7 @@ def source(broker):
 
 @pytest.fixture
 def stream(source):
-    """Makes streaming reads, and ends them."""
+    """Return a function that creates streaming reads, which are stopped at the end."""
     made = []
 
     def stream(topic, **options):
@@ -45,17 +45,17 @@ def stream(source):
 
 
 def plan(reader, start):
-    """Where the batch behind an offset ends."""
+    """Return the end of the batch after an offset."""
     return reader.latestOffset(start, reader.getDefaultReadLimit())
 
 
 def values(reader, partitions):
-    """The numbers that tasks read."""
+    """Return the numbers that tasks read."""
     return sorted(int(row["value"]) for one in partitions for batch in reader.read(one) for row in batch.to_pylist())
 
 
-def test_a_partition_that_is_not_there(source, stream, broker, client, admin, pulsar_topic_factory):
-    """A partition that was not created yet, or was deleted as idle, has nothing; what it gets is read then."""
+def test_missing_partition_is_read_once_created(source, stream, broker, client, admin, pulsar_topic_factory):
+    """A missing partition has no entries; it is read once it exists."""
     topic = pulsar_topic_factory(partitions=2, broker=broker)
     keep_everything(admin, topic)
     fill(client, f"{topic}-partition-0", 5, kinds=("plain",))
@@ -76,8 +76,8 @@ def test_a_partition_that_is_not_there(source, stream, broker, client, admin, pu
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first batch", "later batch"])
-def test_a_planned_batch_that_was_trimmed(stream, client, admin, topic, first):
-    """A batch of which all ledgers expired behind its plan is a loss, though the cursor stands as if they were read."""
+def test_trimmed_planned_batch_is_a_loss(stream, client, admin, topic, first):
+    """A planned batch whose ledgers all expired is a loss, although the cursor is after them."""
     keep = "/".join(topic.removeprefix("persistent://").split("/")[:2])
     keep_everything(admin, topic)
     before = stream(topic, predefinedSubscription="query", **EARLIEST)
@@ -101,13 +101,13 @@ def test_a_planned_batch_that_was_trimmed(stream, client, admin, topic, first):
     assert eventually(trimmed)
     with pytest.raises(DataLoss, match=r"up to .* trimmed"):
         stream(topic, predefinedSubscription="query", **EARLIEST).partitions(start, end)
-    going_on = stream(topic, predefinedSubscription="query", failOnDataLoss="false", **EARLIEST)
-    assert going_on.partitions(start, end) == []
-    assert values(going_on, going_on.partitions(end, plan(going_on, end))) == [10, 11]
+    continued = stream(topic, predefinedSubscription="query", failOnDataLoss="false", **EARLIEST)
+    assert continued.partitions(start, end) == []
+    assert values(continued, continued.partitions(end, plan(continued, end))) == [10, 11]
 
 
-def test_a_planned_batch_whose_topic_was_deleted(stream, client, admin, topic):
-    """A topic of a pattern that was deleted behind the plan is a loss; where that is accepted, the query goes on."""
+def test_deleted_topic_of_planned_batch_is_a_loss(stream, client, admin, topic):
+    """A topic of a pattern that was deleted after the plan is a loss; once accepted, the query continues."""
     options = {"topicsPattern": topic.removeprefix("persistent://"), **EARLIEST}
     fill(client, topic, 5, kinds=("plain",))
     reader = stream(None, **options)
@@ -118,13 +118,13 @@ def test_a_planned_batch_whose_topic_was_deleted(stream, client, admin, topic):
     with pytest.raises(DataLoss, match="was deleted") as raised:
         stream(None, **options).partitions(start, end)
     name = str(raised.value).split("acceptDataLoss=")[1].split(" ")[0]
-    going_on = stream(None, **options, acceptDataLoss=name)
-    assert going_on.partitions(start, end) == []
-    assert plan(going_on, end) == end
+    continued = stream(None, **options, acceptDataLoss=name)
+    assert continued.partitions(start, end) == []
+    assert plan(continued, end) == end
 
 
-def test_an_offset_of_a_topic_that_is_not_read(stream, topic, admin):
-    """An offset for a topic whose name is misspelt is refused: the query would begin somewhere else."""
+def test_offset_of_unread_topic_raises(stream, topic, admin):
+    """An offset for a misspelt topic raises, because the query would begin at another position."""
     keep_everything(admin, topic)
     admin.create_topic(topic)
     for wrong in ({"startingOffsets": '{"misspelt": "earliest"}'}, {"startingTime": '{"misspelt": 0}'}):

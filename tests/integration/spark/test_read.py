@@ -1,4 +1,4 @@
-"""Reading topics with Spark: each message once, however the work is shared; columns as they were sent."""
+"""Reads with Spark: each message once for any division of the work, with the columns that were sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture
 def mixed(client, admin, topic):
-    """A topic of every kind of message over several ledgers; gives how many messages."""
+    """Send every kind of message to a topic, over several ledgers; return the number of messages."""
     keep_everything(admin, topic)
     count = 0
     for kinds in (("plain", "chunked"), ("batched",), ("key-batched", "chunked")):
@@ -45,7 +45,7 @@ def read(spark, broker, topic, **more):
 
 
 def test_every_split_reads_each_message_once(spark, broker, topic, mixed):
-    """Rows are messages, each once: plain, batched, key-batched and chunked, over ledgers, for every splitBy."""
+    """Every message is one row, whatever its kind, over several ledgers, for every splitBy."""
     wanted = list(range(mixed))
     splits = [{}, {"splitBy": "partition"}]
     splits += [{"splitBy": by, "minPartitions": str(n)} for by in ("entries", "keyHash") for n in (1, 2, 7)]
@@ -55,9 +55,9 @@ def test_every_split_reads_each_message_once(spark, broker, topic, mixed):
         assert frame.rdd.getNumPartitions() == int(split.get("minPartitions", 1))
 
 
-@pytest.mark.standalone_only("is about variables that name no certificates", ways=("mtls",))
-def test_the_environment_says_where_the_broker_is(broker, client, topic):
-    """A program whose environment has the broker's two URLs reads a topic without an option that names it."""
+@pytest.mark.standalone_only("uses variables that name no certificates", ways=("mtls",))
+def test_environment_provides_broker_urls(broker, client, topic):
+    """A program whose environment has the broker's two URLs reads a topic without options for the broker."""
     fill(client, topic, 5, kinds=("plain",))
     program = """
 import sys
@@ -78,8 +78,8 @@ print("rows", spark_session("environment", master="local[1]").read.format("pulsa
     assert "rows 5" in done.stdout, done.stderr[-2000:]
 
 
-def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
-    """Every column has what a reader of the client gives."""
+def test_columns_equal_the_clients_messages(spark, broker, client, topic, mixed):
+    """Every column equals the message that a reader of the client receives."""
     reader = client.create_reader(topic, MessageId.earliest)
     rows = read(spark, broker, topic).load().collect()
     slots = {}
@@ -112,11 +112,11 @@ def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
 
 
 @pytest.mark.parametrize("batch", [50, 10])
-def test_rows_are_the_same_whichever_columns_are_asked_for(spark, broker, client, admin, topic, batch):
-    """Columns that need no sequence id are the same without it, where they are found by two ids of a large batch.
+def test_rows_do_not_depend_on_selected_columns(spark, broker, client, admin, topic, batch):
+    """Columns that need no sequence id are equal with and without it, when two ids of a large batch determine them.
 
-    The batches are of properties, event times and keys, or have none; the read begins amid one, and messages in no
-    batch, and in chunks, follow.
+    The batches have properties, event times and keys, or none of them. The read begins inside a batch, and messages in
+    no batch, and in chunks, follow.
     """
     keep_everything(admin, topic)
     with client.create_producer(topic, batching_enabled=True, batching_max_messages=batch) as producer:
@@ -142,8 +142,8 @@ def test_rows_are_the_same_whichever_columns_are_asked_for(spark, broker, client
         assert found.orderBy("__ledgerId", "__entryId", "__batchIndex").collect() == wanted
 
 
-def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
-    """Ranges, keys and a pushed-down filter give exactly the rows that a filter in Spark gives."""
+def test_key_ranges_and_filters_select_rows(spark, broker, topic, mixed):
+    """Ranges, keys and a pushed-down filter select exactly the rows that a filter in Spark selects."""
     everything = read(spark, broker, topic).load().collect()
     ranges = KeyHashRanges.parse("0-20000,40000-50000")
     wanted = numbers(row for row in everything if ranges.contains(row["__keySlot"]))
@@ -154,7 +154,7 @@ def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
     assert numbers(pushed.collect()) == numbers(row for row in everything if row["__keySlot"] <= 20000)
     # Spark does not apply a filter that was pushed down.
     assert "20000" not in str(pushed._jdf.queryExecution().executedPlan().toString())
-    tasks = {"splitBy": "keyHash", "minPartitions": "4"}  # more than the one slot that is left
+    tasks = {"splitBy": "keyHash", "minPartitions": "4"}  # more than the single slot of the filter
     only = key_slot("key-3")
     slot = read(spark, broker, topic, filterPushdown="true", **tasks).load().filter(f"`__keySlot` = {only}")
     assert numbers(slot.collect()) == numbers(row for row in everything if row["__keySlot"] == only)
@@ -164,7 +164,7 @@ def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
 
 
 def test_offsets_by_id_and_time(spark, broker, topic, mixed):
-    """Starts and ends include the message they name: of a batch, of a chunked message by any chunk, by time."""
+    """Starts and ends include the named message: of a batch, of a chunked message by any chunk, by time."""
     rows = read(spark, broker, topic).load().collect()
     order = [int(bytes(row.value).strip()) for row in rows]
     ids = [MessageId.deserialize(bytes(row["__messageId"])) for row in rows]
@@ -196,7 +196,7 @@ def test_offsets_by_id_and_time(spark, broker, topic, mixed):
 
 @pytest.mark.through
 def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_topic_factory):
-    """Several topics, partitioned or not, and a pattern of them are read as one; rows have the topic they are from."""
+    """Several topics, partitioned or not, and a pattern of them are read as one; each row has its topic."""
     parted = pulsar_topic_factory("orders-parted", partitions=2, broker=broker)
     single = pulsar_topic_factory("orders-single", broker=broker)
     keep_everything(admin, parted)
@@ -245,8 +245,8 @@ def test_values_become_columns(spark, broker, client, admin, topic):
     assert [row.value for row in texts.collect()] == ["0", "1", "2", "3", "4"]
 
 
-def test_wrong_use_fails_at_load(spark, broker, topic, admin):
-    """A misspelt option, a missing topic or a column that does not exist raises an error that says what is allowed."""
+def test_invalid_use_fails_at_load(spark, broker, topic, admin):
+    """A misspelt option, a missing topic or an unknown column raises an error with the allowed values."""
 
     def fails(load, *words):
         with pytest.raises(PySparkException) as caught:
@@ -254,9 +254,9 @@ def test_wrong_use_fails_at_load(spark, broker, topic, admin):
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
     fails(read(spark, broker, topic, startingOffset="earliest").load, "Did you mean startingOffsets")
-    fails(read(spark, broker, topic, columns="value,__id").load, "no column '__id'", "__messageId")
+    fails(read(spark, broker, topic, columns="value,__id").load, "Unknown column '__id'", "__messageId")
     fails(read(spark, broker, topic).schema("value int").load().count, "binary or string, not int")
-    fails(read(spark, broker, topic).load().count, "There is no topic")
+    fails(read(spark, broker, topic).load().count, "does not exist")
     admin.create_topic(topic)
     fails(read(spark, broker, topic, valueFormat="json").load, "valueSchema")
     fails(read(spark, broker, topic, startingOffsets="9999:3").load().count, "beyond the end")
@@ -284,14 +284,14 @@ def test_lost_entries_are_reported(spark, broker, client, admin, topic):
     admin.trim(topic)
     assert eventually(lambda: admin.internal_stats(topic).ledgers[0].ledger_id != first)
     begin = read(spark, broker, topic, startingOffsets=f"{first}:3")
-    with pytest.raises(Exception, match="was trimmed"):
+    with pytest.raises(Exception, match="were trimmed"):
         begin.load().count()
-    going_on = read(spark, broker, topic, startingOffsets=f"{first}:3", failOnDataLoss="false").load()
-    assert numbers(going_on.collect()) == list(range(count, count + 5))
+    continued = read(spark, broker, topic, startingOffsets=f"{first}:3", failOnDataLoss="false").load()
+    assert numbers(continued.collect()) == list(range(count, count + 5))
 
 
-def test_unfinished_chunks(spark, broker, client, admin, topic):
-    """Half a chunked message fails a read; it is left out if an option says so, or once its producer went on."""
+def test_incomplete_chunked_message_fails_or_is_skipped(spark, broker, client, admin, topic):
+    """An incomplete chunked message fails a read; it is skipped by an option, or once its producer has continued."""
     keep_everything(admin, topic)
     fill(client, topic, 5, kinds=("plain",))
     send_half(broker, admin, topic)
@@ -305,13 +305,13 @@ def test_unfinished_chunks(spark, broker, client, admin, topic):
 
 
 def test_options_are_checked_at_load(spark):
-    """Wrong options raise in `load()`, or with a schema when the query is planned; this needs no broker."""
+    """Invalid options raise in `load()`, or with a schema when the query is planned; this needs no broker."""
     with pytest.raises(InvalidUse, match=r"service\.url"):
         pulsar_ext.spark.PulsarDataSource({})
     given = {"service.url": "pulsar://localhost:1", "topic": "t"}
     for wrong, words in (
         ({"startingoffset": "earliest"}, "Did you mean startingOffsets"),
-        ({"topics": "u"}, "topic and topics contradict"),
+        ({"topics": "u"}, "topic and topics conflict"),
         ({"splitBy": "rows"}, "allowed: partition, entries, keyHash"),
         ({"splitBy": "entries"}, "needs minPartitions"),
     ):

@@ -1,4 +1,4 @@
-"""Rows that are sent as whole batches arrive as if each had been sent alone; this needs no Spark session."""
+"""Rows sent as whole batches, compared with single sends; needs no Spark session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("igno
 
 
 def rows_of(numbers, *, size=100, keys=None, ordering_keys=None, properties=None, event_times=None):
-    """Make rows as Spark hands them over."""
+    """Return rows as Spark passes them."""
     columns = {
         "value": pa.array([b"%d".ljust(size) % number for number in numbers]),
         "__key": pa.array(keys or [None] * len(numbers), pa.string()),
@@ -33,25 +33,25 @@ def rows_of(numbers, *, size=100, keys=None, ordering_keys=None, properties=None
 
 
 def send(broker, topic, *parts, name=None, **options):
-    """Send rows as one task would; give how many were sent and how many the topic had already."""
+    """Send rows like a task; return the numbers of rows sent and of duplicates."""
     given = {} if topic is None else {"topic": topic}
     settings = parse_options({**Reach.of(broker).spark_options(), **given, **options}, WRITE)
     with TaskProducers(settings, name, 0) as producers:
         for part in parts:
-            for lane, rows in BatchSplitter(settings).by_lane(part, "0"):
-                producers.send(lane, rows)
+            for group, rows in BatchSplitter(settings).by_group(part, "0"):
+                producers.send(group, rows)
         return producers.finish()
 
 
 def entries(broker, topic):
-    """How many entries each partition has."""
+    """Return the number of entries of each partition."""
     with PulsarAdmin(broker.admin_url, **Reach.of(broker).access.admin_options()) as admin:
         names = [f"{topic}-partition-{index}" for index in range(admin.partitions(topic))]
         return {name: admin.internal_stats(name).number_of_entries for name in names}
 
 
 def read(broker, topic, count=None):
-    """Give the messages, and one more if there is one."""
+    """Return the messages; with a count, check that no more follow."""
     with (
         pulsar_ext.Client(broker.service_url, **Reach.of(broker).options()) as client,
         client.create_reader(topic, pulsar_ext.MessageId.earliest) as reader,
@@ -77,7 +77,7 @@ def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
         "properties": [None, {"a": "1"}, {"é": "ü", "b": ""}, {}, *[None] * 5, {"c": "3"}],
         "event_times": [None, 1, 2**40, *[None] * 6, 5],
     }
-    # Above the largest batch, and below the largest message of any broker here: the C++ client keeps one limit for all.
+    # Larger than a batch, and smaller than the message limit of any broker here: the C++ client has one limit for all.
     large = rows_of(range(20, 22), size=90_000, keys=["big", None])
     batch = {"pulsar.producer.batchingMaxAllowedSizeInBytes": "65536"}
     parts = [rows_of(range(10), keys=keys), rows_of(range(10, 20), keys=keys, **others), large, rows_of(range(22, 25))]
@@ -96,8 +96,8 @@ def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
     assert found[0].message_id().batch_index() == 0, "rows went one by one"
 
 
-def test_batch_that_the_broker_refuses_is_parted(pulsar_broker_factory, pulsar_topic_factory):
-    """A batch above the broker's limit becomes two, and each row keeps its key."""
+def test_rejected_row_batch_is_divided(pulsar_broker_factory, pulsar_topic_factory):
+    """A batch above the broker's limit is divided, and each row keeps its key."""
     broker = pulsar_broker_factory("small-chunks")
     topic = pulsar_topic_factory(broker=broker)
     keys = [f"key-{number % 7}" if number % 3 else None for number in range(900)]
@@ -108,10 +108,10 @@ def test_batch_that_the_broker_refuses_is_parted(pulsar_broker_factory, pulsar_t
     assert [(int(one.data()), one.partition_key()) for one in found] == list(
         zip(range(900), [k or "" for k in keys], strict=True)
     )
-    assert max(one.message_id().batch_index() for one in found) < 899, "the batch was not parted"
+    assert max(one.message_id().batch_index() for one in found) < 899, "the batch was not divided"
 
 
-def test_rows_that_were_sent_partly_are_completed(pulsar_broker_factory, pulsar_topic_factory):
+def test_repeated_task_adds_missing_rows(pulsar_broker_factory, pulsar_topic_factory):
     """A task that is repeated after it sent some rows adds only the others."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
@@ -125,7 +125,7 @@ def test_rows_that_were_sent_partly_are_completed(pulsar_broker_factory, pulsar_
 
 @pytest.mark.parametrize("name", [None, "rows"], ids=["at least once", "exactly once"])
 def test_partitions_get_whole_batches(pulsar_broker_factory, pulsar_topic_factory, name):
-    """Rows go to the partition where one send each would put them, in order, and as whole batches."""
+    """Rows are sent in whole batches and in order to the partitions that single sends would choose."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(partitions=3, broker=broker)
     keys = [f"key-{number % 700}" if number % 5 else None for number in range(9000)]
@@ -137,7 +137,7 @@ def test_partitions_get_whole_batches(pulsar_broker_factory, pulsar_topic_factor
     where = {}
     for index, (partition, count) in enumerate(entries(broker, topic).items()):
         found = read(broker, partition)
-        # Two tasks, of which each may end with a batch that is not full.
+        # Each of the two tasks may end with a partial batch.
         assert count <= len(found) / 1000 + 2 * 2, f"{len(found)} rows are in {count} entries"
         numbers = [int(message.data()) for message in found]
         keyed = [number for number in numbers if keys[number] is not None]
@@ -151,8 +151,8 @@ def test_partitions_get_whole_batches(pulsar_broker_factory, pulsar_topic_factor
     assert sorted(where) == list(range(9000))
 
 
-def test_rows_of_every_size_go_to_partitions(pulsar_broker_factory, pulsar_topic_factory):
-    """Large rows and columns that come and go arrive on a partitioned topic as on one without partitions."""
+def test_rows_of_every_size_reach_partitions(pulsar_broker_factory, pulsar_topic_factory):
+    """Large rows and batches with different columns arrive on a partitioned topic as on one without partitions."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(partitions=2, broker=broker)
     times = [None, 1, 2, 3, None]
@@ -171,8 +171,8 @@ def test_rows_of_every_size_go_to_partitions(pulsar_broker_factory, pulsar_topic
     assert [found[number].partition_key() for number in range(5)] == ["a", "", "b", "c", ""]
 
 
-def test_a_topic_that_is_named_in_several_ways(pulsar_broker_factory, pulsar_topic_factory):
-    """Rows that name one topic in full and in short are sent by one producer, in order; a wrong name is refused."""
+def test_topic_name_spellings_share_a_producer(pulsar_broker_factory, pulsar_topic_factory):
+    """Rows with the full and the short name of a topic are sent by one producer, in order; a wrong name raises."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
     names = [topic, topic.removeprefix("persistent://")] * 3

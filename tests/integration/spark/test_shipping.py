@@ -1,4 +1,4 @@
-"""What Spark ships says what is missing where the library is not installed."""
+"""Errors of objects that Spark ships to a Python without the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = {"service.url": "pulsar://localhost:1", "topic": "t"}
 
 
 def shipped():
-    """One of each that Spark pickles."""
+    """Yield one object of each kind that Spark pickles."""
     source = PulsarDataSource(OPTIONS)
     schema = full_schema(parse_options(OPTIONS, "batch read"))
     columns = StructType([StructField("value", StringType())])
@@ -35,8 +35,8 @@ def shipped():
 
 
 @pytest.mark.parametrize("dumps", [pickle.dumps, CloudPickleSerializer().dumps], ids=["pickle", "cloudpickle"])
-def test_a_python_without_the_library_says_so(dumps):
-    """Loaded by a Python without any library, each class and object raises one sentence: what lacks, where, how."""
+def test_python_without_library_raises_a_hint(dumps):
+    """Each class and object raises one sentence in a Python without libraries: the missing module, and the remedy."""
     for one in shipped():
         assert type(pickle.loads(dumps(one))) is type(one)
         load = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"

@@ -1,4 +1,4 @@
-"""A task that hears nothing for a while goes on to its proven end, or raises; this needs no Spark session."""
+"""Tasks that receive no message for some time: they continue to the proven end, or raise; needs no Spark session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = {"pulsar.reader.receiverQueueSize": "5", "maxBatchRows": "5"}
 
 @pytest.fixture
 def compacted(client, admin, topic):
-    """A compacted topic: the last messages of 2,000 keys, of which half had one before."""
+    """Return a compacted topic: the last messages of 2,000 keys, half of which had an earlier one."""
     keep_everything(admin, topic)
     numbers = range(-KEYS // 2, KEYS)
     with client.create_producer(topic, batching_enabled=True, batching_max_messages=10) as producer:
@@ -42,7 +42,7 @@ def compacted(client, admin, topic):
 
 
 def reading(broker, topic, number_of=lambda message: int(message.data()), **options):
-    """Read a topic as one task would, and give the numbers of its messages."""
+    """Read a topic like one task, and yield the numbers of its messages."""
     settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, READ)
     segments, _ = batch_segments(admin_of(settings), settings)
     for split in plan_splits(segments, None, None, None):
@@ -51,20 +51,20 @@ def reading(broker, topic, number_of=lambda message: int(message.data()), **opti
 
 
 def limit(broker, namespace, *, messages, seconds):
-    """Have the broker give each topic of a namespace so many messages, and then none for so many seconds."""
+    """Limit the broker's dispatch per topic of a namespace to a number of messages per period of `seconds`."""
     rate = {"dispatchThrottlingRateInMsg": messages, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": seconds}
     url = f"{broker.admin_url}/admin/v2/namespaces/{namespace}/dispatchRate"
     httpx2.post(url, json=rate, **broker.access.http_options()).raise_for_status()
 
 
 def keep_nothing(admin, topic):
-    """Let the topic's namespace delete what each subscription has passed, that of compaction too."""
+    """Let the topic's namespace delete the messages before each subscription's cursor, also that of compaction."""
     admin.set_retention("/".join(topic.removeprefix("persistent://").split("/")[:2]), None)
 
 
 @pytest.fixture
 def interrupted(broker, admin, client, topic, pulsar_fault_proxy):
-    """Has messages of another producer, or of the same one, come between the chunks of a message that lasts."""
+    """Return a function that sends a message of another or the same producer between the chunks of a slow one."""
     keep_everything(admin, topic)
     proxy = pulsar_fault_proxy(broker)
     proxy.limit(80_000, "to_broker")
@@ -76,16 +76,16 @@ def interrupted(broker, admin, client, topic, pulsar_fault_proxy):
         assert eventually(lambda: admin.internal_stats(topic).number_of_entries > 0)
         proxy.pause("to_broker")
         if name == other:
-            proxy.forget("broker")  # which frees the name
+            proxy.forget("broker")  # frees the name
         with client.create_producer(topic, producer_name=other) as interrupting:
             interrupting.send(payload(1, 10))
 
-        def go_on():
+        def resume():
             proxy.heal()
             if name == other:
                 proxy.cut()
 
-        return go_on
+        return resume
 
     yield interrupt
     proxy.heal()
@@ -93,32 +93,32 @@ def interrupted(broker, admin, client, topic, pulsar_fault_proxy):
 
 
 @pytest.mark.parametrize(("name", "other"), [("p", "p"), ("数据", "地点")], ids=["same producer", "shown alike"])
-def test_chunks_that_another_message_interrupts(broker, topic, interrupted, name, other):
-    """A chunked message comes although its producer, or one whose name looks the same, has sent another meanwhile."""
-    go_on = interrupted(name, other)
+def test_interrupted_chunks_are_delivered(broker, topic, interrupted, name, other):
+    """A chunked message is delivered although its producer, or one shown with an equal name, sent another between."""
+    resume = interrupted(name, other)
     found = []
     task = threading.Thread(target=lambda: found.extend(reading(broker, topic, index_of)))
     task.start()
     task.join(SILENT_SECONDS)
-    go_on()
+    resume()
     task.join()
     assert sorted(found) == [0, 1]
 
 
 @pytest.mark.parametrize(("name", "other"), [("p", "p"), ("数据", "地点")], ids=["same producer", "shown alike"])
-def test_chunks_that_stay_interrupted(broker, topic, interrupted, name, other):
-    """If the rest of it never comes, that is an error with the position, or it is left out where that is asked for."""
+def test_abandoned_chunks_raise_or_are_skipped(broker, topic, interrupted, name, other):
+    """A chunked message that is never completed raises an error with its position, or is skipped by an option."""
     interrupted(name, other)
     with pytest.raises(IncompleteChunkedMessage, match="incompleteChunks=skip"):
         list(reading(broker, topic, index_of, pollTimeoutMs="3000"))
     assert list(reading(broker, topic, index_of, pollTimeoutMs="3000", incompleteChunks="skip")) == [1]
 
 
-def test_more_chunked_messages_than_a_reader_keeps(broker, admin, topic, pulsar_fault_proxy):
-    """A read fails and says why where so many messages have chunks among each other that a reader drops one."""
+def test_too_many_interleaved_chunked_messages_raise(broker, admin, topic, pulsar_fault_proxy):
+    """A read fails with the reason if more chunked messages interleave than a reader keeps."""
     keep_everything(admin, topic)
     proxy = pulsar_fault_proxy(broker)
-    proxy.limit(150_000, "to_broker")  # of each, so that they take turns
+    proxy.limit(150_000, "to_broker")  # per connection, so that the chunks alternate
     clients = [official_client(broker, proxy.service_url) for _ in range(13)]
     producers = [client.create_producer(topic, chunking_enabled=True) for client in clients]
     for index, producer in enumerate(producers):
@@ -131,9 +131,9 @@ def test_more_chunked_messages_than_a_reader_keeps(broker, admin, topic, pulsar_
         list(reading(broker, topic, index_of))
 
 
-@pytest.mark.parametrize("end", ["behind it", "amid it"])
-def test_a_connection_lost_amid_interrupted_chunks(broker, admin, client, topic, pulsar_fault_proxy, end):
-    """A chunked message that another one interrupts comes in its place also if the connection breaks between them."""
+@pytest.mark.parametrize("end", ["after it", "inside it"])
+def test_connection_loss_between_interrupted_chunks(broker, admin, client, topic, pulsar_fault_proxy, end):
+    """A chunked message interrupted by another is delivered in order, also if the connection breaks between them."""
     keep_everything(admin, topic)
     writing, reading_through = pulsar_fault_proxy(broker), pulsar_fault_proxy(broker)
     writing.limit(400_000, "to_broker")
@@ -150,19 +150,19 @@ def test_a_connection_lost_amid_interrupted_chunks(broker, admin, client, topic,
     slow.close()
     reading_through.limit(200_000, "to_client")
     options = {"service.url": reading_through.service_url, **FEW}
-    if end == "amid it":
+    if end == "inside it":
         options["endingOffsets"] = interrupting.to_text()
     indexes = reading(broker, topic, index_of, **options)
     found = [next(indexes)]
-    time.sleep(2)  # a part of the chunks behind it come
+    time.sleep(2)  # for some of the chunks after it
     reading_through.cut()
     reading_through.heal()
     found += indexes
-    assert found == ([1, 0, 2, 3] if end == "behind it" else [1, 0])
+    assert found == ([1, 0, 2, 3] if end == "after it" else [1, 0])
 
 
-def test_silence_behind_half_a_message(broker, admin, client, topic):
-    """Leaving out half a message leaves out no whole one behind it, from which the broker holds back meanwhile."""
+def test_incomplete_message_hides_no_later_message(broker, admin, client, topic):
+    """Skipping an incomplete message skips no complete one after it that the broker throttles."""
     keep_everything(admin, topic)
     fill(client, topic, 1, kinds=("plain",), start=-1)
     send_half(broker, admin, topic)
@@ -170,10 +170,10 @@ def test_silence_behind_half_a_message(broker, admin, client, topic):
     fill(client, topic, 60, kinds=("plain",))
     limit(broker, "/".join(topic.removeprefix("persistent://").split("/")[:2]), messages=chunks + 20, seconds=60)
     found = []
-    with pytest.raises(NotDelivered, match="No message came"):
+    with pytest.raises(NotDelivered, match="No message arrived"):
         found.extend(reading(broker, topic, **FEW, pollTimeoutMs="3000", incompleteChunks="skip"))
     assert found == list(range(-1, len(found) - 1))
-    assert 1 < len(found) < 60  # a part was held back
+    assert 1 < len(found) < 60  # the broker throttled the rest
 
 
 SMALL_STEPS = {"pulsar.reader.receiverQueueSize": "20", "maxBatchRows": "20", "readCompacted": "true"}
@@ -181,14 +181,14 @@ SMALL_STEPS = {"pulsar.reader.receiverQueueSize": "20", "maxBatchRows": "20", "r
 
 @pytest.mark.parametrize("way", ["healed", "stays"])
 def test_compacted_view_is_read_to_its_end(broker, compacted, pulsar_fault_proxy, way):
-    """A silence amid a compacted view ends with all of its messages, or with an error: never with a part of them."""
+    """A pause during a compacted view ends with all of its messages or with an error, never with a part of them."""
     proxy = pulsar_fault_proxy(broker)
     options = {"service.url": proxy.service_url, "pulsar.client.operationTimeoutSeconds": "3", **SMALL_STEPS}
     numbers = reading(broker, compacted, **options, pollTimeoutMs="60000" if way == "healed" else "5000")
     found = [next(numbers) for _ in range(30)]
     proxy.pause("to_client")
     if way == "stays":
-        with pytest.raises(NotDelivered, match="No message came"):
+        with pytest.raises(NotDelivered, match="No message arrived"):
             list(numbers)
         return
     healing = threading.Timer(SILENT_SECONDS, proxy.resume)
@@ -198,8 +198,8 @@ def test_compacted_view_is_read_to_its_end(broker, compacted, pulsar_fault_proxy
     assert found == list(range(KEYS))
 
 
-def test_compacted_view_comes_in_pieces(broker, admin, compacted):
-    """A storage that gives messages for a moment and then none for seconds: the whole view comes."""
+def test_throttled_compacted_view_is_complete(broker, admin, compacted):
+    """A compacted view is complete if the broker delivers some messages, and then none for seconds."""
     namespace = "/".join(compacted.removeprefix("persistent://").split("/")[:2])
     limit(broker, namespace, messages=900, seconds=5)
     assert list(reading(broker, compacted, **SMALL_STEPS)) == list(range(KEYS))
@@ -207,7 +207,7 @@ def test_compacted_view_comes_in_pieces(broker, admin, compacted):
 
 @pytest.mark.parametrize("further", [0, 5])
 def test_compacted_view_outlives_its_ledgers(broker, admin, client, compacted, further):
-    """What compaction has kept is read although the entries themselves are trimmed, with or without messages since."""
+    """Compacted entries are read after their ledgers were trimmed, with or without later messages."""
     keep_nothing(admin, compacted)
     first = admin.internal_stats(compacted).ledgers[0].ledger_id
     admin.unload(compacted)

@@ -1,4 +1,4 @@
-"""Streaming with Spark: each message once over restarts, progress on a durable subscription, limits, reported loss."""
+"""Streaming with Spark: each message once over restarts, a durable subscription, limits, and reported losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings
 
 @pytest.fixture
 def places(tmp_path):
-    """Where a query writes, and where its checkpoint is."""
+    """Return the directories of a query's output and checkpoint."""
     return tmp_path / "out", tmp_path / "checkpoint"
 
 
@@ -26,7 +26,7 @@ def backlog(admin, topic, subscription):
 
 
 def test_restarts_lose_and_repeat_nothing(spark, broker, client, admin, pulsar_topic_factory, places):
-    """Over runs, a deleted commit and a new partition: each message once, and all acknowledged at the end."""
+    """Over runs, a deleted commit and a new partition, each message is read once and acknowledged at the end."""
     topic = pulsar_topic_factory(partitions=1, broker=broker)
     keep_everything(admin, topic)
     source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
@@ -45,8 +45,8 @@ def test_restarts_lose_and_repeat_nothing(spark, broker, client, admin, pulsar_t
     assert sum(report.numInputRows for report in archive_once(spark, source, *places)) == 0
 
 
-def test_first_batch_that_crashed(spark, broker, client, admin, topic, places):
-    """A batch 0 that was planned but never committed is repeated from where it began, not from the new end."""
+def test_crashed_first_batch_is_repeated(spark, broker, client, admin, topic, places):
+    """A first batch that was planned but never committed is repeated from its begin, not from the new end."""
     keep_everything(admin, topic)
     fill(client, topic, 5, kinds=("plain",))
     source = options_of(broker, topic)
@@ -68,7 +68,7 @@ def test_first_batch_that_crashed(spark, broker, client, admin, topic, places):
         fill(client, topic, 7, kinds=("plain",), start=100)
         assert eventually(lambda: crashing.exception() is not None, 120)
     fill(client, topic, 3, kinds=("plain",), start=200)
-    parquet = lambda stream: stream.format("parquet").option("path", str(places[0]))  # noqa: E731  # two uses alike
+    parquet = lambda stream: stream.format("parquet").option("path", str(places[0]))  # noqa: E731  # like `foreachBatch`
     with running(query(parquet)) as again:
         wanted = [*range(100, 107), *range(200, 203)]
         assert eventually(lambda: again.exception() is not None or _read(spark, places[0]) == wanted, 120)
@@ -81,7 +81,7 @@ def _read(spark, path):
 
 @pytest.mark.core(slow="a stream of several batches")
 def test_limits_and_lag(spark, broker, client, admin, topic, places):
-    """A batch has at most as many entries as allowed, waits for the least number, and reports how many are left."""
+    """A batch respects the maximum and minimum numbers of entries, and reports the backlog."""
     keep_everything(admin, topic)
     fill(client, topic, 50, kinds=("plain",))
     source = options_of(broker, topic, startingOffsets="earliest")
@@ -101,7 +101,7 @@ def test_limits_and_lag(spark, broker, client, admin, topic, places):
 
 
 def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
-    """A message that expires before a batch has read it fails the query, unless `failOnDataLoss` is false."""
+    """A message that expires before it is read fails the query, unless `failOnDataLoss` is false."""
     source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
     count = fill(client, topic, 10, kinds=("plain",))
     client.subscribe(topic, "keeper").close()
@@ -127,12 +127,12 @@ def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
     assert found == [*range(count), *range(100, 104)]
 
 
-def test_a_loss_is_reported_until_it_is_accepted(spark, broker, client, admin, topic, places):
-    """Starting again does not pass over a loss, also where the subscription is gone; naming it does, and for good."""
+def test_loss_is_reported_until_accepted(spark, broker, client, admin, topic, places):
+    """A restart does not skip a loss, even if the subscription was deleted; naming the loss accepts it for good."""
     source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
     count = fill(client, topic, 10, kinds=("plain",))
     archive_once(spark, source, *places)
-    assert eventually(lambda: not admin.stats(topic).subscriptions["query"].consumers), "the query has not let go of it"
+    assert eventually(lambda: not admin.stats(topic).subscriptions["query"].consumers), "the query is still connected"
     admin.delete_subscription(topic, "query")
     fill(client, topic, 10, kinds=("plain",), start=count)
     first = admin.internal_stats(topic).ledgers[0].ledger_id
@@ -147,7 +147,7 @@ def test_a_loss_is_reported_until_it_is_accepted(spark, broker, client, admin, t
     for more in ({}, {}, {"acceptDataLoss": "loss-of-another-time"}):
         with pytest.raises(Exception, match="trimmed") as raised:
             archive_once(spark, source, *places, **more)
-        assert not admin.internal_stats(topic).cursors, "the subscription was made anew, which hides the loss"
+        assert not admin.internal_stats(topic).cursors, "the subscription was created again, which hides the loss"
     name = re.findall("loss-[0-9a-f]{12}", str(raised.value))[-1]
     archive_once(spark, source, *places, acceptDataLoss=name)
     fill(client, topic, 2, kinds=("plain",), start=104)
@@ -156,8 +156,8 @@ def test_a_loss_is_reported_until_it_is_accepted(spark, broker, client, admin, t
     assert found == [*range(count), *range(100, 106)]
 
 
-def test_one_query_for_a_subscription(spark, broker, client, topic, places):
-    """A checkpoint belongs to its subscription: a query with another one does not start from it."""
+def test_checkpoint_belongs_to_its_subscription(spark, broker, client, topic, places):
+    """A query with another subscription than the checkpoint's does not start from it."""
     fill(client, topic, 3, kinds=("plain",))
     source = options_of(broker, topic, startingOffsets="earliest")
     archive_once(spark, source, *places, predefinedSubscription="one")

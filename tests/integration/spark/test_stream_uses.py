@@ -1,4 +1,4 @@
-"""Streaming as users do it: triggers, reports of progress, `foreachBatch`, watermarks, and schemas that change."""
+"""Streaming by its users: triggers, progress reports, `foreachBatch`, watermarks, and schema changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings
 
 
 class Batches:
-    """What a query's batches had, by their numbers; may be told to fail in one."""
+    """Sink that stores a query's batches by id; it can fail in one."""
 
     def __init__(self, fail_in=None):
         self.rows = {}
@@ -35,7 +35,7 @@ class Batches:
 
 @pytest.fixture
 def start(spark, broker, tmp_path):
-    """Start a query from a topic, with a checkpoint that its runs share."""
+    """Return a function that starts a query from a topic, with a checkpoint shared by its runs."""
 
     def start(topic, batches, shape=lambda frame: frame, trigger=None, **options):
         source = options_of(broker, topic, **{"startingOffsets": "earliest", **options})
@@ -54,7 +54,7 @@ def run(query):
 
 
 def test_progress_reports(start, spark, client, admin, topic):
-    """With a trigger, progress reports have the rows, their rate, and how many entries are left behind a limit."""
+    """Progress reports have the rows, their rate, and the remaining backlog."""
     keep_everything(admin, topic)
     fill(client, topic, 90, kinds=("plain",))
     batches, lines = Batches(), []
@@ -71,15 +71,15 @@ def test_progress_reports(start, spark, client, admin, topic):
     assert [one.numInputRows for one in reports] == [40, 40, 10]
     assert all(one.processedRowsPerSecond > 0 for one in reports)
     assert all(one.sources[0].processedRowsPerSecond > 0 for one in reports)
-    behind = [json.loads(one.sources[0].latestOffset)["entriesBehind"] for one in reports]
-    assert behind == sorted(behind, reverse=True)
-    assert behind[0] > behind[-1] >= 0
-    assert all("rows/s" in line and "behind" in line for line in lines)
+    backlogs = [json.loads(one.sources[0].latestOffset)["entriesBehind"] for one in reports]
+    assert backlogs == sorted(backlogs, reverse=True)
+    assert backlogs[0] > backlogs[-1] >= 0
+    assert all("rows/s" in line and "backlog" in line for line in lines)
     assert numbers(batches.all()) == list(range(90))
 
 
-def test_a_limit_of_bytes(start, client, admin, topic):
-    """`maxBytesPerTrigger` divides what is there into batches, which lose and repeat nothing."""
+def test_byte_limit_divides_batches(start, client, admin, topic):
+    """`maxBytesPerTrigger` divides the messages into batches, which lose and repeat nothing."""
     keep_everything(admin, topic)
     fill(client, topic, 60, kinds=("plain",))
     size = admin.internal_stats(topic).total_size
@@ -89,8 +89,8 @@ def test_a_limit_of_bytes(start, client, admin, topic):
     assert numbers(batches.all()) == list(range(60))
 
 
-def test_a_batch_that_failed_has_the_same_rows_again(start, client, admin, topic):
-    """`foreachBatch` may be called again with a batch: under its number it has the same rows, whatever came since."""
+def test_failed_batch_repeats_its_rows(start, client, admin, topic):
+    """`foreachBatch` may be called again with a batch id: it has the same rows, whatever was sent since."""
     keep_everything(admin, topic)
     count = fill(client, topic, 8)
     failing, again = Batches(fail_in=1), Batches()
@@ -102,8 +102,8 @@ def test_a_batch_that_failed_has_the_same_rows_again(start, client, admin, topic
     assert sorted(numbers(failing.rows[0]) + numbers(again.all())) == list(range(count))
 
 
-def test_a_watermark_by_event_time(start, client, admin, topic):
-    """Windows of `__eventTime` are given when the watermark has passed them; what comes later is left out."""
+def test_watermark_by_event_time(start, client, admin, topic):
+    """Windows of `__eventTime` are returned once the watermark has passed them; later messages are skipped."""
     keep_everything(admin, topic)
     batches = Batches()
 
@@ -122,7 +122,7 @@ def test_a_watermark_by_event_time(start, client, admin, topic):
 
 
 def record(**fields):
-    """A record of the schema `Order`, which is the same in each version but for its fields."""
+    """Return a record class of the schema `Order` with these fields besides its number."""
     return type("Order", (pulsar.schema.Record,), {"number": pulsar.schema.Integer(required=True), **fields})
 
 
@@ -131,8 +131,8 @@ SECOND = record(more=pulsar.schema.String(required_default=True))
 
 
 @pytest.mark.parametrize("kind", ["avro", "json"])
-def test_a_schema_that_changes_meanwhile(start, client, admin, topic, kind):
-    """A running query goes on through a new version of the schema, with its columns; started anew, it has all."""
+def test_query_survives_a_schema_change(start, client, admin, topic, kind):
+    """A running query continues with its columns after a schema change; a restarted one has the new columns."""
     keep_everything(admin, topic)
     make = {"avro": pulsar.schema.AvroSchema, "json": pulsar.schema.JsonSchema}[kind]
 
@@ -147,7 +147,7 @@ def test_a_schema_that_changes_meanwhile(start, client, admin, topic, kind):
     with running(start(topic, before, trigger=trigger, valueFormat=kind)) as query:
 
         def committed():
-            """How many rows are in batches that are committed: what is not is given again after the restart."""
+            """Return the number of rows in committed batches; the others are repeated after the restart."""
             return sum(one.numInputRows for one in query.recentProgress)
 
         assert eventually(lambda: committed() == 5 or not query.isActive, 120)
@@ -163,7 +163,7 @@ def test_a_schema_that_changes_meanwhile(start, client, admin, topic, kind):
 
 
 def test_no_real_time_mode(start, client, admin, topic):
-    """Spark has no real-time mode for sources in Python; it says so, and nothing is read or acknowledged."""
+    """Spark has no real-time mode for Python sources: it raises, and nothing is read or acknowledged."""
     keep_everything(admin, topic)
     fill(client, topic, 3, kinds=("plain",))
     batches = Batches()

@@ -1,4 +1,4 @@
-"""Values become columns, whichever schema they were written with, and so do times; this needs no Spark session."""
+"""Values and times as columns, for any schema version that wrote them; needs no Spark session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.xdist_group("spark")]
 
 
 def record(**fields):
-    """A schema of a record whose fields have these types."""
+    """Return the schema of a record whose fields have these types."""
     return {
         "type": "record",
         "name": "Order",
@@ -38,14 +38,14 @@ def send(client, topic, schema, *values):
 
 
 def read(broker, topic, **options):
-    """Read a topic as tasks do; its values as Avro, unless the options say otherwise."""
+    """Read a topic as tasks do, with Avro values unless the options set another format."""
     source = PulsarDataSource(options_of(broker, topic, **{"valueFormat": "avro", "columns": "value", **options}))
     reader = source.reader(source.schema())
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_a_schema_of_the_users(broker, client, admin, topic):
-    """With `valueSchema`, of any name, messages are still read by the versions that they were written with."""
+def test_user_schema_reads_each_version(broker, client, admin, topic):
+    """With `valueSchema`, messages are still decoded by the schema versions they were written with."""
     keep_everything(admin, topic)
     first, second = record(a="string", b="string"), record(b="string", c=["null", "int"], a="string")
     second["fields"][1]["default"] = None
@@ -55,12 +55,12 @@ def test_a_schema_of_the_users(broker, client, admin, topic):
     some["fields"][1]["default"] = None
     found = read(broker, topic, valueSchema=json.dumps(some))
     assert found == [{"b": "B", "c": None}, {"b": "B2", "c": 2}]
-    with pytest.raises(InvalidUse, match="version 0, which cannot be read as this one"):
+    with pytest.raises(InvalidUse, match="schema version 0, which this schema cannot read"):
         read(broker, topic, valueSchema=json.dumps(record(a="int")))
 
 
-def test_a_field_that_is_removed_meanwhile(broker, client, admin, topic):
-    """A stream goes on with its columns when a new version of the schema lacks one; that is null for new messages."""
+def test_removed_field_becomes_null(broker, client, admin, topic):
+    """A stream keeps its columns when a new schema version lacks one; that column is null for new messages."""
     keep_everything(admin, topic)
     first = record(a="string", b=["null", "string"])
     first["fields"][1]["default"] = None
@@ -79,7 +79,7 @@ def test_a_field_that_is_removed_meanwhile(broker, client, admin, topic):
 
 @dataclass
 class Kept:
-    """What this library's JSON schema writes as text."""
+    """Model whose values this library's JSON schema writes as text."""
 
     at: datetime
     day: date
@@ -87,7 +87,7 @@ class Kept:
 
 
 def test_json_of_a_model(broker, client, admin, topic):
-    """Times and bytes of a model's JSON are what the application sent."""
+    """Times and bytes of a model's JSON equal the sent ones."""
     keep_everything(admin, topic)
     value = Kept(datetime(2020, 1, 1, 12, 0, 0, 123456, tzinfo=UTC), date(2020, 1, 2), b"\xff\x00")
     with client.create_producer(topic, schema=JsonSchema(Kept)) as producer:
@@ -96,7 +96,7 @@ def test_json_of_a_model(broker, client, admin, topic):
 
 
 def test_logical_types_without_a_column(broker, client, admin, topic):
-    """Logical types that Spark has no type for are read as what is written."""
+    """Logical types without a Spark type are read as the underlying values."""
     keep_everything(admin, topic)
     kinds = {"u": ("string", "uuid"), "t": ("int", "time-millis"), "l": ("long", "local-timestamp-millis")}
     schema = record(**{name: {"type": kind, "logicalType": logical} for name, (kind, logical) in kinds.items()})
@@ -105,21 +105,21 @@ def test_logical_types_without_a_column(broker, client, admin, topic):
     assert read(broker, topic) == [{"u": str(one), "t": 1000, "l": 1000}]
 
 
-def test_a_type_that_is_named_again(broker, client, admin, topic):
-    """A record that two fields have is written once in the schema, and is a column for both."""
+def test_reused_named_type_is_resolved(broker, client, admin, topic):
+    """A record used by two fields is defined once in the schema, and is a column for both."""
     keep_everything(admin, topic)
     schema = record(a={"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}, b="Inner")
     send(client, topic, schema, {"a": {"x": 1}, "b": {"x": 2}})
     assert read(broker, topic) == [{"a": {"x": 1}, "b": {"x": 2}}]
 
 
-def test_event_times_that_are_no_milliseconds(broker, client, admin, topic):
-    """Where a producer gave nanoseconds, reads go on without that column, and with it say whose it is."""
+def test_event_time_out_of_range_raises(broker, client, admin, topic):
+    """An event time in nanoseconds is ignored without that column; with it, an error names the message."""
     keep_everything(admin, topic)
     with client.create_producer(topic) as producer:
         producer.send(b"0", event_timestamp=2**53)
         first = producer.send(b"1", event_timestamp=1_700_000_000_000_000_000)
         producer.send(b"2", event_timestamp=2**64 - 1)
     assert [row["value"] for row in read(broker, topic, valueFormat="bytes")] == [b"0", b"1", b"2"]
-    with pytest.raises(InvalidUse, match=f"{first.entry_id()}.* has the event time 17000000.*leave out"):
+    with pytest.raises(InvalidUse, match=f"{first.entry_id()}.* has the event time 17000000.*exclude"):
         read(broker, topic, valueFormat="bytes", columns="value,__eventTime")

@@ -1,4 +1,4 @@
-"""A session whose workers run another Python than the driver; this needs no broker."""
+"""Session whose workers run another Python than the driver; needs no broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ finally:
 
 
 def test_workers_without_the_library(tmp_path):
-    """Where PYSPARK_PYTHON is a Python that lacks the library, the error says so, names it, and says what to do."""
+    """An error names the Python of PYSPARK_PYTHON that lacks the library, and the remedy."""
     (tmp_path / "sitecustomize.py").write_text(_HIDE)
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n')

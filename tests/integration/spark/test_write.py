@@ -1,4 +1,4 @@
-"""Writing with Spark: rows become messages unchanged, exactly once if an option says so, and failures fail the job."""
+"""Writes with Spark: rows become messages unchanged, exactly once by an option, and failures fail the job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = (
 
 @pytest.fixture
 def dedup(pulsar_broker_factory):
-    """A broker that deduplicates every topic."""
+    """Return a broker that deduplicates every topic."""
     return pulsar_broker_factory("dedup")
 
 
@@ -56,7 +56,7 @@ def test_rows_become_messages(spark, broker, client, admin, pulsar_topic_factory
 
 
 def test_topics_of_rows(spark, broker, admin, pulsar_topic_factory):
-    """Without option topic, a column has the topic of each row."""
+    """Without option topic, a column names the topic of each row."""
     topics = [pulsar_topic_factory(f"row-{index}", broker=broker) for index in range(2)]
     keep_everything(admin, topics[0])
     names = ", ".join(f"'{topic}'" for topic in topics)
@@ -70,39 +70,39 @@ def test_topics_of_rows(spark, broker, admin, pulsar_topic_factory):
         assert numbers(read(spark, broker, topic)) == list(range(index, 40, 2))
 
 
-@pytest.mark.parametrize("kind", ["batched", "chunked", "lanes"])
-def test_a_write_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, kind):
-    """The same write under the same name stores nothing twice: the broker compares names and sequence ids."""
+@pytest.mark.parametrize("kind", ["batched", "chunked", "groups"])
+def test_repeated_write_stores_rows_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, kind):
+    """A repeated write with one producer name stores each row once, by name and sequence id."""
     topic = pulsar_topic_factory(partitions=2, broker=dedup)
     admin = pulsar_client_factory(dedup).context.admin_api()
     keep_everything(admin, topic)
     more = {"guarantee": "exactly-once", "producerName": "job"}
     frame = spark.range(500).selectExpr(
-        "cast(id as string) value", "if(id % 3 = 0, concat('k', id), null) __key", "id % 3 lane"
+        "cast(id as string) value", "if(id % 3 = 0, concat('k', id), null) __key", "id % 3 part"
     )
     if kind == "chunked":
         more["pulsar.producer.chunkingEnabled"] = "true"
-    if kind == "lanes":
-        more["laneBy"] = "lane"
-        frame = frame.repartition(4, "lane").sortWithinPartitions("value")
+    if kind == "groups":
+        more["laneBy"] = "part"
+        frame = frame.repartition(4, "part").sortWithinPartitions("value")
     else:
-        frame = frame.drop("lane")
+        frame = frame.drop("part")
     for _ in range(2):
         write(frame, dedup, topic, **more)
     assert numbers(read(spark, dedup, topic)) == list(range(500))
 
 
-def test_a_lane_in_two_tasks_is_refused(spark, dedup, pulsar_topic_factory):
-    """Rows of one lane in two tasks have the same numbers, so that the broker drops some: the write says so."""
+def test_group_in_two_tasks_raises(spark, dedup, pulsar_topic_factory):
+    """Rows of one group in two tasks have colliding sequence ids, which the broker drops: the write raises."""
     topic = pulsar_topic_factory(broker=dedup)
-    rows = spark.range(0, 20, 1, 2).selectExpr("cast(id as string) value", "'one' lane")
-    more = {"guarantee": "exactly-once", "producerName": "job", "laneBy": "lane"}
-    with pytest.raises(Exception, match="1 lanes were in several tasks each, for instance 'one'"):
+    rows = spark.range(0, 20, 1, 2).selectExpr("cast(id as string) value", "'one' part")
+    more = {"guarantee": "exactly-once", "producerName": "job", "laneBy": "part"}
+    with pytest.raises(Exception, match="1 groups of rows were divided between tasks, for instance 'one'"):
         write(rows, dedup, topic, **more)
 
 
-def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
-    """A streaming batch that runs again after a lost commit stores nothing twice."""
+def test_repeated_batch_stores_rows_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
+    """A streaming batch that runs again after a lost commit stores each row once."""
     topic = pulsar_topic_factory(broker=dedup)
     keep_everything(pulsar_client_factory(dedup).context.admin_api(), topic)
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
@@ -122,8 +122,8 @@ def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
         drop_last_commit(checkpoint)
 
 
-def test_a_batch_repeated_with_other_cores(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
-    """A batch of files that runs again with fewer cores, as after a lost executor, has the same lanes."""
+def test_repeated_batch_ignores_core_count(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
+    """A batch of files that runs again with fewer cores, as after a lost executor, has the same partitions."""
     topic = pulsar_topic_factory(broker=dedup)
     keep_everything(pulsar_client_factory(dedup).context.admin_api(), topic)
     source, checkpoint = str(tmp_path / "in"), tmp_path / "checkpoint"
@@ -141,19 +141,19 @@ def test_a_batch_repeated_with_other_cores(spark, dedup, pulsar_client_factory, 
     assert numbers(read(spark, dedup, topic)) == list(range(300))
 
 
-def test_what_cannot_be_written_fails(spark, broker, client, topic, tmp_path):
-    """A send that fails fails the job; rows that cannot be messages, and guarantees that cannot hold, are refused."""
+def test_invalid_writes_fail(spark, broker, client, topic, tmp_path):
+    """A failed send fails the job; rows that cannot be messages and unsupported guarantees raise."""
     rows = spark.range(3).selectExpr("cast(id as string) value")
 
     def fails(job, *words):
-        with pytest.raises(Exception) as caught:  # Spark wraps what is raised
+        with pytest.raises(Exception) as caught:  # Spark wraps the error
             job()
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
     fails(lambda: write(rows, broker, "persistent://no-tenant/no-namespace/t"), "NotWritten", "no-tenant")
     large = rows.selectExpr("repeat('x', 200000) value")
     fails(lambda: write(large, broker, topic), "NotWritten", "The task fails")
-    fails(lambda: write(rows.selectExpr("value v"), broker, topic), "of which value is needed")
+    fails(lambda: write(rows.selectExpr("value v"), broker, topic), "and needs value")
     fails(lambda: write(rows, broker, topic, guarantee="exactly-once"), "producerName")
     fails(lambda: write(rows, broker, topic, guarantee="exactly-once", producerName="p"), "does not deduplicate")
     fails(lambda: rows.write.format("pulsar").options(**options_of(broker, topic)).mode("overwrite").save(), "append")

@@ -1,4 +1,4 @@
-"""A reader of several topics amid what happens to brokers: nothing is lost, nothing comes twice, order is kept."""
+"""A reader of several topics during broker faults: no loss, no duplicates, order is kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 180
 
 
 class Senders:
-    """Send numbered messages to topics, on a thread each, until all are persisted."""
+    """Sends numbered messages to topics, on one thread each, until all are persisted."""
 
     def __init__(self, client, topics):
         self._threads = [threading.Thread(target=self._send, args=(client, topic)) for topic in topics]
@@ -45,7 +45,7 @@ class Senders:
 
 
 def stored(client, topic):
-    """What a reader of that topic or partition alone reads: messages that were sent again included."""
+    """Return what a reader of that topic or partition alone reads, including messages that were resent."""
     reader, found = client.create_reader(topic, EARLIEST), []
     while reader.has_message_available():
         message = reader.read_next(10_000)
@@ -55,7 +55,7 @@ def stored(client, topic):
 
 
 class Reading:
-    """Reads several topics, and notes the messages of each, until each one's last was seen."""
+    """Reads several topics, and records the messages of each, until each one's last was read."""
 
     def __init__(self, reader):
         self.seen = {topic: [] for topic in reader.topics()}
@@ -77,13 +77,13 @@ class Reading:
             self.seen[message.topic_name()].append((message.message_id(), message.data()))
 
     def end(self, wanted):
-        """Read until so many have come from each topic, and nothing more."""
+        """Read until `wanted` messages of each topic have arrived, and no more arrive."""
         self._wanted = wanted
         self._thread.join()
 
 
 def check(client, reading):
-    """Compare what was read with what each topic holds."""
+    """Compare the read messages with each topic's content."""
     expected = {topic: stored(client, topic) for topic in reading.seen}
     reading.end({topic: len(messages) for topic, messages in expected.items()})
     for topic, messages in expected.items():
@@ -92,13 +92,13 @@ def check(client, reading):
 
 @pytest.fixture
 def topics(pulsar_topic_factory, broker):
-    """Two topics, and one of two partitions."""
+    """Two topics, and one with two partitions."""
     plain = [pulsar_topic_factory(broker=broker) for _ in range(2)]
     return [*plain, pulsar_topic_factory(partitions=2, broker=broker)]
 
 
-def test_unloads_and_cuts(client_factory, client, admin, broker, topics):
-    """Topics are unloaded and connections cut, by turns, while messages come."""
+def test_reader_survives_unloads_and_cuts(client_factory, client, admin, broker, topics):
+    """Messages are read exactly while topics are unloaded and connections cut, in random order."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         reader = client_factory(broker, service_url=proxy.service_url).create_reader(topics, EARLIEST)
         reading, senders = Reading(reader), Senders(client, topics)
@@ -114,8 +114,8 @@ def test_unloads_and_cuts(client_factory, client, admin, broker, topics):
         check(client, reading)
 
 
-def test_a_broker_that_is_killed(pulsar_own_broker, client_factory):
-    """The broker is killed twice and started again while messages come, of single topics and of partitions."""
+def test_reader_survives_killed_broker(pulsar_own_broker, client_factory):
+    """Messages of topics and partitions are read exactly while the broker is killed and restarted twice."""
     broker = pulsar_own_broker("plain")
     client = client_factory(broker)
     prefix = "persistent://public/default/several"
@@ -131,8 +131,8 @@ def test_a_broker_that_is_killed(pulsar_own_broker, client_factory):
     check(client, reading)
 
 
-def test_seeks_of_one_topic_amid_cuts(client_factory, client, broker, topics):
-    """One topic goes back again and again while connections are cut: the others come once, and it comes whole."""
+def test_seeks_of_one_topic_during_cuts(client_factory, client, broker, topics):
+    """While one topic is repeatedly sought and connections are cut, messages of the others are read once."""
     Senders(client, topics).join()
     moved = topics[0]
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:

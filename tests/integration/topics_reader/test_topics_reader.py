@@ -1,4 +1,4 @@
-"""Readers of several topics, partitions and patterns: each message once, in its topic's order, moved topic by topic."""
+"""Readers of several topics, partitions and patterns: each message once, in its topic's order, and seeks by topic."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ EARLIEST, LATEST = pulsar.MessageId.earliest, pulsar.MessageId.latest
 
 @dataclass
 class Numbered:
-    """What is no text."""
+    """A value for a schema other than text."""
 
     number: int
 
 
 def read_all(reader):
-    """Read as long as there is something; give the indexes by topic, in the order in which they came."""
+    """Read all available messages, and return the indexes by topic, in the order of arrival."""
     found = {}
     while reader.has_message_available():
         message = reader.read_next(10_000)
@@ -41,7 +41,7 @@ def read_all(reader):
 
 @pytest.fixture
 def topics(client, pulsar_topic_factory, broker):
-    """Three topics: one with chunked messages, one with batches, one of two partitions."""
+    """Three topics: one with chunked messages, one with batches, one with two partitions."""
     chunked, batched = pulsar_topic_factory("chunked", broker=broker), pulsar_topic_factory("batched", broker=broker)
     parted = pulsar_topic_factory("parted", partitions=2, broker=broker)
     producer = client.create_producer(chunked, chunking_enabled=True)
@@ -55,7 +55,7 @@ def topics(client, pulsar_topic_factory, broker):
 
 
 def expected_of(topics):
-    """What is on them, by topic and partition."""
+    """Return the content, by topic and partition."""
     chunked, batched, parted = topics
     return {
         chunked: list(range(4)),
@@ -67,8 +67,8 @@ def expected_of(topics):
 
 @pytest.mark.core
 @pytest.mark.through
-def test_each_message_comes_once_and_in_order(client, topics):
-    """Chunked, batched and partitioned topics are read whole, and the loop ends where they do."""
+def test_each_message_is_read_once_and_in_order(client, topics):
+    """Chunked, batched and partitioned topics are read whole, and the loop ends after them."""
     reader = client.create_reader(topics, EARLIEST)
     assert set(reader.topics()) == set(expected_of(topics))
     assert read_all(reader) == expected_of(topics)
@@ -79,14 +79,14 @@ def test_each_message_comes_once_and_in_order(client, topics):
     assert reader.is_connected()
 
 
-def test_a_builder_takes_topics(client, topics):
-    """As Java's: several topics, with everything else that a builder takes."""
+def test_builder_takes_topics(client, topics):
+    """The builder takes several topics, as in Java, with its other options."""
     reader = client.new_reader().topics(topics).start_message_id(EARLIEST).receiver_queue_size(3).create()
     assert read_all(reader) == expected_of(topics)
 
 
-def test_it_begins_at_the_end_or_where_each_topic_is_to(client, topics):
-    """From the latest message only new ones come; with an id by topic each begins behind its own, or with it."""
+def test_starts_at_latest_or_at_id_of_each_topic(client, topics):
+    """From the latest message only new ones are read; with an id by topic, each starts after it, or with it."""
     chunked, batched, parted = topics
     ids = {}
     for message in drain(client.create_reader(topics, EARLIEST).read_next, 44):
@@ -109,13 +109,13 @@ def test_it_begins_at_the_end_or_where_each_topic_is_to(client, topics):
 
 
 @pytest.mark.core
-def test_a_seek_of_one_topic_leaves_the_others(client, topics):
-    """Amid reading, one topic goes to its beginning, another to an id, another to a time: the rest goes on."""
+def test_seek_of_one_topic_keeps_the_others(client, topics):
+    """A seek of one topic to its beginning, an id or a time does not affect other topics."""
     chunked, batched, parted = topics
     part, other = f"{parted}-partition-0", f"{parted}-partition-1"
     reader = client.create_reader(topics, EARLIEST, receiver_queue_size=5)
     read = {topic: [] for topic in expected_of(topics)}
-    # Which topics come first is open: beyond thirty, until there are the ids that are sought.
+    # The order of topics is open, so this reads at least thirty, until it has the ids for the seeks.
     while sum(map(len, read.values())) < 30 or len(read[part]) < 2 or len(read[batched]) < 3:
         message = reader.read_next(10_000)
         read[message.topic_name()].append(message)
@@ -134,8 +134,8 @@ def test_a_seek_of_one_topic_leaves_the_others(client, topics):
     assert read_all(reader) == {batched: [20, 21], part: list(range(0, 20, 2)), other: list(range(1, 20, 2))}
 
 
-def test_a_seek_of_all_topics(client, topics):
-    """To the beginning, to the end, to a time: on every topic and partition."""
+def test_seek_of_all_topics(client, topics):
+    """A seek to the beginning, the end, or a time moves every topic and partition."""
     reader = client.create_reader(topics, EARLIEST)
     for _ in range(2):
         assert read_all(reader) == expected_of(topics)
@@ -146,8 +146,8 @@ def test_a_seek_of_all_topics(client, topics):
     assert read_all(reader) == expected_of(topics)
 
 
-def test_what_cannot_be_sought_is_refused(client, topics, pulsar_topic_factory, broker):
-    """An id without a topic, of a topic that is not read, and a topic twice: it raises, and reading goes on."""
+def test_invalid_seek_raises(client, topics, pulsar_topic_factory, broker):
+    """An id without a topic, one of another topic, and a topic twice raise, and reading continues."""
     reader = client.create_reader(topics, EARLIEST)
     first = reader.read_next(10_000)
     bare = pulsar.MessageId(-1, 3, 0)
@@ -184,8 +184,8 @@ def test_what_cannot_be_sought_is_refused(client, topics, pulsar_topic_factory, 
         (re.compile, {"pattern_auto_discovery_period": 0}),
     ],
 )
-def test_what_cannot_be_read_is_refused(client, topic, admin, topics_of, options):
-    """Nothing is opened, so that no reader is left on a topic."""
+def test_invalid_topics_raise(client, topic, admin, topics_of, options):
+    """Invalid arguments raise, and no reader remains on a topic."""
     client.create_producer(topic)
     with pytest.raises(pulsar.PulsarExtError):
         client.create_reader(topics_of(topic), **{"start_message_id": EARLIEST, **options})
@@ -210,8 +210,8 @@ def test_readers_of_key_ranges_share_several_topics(client, pulsar_topic_factory
 
 @pytest.mark.core
 @pytest.mark.through
-def test_a_pattern_reads_topics_that_come_later(client, topic, admin):
-    """Topics and partitions that fit are read from their beginning; one that does not fit is not read."""
+def test_pattern_reads_new_topics(client, topic, admin):
+    """Matching topics and partitions are read from their beginning; others are not read."""
     send_plain(client, f"{topic}-a", 3)
     send_plain(client, f"other-{topic.rpartition('/')[2]}", 3)
     reader = client.create_reader(re.compile(f"{topic}-.*"), EARLIEST, pattern_auto_discovery_period=1)
@@ -219,9 +219,9 @@ def test_a_pattern_reads_topics_that_come_later(client, topic, admin):
     admin.create_partitioned_topic(f"{topic}-b", 2)
     send_plain(client, f"{topic}-b", 10)
     send_plain(client, f"{topic}-c", 5)
-    came = drain(reader.read_next, 15, quiet_millis=2_000)
-    assert sorted(index_of(message) for message in came) == sorted([*range(10), *range(5)])
-    assert {message.topic_name().rpartition("/")[2].removeprefix(topic.rpartition("/")[2]) for message in came} == {
+    received = drain(reader.read_next, 15, quiet_millis=2_000)
+    assert sorted(index_of(message) for message in received) == sorted([*range(10), *range(5)])
+    assert {message.topic_name().rpartition("/")[2].removeprefix(topic.rpartition("/")[2]) for message in received} == {
         "-b-partition-0",
         "-b-partition-1",
         "-c",
@@ -229,8 +229,8 @@ def test_a_pattern_reads_topics_that_come_later(client, topic, admin):
     assert f"{topic}-a" in reader.topics()
 
 
-def test_a_topic_that_cannot_be_read_keeps_no_other_from_it(client, topic, caplog):
-    """The first of five that come has another schema: the others are read, and the log says why it is not."""
+def test_unreadable_topic_does_not_block_others(client, topic, caplog):
+    """The first of five new topics has another schema: the others are read, and the log has the reason."""
     reader = client.create_reader(re.compile(f"{topic}-.*"), EARLIEST, schema=Numbered, pattern_auto_discovery_period=1)
     client.create_producer(f"{topic}-a", schema=pulsar.schema.StringSchema()).send("text")
     assert eventually(lambda: "-a cannot be read" in caplog.text)
@@ -239,26 +239,26 @@ def test_a_topic_that_cannot_be_read_keeps_no_other_from_it(client, topic, caplo
     assert sorted(message.value().number for message in drain(reader.read_next, 4)) == [0, 1, 2, 3]
 
 
-def test_a_pattern_that_matches_nothing_yet(client, topic):
-    """Nothing is there, and nothing raises; the first topic that comes is read."""
+def test_pattern_without_matching_topics(client, topic):
+    """Without a matching topic nothing raises; the first one that is created is read."""
     reader = client.create_reader(re.compile(f"{topic}-.*"), EARLIEST, pattern_auto_discovery_period=1)
     assert (reader.topics(), reader.has_message_available()) == ([], False)
     send_plain(client, f"{topic}-a", 3)
     assert [index_of(message) for message in drain(reader.read_next, 3)] == [0, 1, 2]
 
 
-@pytest.mark.blocking_only("calls what stands behind either client")
+@pytest.mark.blocking_only("calls the reader beneath either client")
 @pytest.mark.parametrize("call", ["read_next", "has_message_available", "seek"])
-def test_a_topic_that_goes_amid_a_call_is_left_out(client, topic, call):
-    """A read, a look and a seek that meet a topic as it is dropped go on with the other one, and raise nothing."""
-    gone, left = f"{topic}-a", f"{topic}-b"
-    for each in (gone, left):
+def test_topic_dropped_during_a_call_is_skipped(client, topic, call):
+    """A read, a check and a seek continue with the other topic if one is dropped during the call."""
+    dropped, other = f"{topic}-a", f"{topic}-b"
+    for each in (dropped, other):
         send_plain(client, each, 3)
-    reader = client.create_reader([gone, left], EARLIEST)
-    part = reader._parts[gone]
+    reader = client.create_reader([dropped, other], EARLIEST)
+    part = reader._parts[dropped]
 
     def drop_first(*args):
-        reader._drop_(gone)
+        reader._drop_(dropped)
         return getattr(type(part), call)(part, *args)
 
     setattr(part, call, drop_first)
@@ -267,13 +267,13 @@ def test_a_topic_that_goes_amid_a_call_is_left_out(client, topic, call):
     elif call == "has_message_available":
         assert reader.has_message_available()
     assert [index_of(reader.read_next(5_000)) for _ in range(3)] == [0, 1, 2]
-    reader.seek({left: EARLIEST})
-    assert read_all(reader) == {left: [0, 1, 2]}
+    reader.seek({other: EARLIEST})
+    assert read_all(reader) == {other: [0, 1, 2]}
 
 
-@pytest.mark.blocking_only("calls what stands behind either client")
-def test_a_seek_passes_over_a_topic_that_is_dropped_before_its_turn(client, topics):
-    """The first topic's move drops the last one, and the seek moves the others without an error."""
+@pytest.mark.blocking_only("calls the reader beneath either client")
+def test_seek_skips_topic_that_is_dropped(client, topics):
+    """A seek whose first move drops the last topic moves the others without an error."""
     reader = client.create_reader(topics, EARLIEST)
     read_all(reader)
     first, *_, last = reader.topics()
@@ -290,8 +290,8 @@ def test_a_seek_passes_over_a_topic_that_is_dropped_before_its_turn(client, topi
     assert read_all(reader) == expected
 
 
-def test_partitions_that_are_added_are_read(client, topics, admin, monkeypatch):
-    """A topic of two partitions gets two more, which are read from their beginning."""
+def test_added_partitions_are_read(client, topics, admin, monkeypatch):
+    """A topic with two partitions gets two more, which are read from their beginning."""
     monkeypatch.setattr(opening, "_PARTITIONS_SECONDS", 1)
     reader = client.create_reader([topics[2]], EARLIEST)
     assert len(reader.topics()) == 2
@@ -303,22 +303,22 @@ def test_partitions_that_are_added_are_read(client, topics, admin, monkeypatch):
     assert len(reader.topics()) == 4
 
 
-def test_a_listener_hears_each_message_of_all_topics(client, topics):
-    """It is given the reader of several topics, and each message once."""
-    heard, readers = {}, set()
+def test_listener_gets_messages_of_all_topics(client, topics):
+    """The listener is called with the reader of several topics, and each message once."""
+    received, readers = {}, set()
 
     def listen(reader, message):
         readers.add(tuple(sorted(reader.topics())))
-        heard.setdefault(message.topic_name(), []).append(index_of(message))
+        received.setdefault(message.topic_name(), []).append(index_of(message))
 
     reader = client.create_reader(topics, EARLIEST, reader_listener=listen)
-    assert eventually(lambda: heard == expected_of(topics))
+    assert eventually(lambda: received == expected_of(topics))
     assert {tuple(sorted(reader.topics()))} >= {one for one in readers if len(one) == 4}
     reader.close()
 
 
 def test_interceptors_see_each_message_once(client, topics):
-    """What they alter is what comes, also behind a seek of one topic."""
+    """Messages are altered once, also after a seek of one topic."""
     seen = []
 
     class Interceptor(pulsar.ReaderInterceptor):
@@ -339,28 +339,30 @@ def test_interceptors_see_each_message_once(client, topics):
 
 
 @pytest.mark.blocking_only("a Ctrl-C ends the loop of an awaited client")
-def test_a_seek_of_one_topic_drops_its_interrupted_message(client, topics):
-    """What a Ctrl-C left between the topic and the application is not read after a seek to the topic's end."""
-    left = []
+def test_seek_of_topic_drops_interrupted_message(client, topics):
+    """A message that a Ctrl-C kept from the application is not read after a seek to the topic's end."""
+    interrupted_topics = []
 
     class Interrupted(pulsar.ReaderInterceptor):
         def before_read(self, reader, message):
-            if not left:
-                left.append(message.topic_name())
+            if not interrupted_topics:
+                interrupted_topics.append(message.topic_name())
                 raise KeyboardInterrupt
             return message
 
     reader = client.create_reader(topics, EARLIEST, interceptors=[Interrupted()])
     with pytest.raises(KeyboardInterrupt):
         reader.read_next(10_000)
-    reader.seek({left[0]: LATEST})
-    assert read_all(reader) == {topic: indexes for topic, indexes in expected_of(topics).items() if topic != left[0]}
+    reader.seek({interrupted_topics[0]: LATEST})
+    assert read_all(reader) == {
+        topic: indexes for topic, indexes in expected_of(topics).items() if topic != interrupted_topics[0]
+    }
 
 
 @pytest.mark.parametrize("of_topics", [True, False])
 @pytest.mark.parametrize("ending", ["close of the reader", "close of the client", "shutdown"])
-def test_a_close_ends_whoever_waits(client, topics, of_topics, ending):
-    """A read that waits on another thread, and later ones, raise AlreadyClosed; closing again does nothing."""
+def test_close_ends_waiting_reads(client, topics, of_topics, ending):
+    """A waiting read on another thread, and later calls, raise AlreadyClosed; a second close has no effect."""
     what = topics if of_topics else re.compile("persistent://public/default/nothing-at-all-.*")
     reader = client.create_reader(what, LATEST)
     raised = []
@@ -384,7 +386,7 @@ def test_a_close_ends_whoever_waits(client, topics, of_topics, ending):
 
 @pytest.mark.blocking_only("threads share a blocking reader")
 def test_threads_share_a_reader(client, topics):
-    """Four threads read at once, while another moves one topic back: each message of the others comes once."""
+    """Four threads read while another seeks one topic: each message of the others is read once."""
     reader = client.create_reader(topics, EARLIEST)
     seen = [[] for _ in range(4)]
 
@@ -403,21 +405,21 @@ def test_threads_share_a_reader(client, topics):
         reader.seek({topics[0]: EARLIEST})
     for thread in threads:
         thread.join()
-    came = [one for into in seen for one in into]
-    others = sorted(one for one in came if one[0] != topics[0])
+    received = [one for into in seen for one in into]
+    others = sorted(one for one in received if one[0] != topics[0])
     assert others == sorted(
         (topic, index) for topic, indexes in expected_of(topics).items() if topic != topics[0] for index in indexes
     )
-    assert {index for topic, index in came if topic == topics[0]} == set(range(4))
+    assert {index for topic, index in received if topic == topics[0]} == set(range(4))
 
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited reads, which test_asyncio.py does 10,000 times")
 @pytest.mark.parametrize("ranges", [None, ["0-65535"], ["0-40000"]])
-def test_an_interrupted_read_loses_no_message(client, pulsar_topic_factory, broker, ranges):
-    """A Ctrl-C every 10 ms while messages come to three topics: every message comes once, in its topic's order."""
+def test_interrupted_reader_of_topics_loses_no_message(client, pulsar_topic_factory, broker, ranges):
+    """With a Ctrl-C every 10 ms, every message of three topics is read once, in its topic's order."""
     topics = [pulsar_topic_factory(broker=broker) for _ in range(3)]
     producers = [client.create_producer(topic) for topic in topics]
-    options = {} if ranges is None else {"key_hash_ranges": ranges, "key_forms": "text"}  # which asks no admin API
+    options = {} if ranges is None else {"key_hash_ranges": ranges, "key_forms": "text"}  # without an admin API
     reader = client.create_reader(topics, EARLIEST, **options)
     keys = [f"k{number}" for number in range(300)]
     expected = [

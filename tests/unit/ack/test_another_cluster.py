@@ -1,4 +1,4 @@
-"""Acknowledgements of another cluster than the one that the client is connected to: nothing is sent, all is dropped."""
+"""Acknowledgements of another cluster than the connected one: they are dropped, never sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.ending import OpenSenders
-from pulsar_ext._runtime.scheduler import ConnectionLooks
+from pulsar_ext._runtime.scheduler import ConnectionPolls
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.message import Received, at_cluster, received
@@ -19,22 +19,22 @@ EMPTY = b"\x00\x00\x00\x02\x18\x00"
 
 
 class Inner:
-    """Takes acknowledgements as a native consumer does."""
+    """A fake native consumer that records acknowledgements."""
 
     def __init__(self):
-        self.taken = []
+        self.acknowledged = []
 
     def is_connected(self):
         return True
 
     def acknowledge(self, one):
-        self.taken.append(one)
+        self.acknowledged.append(one)
 
     acknowledge_cumulative = acknowledge
 
 
 class Consumer:
-    """The acknowledgements of a consumer whose client may be connected to another cluster."""
+    """The acknowledgements of a consumer whose client may connect to another cluster."""
 
     def __init__(self):
         self.cluster, self.inner, self.order = 0, Inner(), ReceiveOrder()
@@ -42,14 +42,14 @@ class Consumer:
         context = SimpleNamespace(
             scheduler=scheduler,
             senders=OpenSenders(),
-            connection_looks=ConnectionLooks(scheduler),
+            connection_polls=ConnectionPolls(scheduler),
             inquiries=scheduler,
             cluster=SimpleNamespace(number=lambda: self.cluster),
         )
-        grouping = AckGrouping.of(None, None, splits=False)
-        options = {"grouping": grouping, "splits": False, "keeps_indexes": True}
+        grouping = AckGrouping.of(None, None, is_shared=False)
+        options = {"grouping": grouping, "is_shared": False, "keeps_indexes": True}
         self.acks = Acknowledger(context, self.order, SeekGate(None), "persistent://a/b/t", "s", **options)
-        self.order.take_part(self.acks)
+        self.order.add_subscriber(self.acks)
         self.acks.attach(self.inner)
 
     def acknowledge(self, entry, *, cumulative=False):
@@ -59,48 +59,48 @@ class Consumer:
         inbox = self.acks.inbox.positions if cumulative else self.acks.inbox.messages
         self.acks.put(inbox, *map(received, batch.messages()))
 
-    def follow(self, meanwhile=()):
-        with self.order.passing(Transition.ANOTHER_CLUSTER):
+    def change_cluster(self, during=()):
+        with self.order.run_transition(Transition.ANOTHER_CLUSTER):
             self.order.cluster = self.cluster
-        for entry in meanwhile:
+        for entry in during:
             self.acknowledge(entry)
         self.inner = Inner()
-        self.acks.renew(self.inner, iter(()))
+        self.acks.on_reopen(self.inner, iter(()))
 
 
 @pytest.mark.parametrize("cumulative", [False, True], ids=["each", "cumulative"])
 def test_nothing_is_sent_to_another_cluster(cumulative):
-    """What was sent is not sent again, what is pending is dropped, and what is received there is sent."""
+    """Sent acknowledgements are not resent, pending ones are dropped, and those of the new cluster are sent."""
     consumer = Consumer()
     consumer.acknowledge(1, cumulative=cumulative)
     assert consumer.acks.flush()
     consumer.acknowledge(2, cumulative=cumulative)
-    sent, first = len(consumer.inner.taken), consumer.inner
+    sent, first = len(consumer.inner.acknowledged), consumer.inner
     consumer.cluster = 1
     assert not consumer.acks.flush()
     assert consumer.acks.pending == 1
-    consumer.follow(meanwhile=[2, 3])
+    consumer.change_cluster(during=[2, 3])
     assert consumer.acks.pending == 0
     assert consumer.acks.flush()
-    assert (len(first.taken), consumer.inner.taken) == (sent, [])
+    assert (len(first.acknowledged), consumer.inner.acknowledged) == (sent, [])
     consumer.acknowledge(3)
     assert consumer.acks.flush()
-    assert consumer.inner.taken
+    assert consumer.inner.acknowledged
 
 
-def test_a_change_that_fails_sends_nothing_either():
-    """What is of the first cluster is dropped before another native object is opened, and stays dropped."""
+def test_failed_cluster_change_sends_nothing():
+    """Acknowledgements of the first cluster are dropped before the native consumer is opened, also if this fails."""
     consumer = Consumer()
     consumer.acknowledge(1)
     consumer.cluster = 1
-    with pytest.raises(ConnectionError), consumer.order.passing(Transition.ANOTHER_CLUSTER):
+    with pytest.raises(ConnectionError), consumer.order.run_transition(Transition.ANOTHER_CLUSTER):
         raise ConnectionError
     assert consumer.acks.pending == 0
     assert not consumer.acks.flush()
 
 
-def test_a_message_knows_its_cluster():
-    """Each cluster has a class of its own, that derives from the first one's and not from another cluster's."""
+def test_message_class_has_its_cluster():
+    """Each cluster has a message class of its own, derived from the first one's."""
     first = at_cluster(Received, 0)
     second = at_cluster(first, 1)
     third = at_cluster(second, 2)

@@ -1,4 +1,4 @@
-"""The blocks that acknowledge or redeliver whole: which calls they make, blocking and awaited, without a broker."""
+"""Scopes that acknowledge or redeliver all of their messages: their calls, blocking and asyncio, without a broker."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from pulsar_ext.receive.source import Records
 
 
 class Consumer:
-    """Writes down the calls of a scope; what it received is put into `records`."""
+    """A fake consumer that records the calls of a scope; received messages are put into `records`."""
 
     def __init__(self):
         self.calls, self.records = [], Records()
@@ -30,7 +30,7 @@ class Consumer:
 
 
 class AwaitedConsumer(Consumer):
-    """The same with calls to be awaited."""
+    """A fake consumer with awaitable methods."""
 
     def __getattr__(self, name):
         call = super().__getattr__(name)
@@ -59,8 +59,8 @@ both = pytest.mark.parametrize(("kind", "run"), [(Consumer, _blocking), (Awaited
 
 @both
 @pytest.mark.parametrize("given", [True, False])
-def test_a_block_that_ends_acknowledges_and_flushes(kind, run, given):
-    """Messages that were given, or received inside the block only, are acknowledged at once, then flushed."""
+def test_scope_acknowledges_and_flushes_at_its_end(kind, run, given):
+    """A scope acknowledges its messages, passed or received inside it, at once, and then flushes."""
     consumer, entered = kind(), []
 
     def body(what):
@@ -74,8 +74,8 @@ def test_a_block_that_ends_acknowledges_and_flushes(kind, run, given):
 
 
 @both
-def test_a_block_that_raises_redelivers_each(kind, run):
-    """Each message is negatively acknowledged, nothing is acknowledged, and the exception goes on."""
+def test_scope_that_raises_redelivers_each_message(kind, run):
+    """Each message is negatively acknowledged, none is acknowledged, and the exception propagates."""
     consumer = kind()
     with pytest.raises(ZeroDivisionError):
         run(consumer, [1, 2], lambda _: 1 / 0)
@@ -83,7 +83,7 @@ def test_a_block_that_raises_redelivers_each(kind, run):
 
 
 @both
-def test_a_refused_acknowledgement_is_raised_and_nothing_is_flushed(kind, run):
+def test_scope_raises_failed_ack_without_flush(kind, run):
     """The calls stop at the first one that raises."""
     consumer = kind()
     consumer.refused = "acknowledge_many"
@@ -92,8 +92,8 @@ def test_a_refused_acknowledgement_is_raised_and_nothing_is_flushed(kind, run):
     assert consumer.calls == [("acknowledge_many", [1])]
 
 
-def test_blocks_within_each_other_note_the_same():
-    """What is received while two blocks are open belongs to both."""
+def test_nested_scopes_record_the_same_messages():
+    """A message received in two open scopes belongs to both."""
     records = Records()
     outer = records.begin()
     records.note([1])

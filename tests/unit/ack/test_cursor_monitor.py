@@ -1,10 +1,10 @@
-"""What the broker's list of a subscription's consumers says about their connections."""
+"""Conclusions from the broker's list of a subscription's consumers about their connections."""
 
 from __future__ import annotations
 
 import pytest
 
-from pulsar_ext.ack.cursor import is_closed_on_its_connection
+from pulsar_ext.ack.cursor import is_reopened_on_same_connection
 
 _A, _A_LATER, _B, _C = ("h:1", "10:00"), ("h:1", "10:05"), ("h:2", "10:00"), ("h:3", "10:05")
 
@@ -20,8 +20,8 @@ _A, _A_LATER, _B, _C = ("h:1", "10:00"), ("h:1", "10:05"), ("h:2", "10:00"), ("h
         ({_A, _B}, {_A_LATER, _C}, False),
         ({_A}, set(), False),
     ],
-    ids=["the same", "another one", "of another connection", "one more", "one of two", "and one gone", "none"],
+    ids=["unchanged", "another", "other connection", "one more", "one of two", "and one closed", "none"],
 )
-def test_a_consumer_that_the_broker_closed_is_told_from_a_lost_connection(before, after, closed):
-    """Only where all connections are still there and a consumer began later, the broker itself has closed it."""
-    assert is_closed_on_its_connection(frozenset(before), frozenset(after)) is closed
+def test_closed_consumer_differs_from_lost_connection(before, after, closed):
+    """The broker has closed a consumer only if all connections are still open and one consumer began later."""
+    assert is_reopened_on_same_connection(frozenset(before), frozenset(after)) is closed

@@ -1,4 +1,4 @@
-"""When a group of acknowledgements is due."""
+"""The time at which a group of acknowledgements is due."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import pytest
 from pulsar_ext.ack.delivery import GroupTimer
 
 
-def test_groups_are_due_by_time_and_by_size():
-    """The first of a group decides when it leaves; 0 ms lets nothing wait; nothing pending is never due."""
+def test_group_is_due_by_time_and_by_size():
+    """A group is due a fixed time after its first acknowledgement, with 0 ms at once, and never when empty."""
     group = GroupTimer(time_ms=100, max_size=3)
     assert not group.is_due(0, 5.0)
     assert not group.is_due(1, 5.0)
     assert not group.is_due(2, 5.0625)
     assert group.is_due(2, 5.125)
     assert group.is_due(3, 5.0)
-    group.left()
+    group.restart()
     assert not group.is_due(1, 6.0)
     assert group.wait(6.0625) == pytest.approx(0.0375)
-    group.left()
-    assert not group.is_due(1, 7.0, 6.9375), "it may have come right after the last look"
+    group.restart()
+    assert not group.is_due(1, 7.0, 6.9375), "it may have come right after the last poll"
     assert group.wait(7.0) == pytest.approx(0.0375)
     assert group.is_due(1, 7.0375, 7.0)
     assert GroupTimer(time_ms=0).is_due(1, 0.0)
 
 
-def test_it_is_known_when_the_group_is_due_that_waits():
-    """From its first acknowledgement on until it has left; where nothing waits, never."""
+def test_due_time_of_the_pending_group():
+    """The group is due a fixed time after its first acknowledgement until it is sent, and never when empty."""
     group = GroupTimer(time_ms=100)
     assert group.due == math.inf
     group.is_due(1, 5.0)
     group.is_due(2, 5.0625)
     assert group.due == pytest.approx(5.1)
-    group.left()
+    group.restart()
     assert group.due == math.inf

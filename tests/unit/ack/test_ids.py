@@ -1,4 +1,4 @@
-"""The ids of many acknowledged messages, read at once."""
+"""Reading the ids of many acknowledged messages at once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _ids = st.builds(
 
 
 @given(st.lists(_ids, max_size=40), st.lists(st.tuples(st.integers(0, 9), st.sampled_from([1, 2, 5, 130])), max_size=3))
-def test_gathered_ids_are_all_ids_and_nothing_else(ids, batches):
-    """However ids are mixed, whole batches among them, each of them is in the result once for each time."""
+def test_gather_yields_each_id_exactly_once(ids, batches):
+    """Each of any mixed ids, whole batches among them, is in the result exactly once."""
     for entry, size in batches:
         ids = [*ids, *(MessageIdData(4, entry, batch_index=index, batch_size=size) for index in range(size)), *ids[:3]]
     found: set[tuple[int, int, int, int, int]] = set()
@@ -51,8 +51,8 @@ def test_gathered_ids_are_all_ids_and_nothing_else(ids, batches):
 
 
 @given(st.lists(_ids, max_size=8), st.integers(0, 1 << 22), st.integers(0, 300), st.sampled_from([-1, 0, 200]))
-def test_single_messages_are_read_at_once_as_they_are_one_by_one(mixed, first, count, partition):
-    """Neighbours of a ledger are recognised where their ids are of one length; others are the same, or not for it."""
+def test_singles_equals_reading_one_by_one(mixed, first, count, partition):
+    """Consecutive entries with ids of equal length are recognised; all other results equal those of `gather()`."""
     neighbours = [MessageIdData(5, entry, partition) for entry in range(first, first + count)]
     for ids in ([encode(one) for one in neighbours], [encode(one) for one in [*neighbours, *mixed]]):
         found = singles(ids)
@@ -67,7 +67,7 @@ def test_single_messages_are_read_at_once_as_they_are_one_by_one(mixed, first, c
 
 
 class _Queue:
-    """A receiver queue of batches, and threads that take messages out of it."""
+    """A receiver queue of batches, and threads that receive from it."""
 
     def __init__(self, sizes, threads, owner=0):
         self.received, self.numbers = [], {}
@@ -76,7 +76,7 @@ class _Queue:
             for index in range(max(size, 1)):
                 one = (entry, index if size > 1 else -1, size if size > 1 else 0)
                 self.received.append(one)
-                # Only the first thread's messages are numbered, in the order in which it took them.
+                # Only the owner thread's messages are numbered, in the order of their receipt.
                 self.numbers[one] = 0
                 if threads[at % len(threads)] == owner:
                     self.numbers[one] = 1 + max(self.numbers.values())
@@ -88,8 +88,8 @@ class _Queue:
     st.lists(st.integers(0, 2), min_size=1, max_size=7),
     st.data(),
 )
-def test_numbered_ids_acknowledge_what_was_acknowledged(sizes, threads, data):
-    """Whichever thread received them, in any order and groups: what was acknowledged, nothing more, nothing less."""
+def test_numbered_ids_acknowledge_the_same_messages(sizes, threads, data):
+    """Numbered ids yield exactly the acknowledged messages, for any receiving threads, order and groups."""
     queue = _Queue(sizes, threads)
     acknowledged = list(queue.received)
     how = data.draw(st.sampled_from(["all", "some", "shuffled"]))
@@ -116,8 +116,8 @@ def test_numbered_ids_acknowledge_what_was_acknowledged(sizes, threads, data):
         assert len(reads) == 2 * len(sizes)
 
 
-def test_numbers_say_nothing_where_partitions_share_a_queue():
-    """A message of another partition that stands where an acknowledged one of a batch would is not passed over."""
+def test_numbers_are_ignored_for_several_partitions():
+    """A message of another partition between two of a batch is not taken for one of the batch."""
     ids = [
         MessageIdData(4, 7, partition=0, batch_index=0, batch_size=3),
         MessageIdData(5, 1, partition=1, batch_index=0, batch_size=3),
@@ -128,7 +128,7 @@ def test_numbers_say_nothing_where_partitions_share_a_queue():
     assert [(one[0], one[1], one[3]) for one in found] == [(0, (4, 7), 0b1), (1, (5, 1), 0b1), (0, (4, 7), 0b100)]
 
 
-def test_what_is_no_id_is_refused():
-    """Bytes that the C++ client would not write raise instead of acknowledging something else."""
+def test_invalid_id_bytes_raise():
+    """Bytes that the C++ client would not write raise instead of acknowledging another message."""
     with pytest.raises(InvalidMessageId):
         list(gather([b"\x08\x05"]))

@@ -1,4 +1,4 @@
-"""A Ctrl-C anywhere in the acknowledging of messages: what was acknowledged before it leaves, sooner or later."""
+"""A Ctrl-C at any line that acknowledges messages: no earlier acknowledgement is lost."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pulsar_ext.receive.order import ReceiveOrder
 
 TOPIC = "persistent://public/default/t"
 COUNT = 300
-"""More than are held until their ids are read."""
+"""Larger than the inbox."""
 POINTS = 30
 EMPTY = b"\x00\x00\x00\x02\x18\x00"
 PACKAGE = str(Path(pulsar_ext.ack.__file__).parent)
 
 
 class Inner:
-    """Takes acknowledgements as a C++ consumer does, and keeps what they are of."""
+    """A fake native consumer that stores the acknowledged ids."""
 
     def __init__(self):
         self.acknowledged, self.upto = set(), (-1, -1)
@@ -36,8 +36,8 @@ class Inner:
     def is_connected(self):
         return True
 
-    def acknowledge(self, what):
-        message_id = what.message_id() if isinstance(what, _pulsar.Message) else what
+    def acknowledge(self, acked):
+        message_id = acked.message_id() if isinstance(acked, _pulsar.Message) else acked
         data = decode(message_id.serialize())
         if data.ledger_id >= 0:  # not a filler
             self.acknowledged.add((data.ledger_id, data.entry_id, data.batch_index))
@@ -47,14 +47,14 @@ class Inner:
         self.upto = max(self.upto, (data.ledger_id, data.entry_id))
 
     def has(self, ledger, entry, index):
-        """Whether a message is acknowledged, by itself or with its entry."""
+        """Return True if a message is acknowledged, by itself or with its entry."""
         return (ledger, entry) <= self.upto or not self.acknowledged.isdisjoint(
             {(ledger, entry, -1), (ledger, entry, index)}
         )
 
 
 def messages_of(size):
-    """COUNT messages in batches of a size."""
+    """Return COUNT messages in batches of `size`."""
     found = []
     for entry in range(COUNT // size):
         batch = _pulsar.MessageBatch()
@@ -65,7 +65,7 @@ def messages_of(size):
 
 
 def opened(grouped):
-    """Acknowledgements of a consumer that is no more than what it sends."""
+    """Return the acknowledgements of a consumer with a fake native consumer."""
     scheduler = SimpleNamespace(watch=lambda _: None, keep=lambda _: None)
     context = SimpleNamespace(scheduler=scheduler, senders=OpenSenders(), cluster=SimpleNamespace(number=lambda: 0))
     acks = Acknowledger(
@@ -74,8 +74,8 @@ def opened(grouped):
         SeekGate(None),
         TOPIC,
         "s",
-        grouping=AckGrouping.of(100 if grouped else None, None, splits=False),
-        splits=False,
+        grouping=AckGrouping.of(100 if grouped else None, None, is_shared=False),
+        is_shared=False,
         keeps_indexes=True,
     )
     acks.attach(Inner())
@@ -84,7 +84,7 @@ def opened(grouped):
 
 @contextmanager
 def interrupted_at(number):
-    """Interrupt the code of acknowledgements at its n-th line; yields how many it passed."""
+    """Interrupt the code of `pulsar_ext.ack` at its n-th line; yield the number of lines passed."""
     passed = [0]
 
     def on_line(_, event, __):
@@ -106,13 +106,13 @@ def interrupted_at(number):
 
 
 def acknowledge(acks, messages, number):
-    """Acknowledge as a consumer does, and flush; interrupted. Gives what was surely acknowledged, and the lines."""
+    """Acknowledge and flush with an interruption; return the surely acknowledged messages and the lines passed."""
     surely, inbox = [], acks.inbox.messages
     with interrupted_at(number) as passed, suppress(KeyboardInterrupt):
         for message in messages:
             inbox.append(message)
             if len(inbox) >= acks.limit:
-                acks.filled()
+                acks.process_inbox()
             surely.append(message)
         acks.flush()
     return surely, passed[0]
@@ -120,8 +120,8 @@ def acknowledge(acks, messages, number):
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("size", [1, 10])
-def test_a_ctrl_c_loses_no_acknowledgement(size, grouped):
-    """Interrupted at each of many lines: all that was acknowledged leaves with the next flush, and none is left."""
+def test_ctrl_c_loses_no_acknowledgement(size, grouped):
+    """After an interruption at any of many lines, the next flush sends every acknowledgement."""
     messages = messages_of(size)
     _, lines = acknowledge(opened(grouped), messages, 0)
     assert lines > POINTS

@@ -1,4 +1,4 @@
-"""What was received and not acknowledged: until it leaves, in whatever form."""
+"""Messages with an acknowledgement timeout, until their acknowledgements are sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.ack.leaving import Leaving
+from pulsar_ext.ack.groups import AckGroup
 from pulsar_ext.ack.tracker import Unacked
 
 TOPIC, OTHER = "persistent://a/b/c", "persistent://a/b/d"
@@ -14,7 +14,7 @@ TOPIC, OTHER = "persistent://a/b/c", "persistent://a/b/d"
 
 @pytest.fixture
 def unacked():
-    """A message alone, a batch of two, and one of another topic, each received at another time."""
+    """A single message, a batch of two, and a message of another topic, each received at another time."""
     unacked = Unacked()
     for number, (topic, entry, index) in enumerate(
         [(TOPIC, (1, 0), -1), (TOPIC, (1, 1), 0), (TOPIC, (1, 1), 1), (OTHER, (1, 0), -1)]
@@ -24,34 +24,34 @@ def unacked():
 
 
 @pytest.mark.parametrize(
-    ("leaving", "soonest"),
+    ("group", "next_due"),
     [
-        (Leaving(), 0.0),
-        (Leaving(whole=((1, 0),)), 1.0),
-        (Leaving(whole=((1, 0), (1, 1))), 3.0),
-        (Leaving(whole=((1, 0),), indexes=(((1, 1), 2, 0b01),)), 2.0),
-        (Leaving(cumulative=(1, 0)), 1.0),
-        (Leaving(cumulative=(1, 1)), 3.0),
-        (Leaving(cumulative=(2, 0)), 3.0),
+        (AckGroup(), 0.0),
+        (AckGroup(whole=((1, 0),)), 1.0),
+        (AckGroup(whole=((1, 0), (1, 1))), 3.0),
+        (AckGroup(whole=((1, 0),), indexes=(((1, 1), 2, 0b01),)), 2.0),
+        (AckGroup(cumulative=(1, 0)), 1.0),
+        (AckGroup(cumulative=(1, 1)), 3.0),
+        (AckGroup(cumulative=(2, 0)), 3.0),
     ],
 )
-def test_what_leaves_is_waited_for_no_more(unacked, leaving, soonest):
-    """Entries, parts of a batch and a position drop what they acknowledge on their topic, and nothing else."""
-    unacked.acknowledge(TOPIC, leaving)
-    assert unacked.soonest() == soonest
+def test_sent_acks_stop_the_timeout(unacked, group, next_due):
+    """Entries, parts of a batch and a position remove exactly what they acknowledge on their topic."""
+    unacked.acknowledge(TOPIC, group)
+    assert unacked.next_due() == next_due
 
 
-def test_what_comes_again_is_waited_for_anew(unacked):
-    """A redelivered message is late as its last delivery says; nothing is waited for where everything comes again."""
+def test_redelivery_restarts_the_timeout(unacked):
+    """The timeout of a redelivered message begins with its last delivery; `clear()` removes all timeouts."""
     unacked.receive(TOPIC, (1, 0), -1, 9.0, 4)
-    assert unacked.soonest() == 1.0
+    assert unacked.next_due() == 1.0
     unacked.clear()
-    assert unacked.soonest() is None
+    assert unacked.next_due() is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 2)), unique=True), st.data())
-def test_all_of_it_leaves_once(received, data):
-    """Whatever order messages are acknowledged in, one by one, the first of the others is waited for."""
+def test_next_due_is_the_first_unacknowledged(received, data):
+    """With any order of acknowledgements the first unacknowledged message is due next."""
     unacked, times = Unacked(), {}
     for now, (entry, index) in enumerate(received):
         unacked.receive(TOPIC, (1, entry), index, float(now), now)
@@ -59,20 +59,20 @@ def test_all_of_it_leaves_once(received, data):
     for entry, index in data.draw(st.permutations(received)):
         alone = index < 0 and not any(one != index for of, one in times if of == entry)
         if alone:
-            unacked.acknowledge(TOPIC, Leaving(whole=((1, entry),)))
+            unacked.acknowledge(TOPIC, AckGroup(whole=((1, entry),)))
         elif index >= 0:
-            unacked.acknowledge(TOPIC, Leaving(indexes=(((1, entry), 3, 1 << index),)))
+            unacked.acknowledge(TOPIC, AckGroup(indexes=(((1, entry), 3, 1 << index),)))
         else:
             continue
         del times[entry, index]
-        assert unacked.soonest() == min(times.values(), default=None)
+        assert unacked.next_due() == min(times.values(), default=None)
 
 
-def test_what_is_late_is_taken_once_for_each_entry(unacked):
-    """A batch is taken with its first late message and not again; what is not late stays, unless it is dropped."""
-    assert unacked.take_late(1.0) == [(TOPIC, 0), (TOPIC, 1)]
-    assert unacked.take_late(2.9) == []
+def test_pop_overdue_returns_one_message_per_entry(unacked):
+    """A batch is returned with its first overdue message only; other messages stay unless dropped."""
+    assert unacked.pop_overdue(1.0) == [(TOPIC, 0), (TOPIC, 1)]
+    assert unacked.pop_overdue(2.9) == []
     unacked.receive(TOPIC, (1, 1), 0, 3.0, 5)
     unacked.drop(TOPIC, (1, 1))
-    assert unacked.take_late(9.0) == [(OTHER, 3)]
-    assert unacked.soonest() is None
+    assert unacked.pop_overdue(9.0) == [(OTHER, 3)]
+    assert unacked.next_due() is None

@@ -1,4 +1,4 @@
-"""The admin API's pure parts: URLs, request bodies, answers read, errors typed, operations stepped without a socket."""
+"""Pure parts of the admin API: URLs, request bodies, responses, errors, and operations without a socket."""
 
 import inspect
 import pickle
@@ -46,21 +46,21 @@ _TOPIC = TopicName.parse("t/n/topic")
     ],
 )
 def test_admin_url_from_service_url(service_url, admin_url):
-    """Each form of a service URL gives the usual admin port of its hosts, and the environment wins over all."""
+    """Each form of a service URL yields the default admin port of its hosts; the environment variable has priority."""
     assert derive_admin_url(service_url, {}) == admin_url
     assert derive_admin_url(service_url, {"PULSAR_ADMIN_URL": ""}) == admin_url
     assert derive_admin_url(service_url, {"PULSAR_ADMIN_URL": "http://other:1"}) == "http://other:1"
 
 
 @pytest.mark.parametrize("service_url", ["", "h:6650", "kafka://h", "pulsar://", "pulsar://h:port", "pulsar://a b"])
-def test_no_admin_url_from_nonsense(service_url):
-    """An invalid service URL is refused, and nothing is guessed from it."""
+def test_invalid_service_url_raises(service_url):
+    """An invalid service URL raises, and no admin URL is derived from it."""
     with pytest.raises(InvalidUse):
         derive_admin_url(service_url, {})
 
 
-def test_only_a_url_with_tls_has_a_tls_context_made(monkeypatch):
-    """A child that is forked while one is made can wait for OpenSSL's locks for ever; so none is without need."""
+def test_tls_context_is_created_only_if_needed(monkeypatch):
+    """A TLS context is created only if needed: a child forked during that can wait for OpenSSL's locks forever."""
     made = []
     monkeypatch.setattr(
         "ssl.create_default_context", lambda **_: made.append(1) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -72,8 +72,8 @@ def test_only_a_url_with_tls_has_a_tls_context_made(monkeypatch):
     assert len(made) == 2
 
 
-def test_the_first_question_imports_next_to_nothing():
-    """A consumer's client asks it in the background, amid messages: an import of 60 modules would hold them up."""
+def test_first_request_imports_few_modules():
+    """The first request imports few modules: a consumer's client sends it while messages arrive."""
     program = """if True:
         import sys
         import pulsar_ext
@@ -88,8 +88,8 @@ def test_the_first_question_imports_next_to_nothing():
     assert int(run.stdout) < 10
 
 
-def test_credentials_leave_the_url():
-    """User and password are taken off, decoded, and appear in no text of the URL or of the admin object."""
+def test_credentials_are_removed_from_the_url():
+    """User and password are decoded and removed from the URL, and appear in no text of the admin object."""
     url = AdminUrl.parse("HTTP://me:s%40cret@h1:8080,h2:8080/pulsar/")
     assert url.bases == ("http://h1:8080/pulsar", "http://h2:8080/pulsar")
     assert url.credentials == ("me", "s@cret")
@@ -101,8 +101,8 @@ def test_credentials_leave_the_url():
 @pytest.mark.parametrize(
     "url", ["h:8080", "pulsar://user:s3cret@h:6650", "http://", "http://user:s3cret@h:x", "http://h/?q"]
 )
-def test_what_is_no_admin_url(url):
-    """Such URLs are refused when the object is made, without repeating a password."""
+def test_invalid_admin_url_raises(url):
+    """Invalid URLs raise on construction, and the error does not repeat a password."""
     with pytest.raises(InvalidUse) as caught:
         PulsarAdmin(url)
     assert "s3cret" not in str(caught.value)
@@ -120,28 +120,28 @@ def test_what_is_no_admin_url(url):
         {"deadline_seconds": float("inf")},
     ],
 )
-def test_bad_options_are_found_at_once(options):
-    """A wrong TLS file or limit raises where it is given, not at the first call."""
+def test_invalid_options_raise_on_construction(options):
+    """An invalid TLS file or limit raises on construction, not at the first call."""
     with pytest.raises(InvalidUse):
         PulsarAdmin("http://h:8080", **options)
 
 
-def test_token_and_user_contradict():
-    """Two kinds of credentials are refused instead of one being picked."""
+def test_token_with_user_raises():
+    """Two kinds of credentials raise instead of one being chosen."""
     with pytest.raises(InvalidUse, match="token"):
         PulsarAdmin("http://u:p@h:8080", token="t")
 
 
 @pytest.mark.parametrize("token", ["a\nb", "tökén"])
-def test_a_token_that_no_header_can_carry(token):
-    """Such a token raises before anything is sent, and is not repeated."""
+def test_token_invalid_in_a_header_raises(token):
+    """A token that is invalid in a header raises before a request, and the error does not repeat it."""
     with PulsarAdmin("http://127.0.0.1:1", token=token) as admin, pytest.raises(InvalidUse) as caught:
         admin.clusters()
     assert token not in str(caught.value)
 
 
-def test_closed_admin_says_so():
-    """After close() every call raises NotOpen; a second close does nothing."""
+def test_closed_admin_raises_not_open():
+    """Each call after `close()` raises NotOpen; a second `close()` does nothing."""
     admin = PulsarAdmin("http://127.0.0.1:1")
     admin.close()
     admin.close()
@@ -149,22 +149,22 @@ def test_closed_admin_says_so():
         admin.clusters()
 
 
-def test_both_shells_offer_the_same():
-    """Sync and async have the same operations with the same signatures, without the session."""
-    sync, later = PulsarAdmin("http://h:1"), AsyncPulsarAdmin("http://h:1")
+def test_both_clients_have_equal_operations():
+    """The blocking and the asyncio client have equal operations and signatures, without the session."""
+    sync, awaited = PulsarAdmin("http://h:1"), AsyncPulsarAdmin("http://h:1")
     names = {name for name in dir(sync) if not name.startswith("_")}
-    assert names == {name for name in dir(later) if not name.startswith("_")}
+    assert names == {name for name in dir(awaited) if not name.startswith("_")}
     for name in names - {"close", "url"}:
         signature = inspect.signature(getattr(sync, name))
-        assert signature == inspect.signature(getattr(later, name))
+        assert signature == inspect.signature(getattr(awaited, name))
         assert "session" not in signature.parameters
         assert inspect.getdoc(getattr(PulsarAdmin, name))
 
 
-# A subscription may have any name, and the broker decodes it twice.
+# The broker accepts any subscription name and decodes it twice.
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_subscription_survives_two_decodings(name):
-    """Decoded twice, as the broker does, each name is itself; and it never adds a segment to the path."""
+    """Each name is unchanged by the broker's two decodings, and never adds a path segment."""
     path = subscription_path(_TOPIC, name)
     segments = path.split("/")
     assert segments[:5] == [*_TOPIC.rest_path.split("/"), "subscription"]
@@ -174,14 +174,14 @@ def test_subscription_survives_two_decodings(name):
 
 
 @pytest.mark.parametrize("name", ["", None, 3, "\ud800"])
-def test_bad_subscription_names(name):
-    """An invalid name is refused before anything is sent."""
+def test_invalid_subscription_name_raises(name):
+    """An invalid subscription name raises before a request."""
     with pytest.raises(InvalidUse):
         subscription_path(_TOPIC, name)
 
 
 def test_cursor_body_has_every_field():
-    """A field that is missing or misspelt would rewind the cursor to the start, so all of them are always there."""
+    """All fields are always present: a missing or misspelt one would reset the cursor to the start."""
     assert cursor_body(Position(5, 7), excluded=True, batch_index=2) == {
         "ledgerId": 5,
         "entryId": 7,
@@ -206,8 +206,8 @@ def test_cursor_body_has_every_field():
         ("latest", {"excluded": True}),
     ],
 )
-def test_cursor_body_refuses_the_rest(position, options):
-    """No guess is made at what a malformed position could mean."""
+def test_invalid_cursor_position_raises(position, options):
+    """A malformed position raises and is never interpreted."""
     with pytest.raises(InvalidUse):
         cursor_body(position, **{"excluded": False, **options})
 
@@ -233,7 +233,7 @@ def _request() -> Request[None]:
     ],
 )
 def test_status_becomes_typed_error(status, kind):
-    """Each status has its error; what the broker said and what was asked are attributes and survive pickling."""
+    """Each status has its error type; its attributes have the broker's reason and the request, also when unpickled."""
     error = error_of_answer(_request(), "http://h:8080", Answer(status, {}, b'{"reason":"because"}'))
     assert type(error) is kind
     assert (error.status, error.reason, error.method, error.path) == (status, "because", "POST", _request().path)
@@ -264,19 +264,19 @@ def test_status_becomes_typed_error(status, kind):
         (b"x" * 1000, "x" * 500 + "…"),
     ],
 )
-def test_the_brokers_reason_in_plain_words(body, reason):
-    """JSON, stack traces and HTML are reduced to what a person wants to read."""
+def test_reason_is_extracted_from_the_body(body, reason):
+    """A reason is extracted from JSON, stack traces and HTML."""
     assert reason_of(Answer(404, {}, body)) == reason
 
 
 @given(st.binary())
-def test_no_body_breaks_the_reason(body):
-    """Whatever comes back with an error status, a reason of bounded length is made of it."""
+def test_any_body_yields_a_reason(body):
+    """A reason of limited length is made from any body."""
     assert len(reason_of(Answer(500, {}, body))) <= 501
 
 
 def test_entry_headers_of_a_chunk():
-    """Every header of a chunk, as a broker 4.2.4 wrote them, is typed."""
+    """All headers of a chunk, as broker 4.2.4 writes them, are parsed."""
     metadata = EntryMetadata.from_headers(
         {
             "server": "Jetty",
@@ -326,20 +326,20 @@ def test_entry_headers_of_a_chunk():
         ("-0001-01-01T00:00:00Z", -62_198_755_200_000),
     ],
 )
-def test_times_of_any_year(text, millis):
-    """A time is read whatever year it is in, for producers may set any number."""
+def test_time_of_any_year_is_parsed(text, millis):
+    """A time in any year is parsed, because producers may set any number."""
     headers = {"x-pulsar-message-id": "6:1", "x-pulsar-event-time": text}
     assert EntryMetadata.from_headers(headers).event_time == millis
 
 
-def test_entry_without_headers_is_no_entry():
-    """The answer of something other than a broker is not taken for an entry."""
+def test_entry_without_headers_raises():
+    """A response without the broker's headers raises."""
     with pytest.raises(ValueError):
         EntryMetadata.from_headers({"server": "nginx"})
 
 
-def test_query_is_written_as_java_reads_it():
-    """Booleans are lower case, None is left out; only reading methods and marked requests may be repeated."""
+def test_query_has_java_form():
+    """Booleans are lower case and None is omitted; only reads and idempotent requests may be repeated."""
     request = Request("GET", "x", nothing, params={"a": True, "b": None, "c": 3})
     assert request.query() == {"a": "true", "c": "3"}
     assert request.may_repeat
@@ -367,14 +367,14 @@ def test_query_is_written_as_java_reads_it():
         lambda admin: admin.delete_tenant(".."),
     ],
 )
-def test_bad_arguments_send_nothing(call):
-    """Bad arguments raise InvalidUse on an admin whose port nothing listens on, so nothing was sent."""
+def test_invalid_arguments_send_nothing(call):
+    """Invalid arguments raise InvalidUse without a request, on an admin URL that nothing listens on."""
     with PulsarAdmin("http://127.0.0.1:1", max_attempts=1) as admin, pytest.raises(InvalidUse):
         call(admin)
 
 
 def test_non_persistent_topics_have_no_cursor():
-    """Calls that need ledgers are refused for a non-persistent topic before anything is sent."""
+    """Calls that need a cursor raise for a non-persistent topic without a request."""
     with (
         PulsarAdmin("http://127.0.0.1:1", max_attempts=1) as admin,
         pytest.raises(AdminNotAllowed, match="non-persistent"),

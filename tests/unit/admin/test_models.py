@@ -1,4 +1,4 @@
-"""What the admin API answers, read into values."""
+"""Values of the admin API are parsed from the broker's responses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pulsar_ext.ids.position import Position
 
 
 @given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 20))), st.randoms())
-def test_a_cursor_tells_what_is_acknowledged(entries, random):
-    """Entries on their own, in any order of their ranges, are acknowledged, and so is what the cursor passed."""
+def test_cursor_reports_acknowledged_entries(entries, random):
+    """A cursor reports as acknowledged all entries up to its position and those deleted individually, in any order."""
     ranges = [f"({ledger}:{entry - 1}..{ledger}:{entry}]" for ledger, entry in entries]
     random.shuffle(ranges)
     data = {"markDeletePosition": "1:4", "readPosition": "4:0", "individuallyDeletedMessages": f"[{','.join(ranges)}]"}
@@ -24,10 +24,10 @@ def test_a_cursor_tells_what_is_acknowledged(entries, random):
     assert cursor.acknowledges_each(every) == acknowledged
 
 
-@pytest.mark.parametrize("behind", ["", " (ackSet is null)", " (ackSet with long[] size of 0)"])
-def test_a_position_with_what_the_broker_writes_behind_it(behind):
-    """A cursor whose position came from an acknowledgement of a whole entry is read; one inside a batch is refused."""
-    data = {"markDeletePosition": f"106:0{behind}", "readPosition": "106:1"}
+@pytest.mark.parametrize("suffix", ["", " (ackSet is null)", " (ackSet with long[] size of 0)"])
+def test_position_with_suffix_is_parsed(suffix):
+    """A cursor position with the suffix of a wholly acknowledged entry is parsed; one within a batch raises."""
+    data = {"markDeletePosition": f"106:0{suffix}", "readPosition": "106:1"}
     assert CursorInfo.from_json(data).mark_delete_position == Position(106, 0)
     with pytest.raises(InvalidMessageId):
         CursorInfo.from_json({**data, "markDeletePosition": "106:0 (ackSet with long[] size of 1)"})

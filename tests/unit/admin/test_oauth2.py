@@ -1,4 +1,4 @@
-"""What `AuthenticationOauth2` is given, read for the admin API."""
+"""Parameters of `AuthenticationOauth2` are parsed for the admin API."""
 
 import base64
 import contextlib
@@ -22,8 +22,8 @@ def _parameters(**values):
 
 
 @pytest.mark.parametrize("form", ["{path}", "file:{path}", "file://{path}", "data"])
-def test_every_form_of_the_credentials(form, tmp_path):
-    """Path, file URLs and data URL give the same request; a file is read when it is needed."""
+def test_all_forms_of_credentials_are_equal(form, tmp_path):
+    """A path, file URLs and a data URL yield equal requests; a file is read when it is needed."""
     path = tmp_path / "credentials.json"
     key = form.format(path=path)
     if form == "data":
@@ -34,8 +34,8 @@ def test_every_form_of_the_credentials(form, tmp_path):
     assert parameters.configuration_url == "https://issuer/.well-known/openid-configuration"
 
 
-def test_audience_and_scope():
-    """They are sent if they are given; id and secret may be given directly."""
+def test_audience_and_scope_are_sent():
+    """Audience and scope are sent if they are set; id and secret may be passed directly."""
     parameters = _parameters(**_SECRET, audience="urn:pulsar", scope="api")
     assert parameters.form() == {**_FORM, "audience": "urn:pulsar", "scope": "api"}
     assert "s3cret" not in repr(parameters)
@@ -52,16 +52,16 @@ def test_audience_and_scope():
         '{"issuer_url": "http://i", "client_id": "a"}',
     ],
 )
-def test_parameters_that_lack_something(text):
-    """They are refused when the supplier is made, without repeating anything of them."""
+def test_incomplete_parameters_raise(text):
+    """Incomplete parameters raise on construction, and the error repeats nothing of them."""
     with pytest.raises(InvalidUse) as caught:
         Oauth2Tokens(text)
     assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [None, "s3cret", '{"client_id": "s3cret"}', '{"client_secret": "s3cret"}'])
-def test_credentials_that_cannot_be_read(content, tmp_path):
-    """A file that is missing, no JSON or incomplete is refused before anything is sent, and not repeated."""
+def test_unreadable_credentials_raise(content, tmp_path):
+    """A missing, invalid or incomplete credentials file raises before a request, and the error does not repeat it."""
     path = tmp_path / "credentials.json"
     if content is not None:
         path.write_text(content)
@@ -71,8 +71,8 @@ def test_credentials_that_cannot_be_read(content, tmp_path):
 
 
 @given(st.text())
-def test_no_text_breaks_the_reading(text):
-    """Whatever is given, it is read or refused."""
+def test_any_parameters_are_parsed_or_raise(text):
+    """Any text is parsed or raises InvalidUse."""
     for one in (text, json.dumps({"issuer_url": text})):
         with contextlib.suppress(InvalidUse):
             Oauth2Parameters.parse(one)
@@ -89,6 +89,6 @@ def test_no_text_breaks_the_reading(text):
         ("http://i", "file:///etc/passwd", True),
     ],
 )
-def test_the_secret_does_not_leave_tls(issuer, endpoint, less):
-    """An issuer with TLS cannot send the secret to an endpoint without."""
+def test_secret_is_not_sent_without_tls(issuer, endpoint, less):
+    """The secret of an issuer with TLS is not sent to an endpoint without TLS."""
     assert is_less_safe(issuer, endpoint) is less

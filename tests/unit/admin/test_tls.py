@@ -1,4 +1,4 @@
-"""TLS files that change while an admin API is open."""
+"""TLS files may change while an admin API is open."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from pulsar_ext.admin._core import Request
 from pulsar_ext.admin._session import error_of_connection
-from pulsar_ext.admin._transport import TlsFiles, certificate_end
+from pulsar_ext.admin._transport import TlsFiles, certificate_expiry
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.testing.identity import certificate_files
 
 
 @pytest.fixture(scope="module")
 def pems():
-    """Return a certificate and a key of each of two clients, and the authority's certificate."""
+    """Return certificates and keys of two clients, and the authority's certificate."""
     return certificate_files(["localhost"], {"one": "one", "two": "two"})
 
 
 @pytest.fixture
 def files(tmp_path, pems):
-    """Write the files of the first client, and return what writes those of another one over them."""
+    """Write the files of the first client; return a function that overwrites them with others."""
 
     def write(certificate, key):
         for name, source in (("c.pem", f"{certificate}.pem"), ("c.key", f"{key}.key"), ("ca.pem", "ca.pem")):
@@ -42,8 +42,8 @@ def tls(home):
     return TlsFiles(*(str(home / name) for name in ("ca.pem", "c.pem", "c.key")), is_needed=True)
 
 
-def test_files_are_read_again_when_one_changes(files, tmp_path):
-    """The settings are the same object until a file changes, and then new ones."""
+def test_changed_tls_files_are_loaded_again(files, tmp_path):
+    """The settings are one object until a file changes."""
     read = tls(tmp_path)
     first = read.context()
     assert read.context() is first
@@ -53,8 +53,8 @@ def test_files_are_read_again_when_one_changes(files, tmp_path):
     assert read.context() is not first
 
 
-def test_a_renewal_half_done_keeps_the_settings(files, tmp_path, caplog):
-    """While certificate and key do not go together, or one is missing, the settings before stay, with a warning."""
+def test_incomplete_renewal_keeps_the_settings(files, tmp_path, caplog):
+    """The previous settings stay in use with a warning while certificate and key do not match or one is missing."""
     read = tls(tmp_path)
     first = read.context()
     files("two", "one")
@@ -66,30 +66,30 @@ def test_a_renewal_half_done_keeps_the_settings(files, tmp_path, caplog):
     assert read.context() is not first
 
 
-def test_what_cannot_be_loaded_at_first_raises(files, tmp_path):
-    """A file that is wrong from the beginning is an error when the admin API is made."""
+def test_invalid_tls_file_raises_on_construction(files, tmp_path):
+    """A file that cannot be loaded raises when the admin API is created."""
     files("two", "one")
     with pytest.raises(InvalidUse, match=r"c\.pem"):
         tls(tmp_path)
 
 
-def test_the_end_of_a_certificate_is_what_cryptography_says(pems):
-    """The end is read from the certificate itself, of a chain from the first one."""
+def test_certificate_expiry_equals_cryptography(pems):
+    """The expiry time is read from the certificate, in a chain from the first one."""
     end = x509.load_pem_x509_certificate(pems["one.pem"]).not_valid_after_utc
-    assert certificate_end((pems["one.pem"] + pems["ca.pem"]).decode()) == end
+    assert certificate_expiry((pems["one.pem"] + pems["ca.pem"]).decode()) == end
 
 
 @given(st.binary(max_size=60))
-def test_other_texts_have_no_end(content):
-    """Whatever is no certificate raises ValueError, and nothing else."""
+def test_text_without_certificate_raises(content):
+    """Any text without a certificate raises ValueError."""
     with pytest.raises(ValueError):
-        certificate_end(ssl.DER_cert_to_PEM_cert(content))
+        certificate_expiry(ssl.DER_cert_to_PEM_cert(content))
     with pytest.raises(ValueError):
-        certificate_end("")
+        certificate_expiry("")
 
 
-def test_an_error_names_the_end_of_the_certificate(files, tmp_path, monkeypatch):
-    """A connection that the broker refuses for the client's certificate says when that ends, or that it has ended."""
+def test_error_has_the_certificate_expiry(files, tmp_path, monkeypatch):
+    """The error of a connection that the broker rejects for the client's certificate has its expiry time."""
     read = tls(tmp_path)
     alert = httpx2.ReadError("[SSL: SSLV3_ALERT_CERTIFICATE_UNKNOWN] ssl/tls alert certificate unknown (_ssl.c:2580)")
     request = Request("GET", "clusters", lambda answer: answer)
@@ -100,5 +100,5 @@ def test_an_error_names_the_end_of_the_certificate(files, tmp_path, monkeypatch)
 
     assert "c.pem is valid until 3000" in text()
     ended = datetime.now(UTC) - timedelta(seconds=1)
-    monkeypatch.setattr("pulsar_ext.admin._transport.certificate_end", lambda _: ended)
-    assert f"c.pem ended at {ended:%Y-%m-%d %H:%M:%S} UTC: renew it" in text()
+    monkeypatch.setattr("pulsar_ext.admin._transport.certificate_expiry", lambda _: ended)
+    assert f"c.pem expired at {ended:%Y-%m-%d %H:%M:%S} UTC: renew it" in text()

@@ -1,4 +1,4 @@
-"""Calls from other threads into an event loop."""
+"""Calls of other threads run in an event loop."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import weakref
 from pulsar_ext.asyncio._loop_bridge import running_loop_bridge
 
 
-def test_a_closed_loop_is_not_kept_by_what_comes_for_it():
-    """The outcome of a send that nobody awaits any more holds a future, which holds its loop: neither stays."""
+def test_pending_call_does_not_keep_a_closed_loop():
+    """A pending call with a future, which refers to its loop, does not keep a closed loop alive."""
 
     async def begin():
         return running_loop_bridge(), asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""How messages get from the C++ client's threads to callers that await them, without a broker."""
+"""Messages get from the C++ client's threads to awaiting callers; no broker is needed."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ _OK = pulsar.Result.Ok
 
 
 class Source:
-    """Stands for the C++ client: answers requests as messages come, the oldest first."""
+    """Stub of the C++ client that answers requests in the order of messages."""
 
     def __init__(self):
         self.stored, self.requests = [], []
@@ -42,9 +42,9 @@ class Source:
             self.stored.append(message)
 
 
-@given(st.lists(st.sampled_from(["wait", "cancel", "come", "turn"]), max_size=60))
+@given(st.lists(st.sampled_from(["wait", "cancel", "deliver", "turn"]), max_size=60))
 def test_nothing_is_lost_to_a_cancellation(steps):
-    """Whatever callers wait, are cancelled and are answered in whatever order: each message is taken once, in order."""
+    """Each message is taken once and in order, however callers wait, are cancelled and are answered."""
 
     async def drive():
         source = Source()
@@ -59,7 +59,7 @@ def test_nothing_is_lost_to_a_cancellation(steps):
                 waiting.append(asyncio.create_task(take()))
             elif step == "cancel" and waiting:
                 waiting.pop(len(waiting) // 2).cancel()
-            elif step == "come":
+            elif step == "deliver":
                 source.deliver(sent)
                 sent += 1
             else:
@@ -77,7 +77,7 @@ def test_nothing_is_lost_to_a_cancellation(steps):
 
 
 def test_first_come_first_served():
-    """Callers get messages in the order in which they began to wait, also when one of them is cancelled when woken."""
+    """Callers get messages in the order in which they began to wait, also when one is cancelled after it was woken."""
 
     async def drive():
         source = Source()
@@ -95,8 +95,8 @@ def test_first_come_first_served():
     asyncio.run(drive())
 
 
-def test_a_new_caller_takes_nothing_from_one_that_was_woken():
-    """A caller that begins after two messages came, and before the first caller runs, gets the second one."""
+def test_new_caller_takes_no_reserved_message():
+    """A caller that begins after two messages arrived, and before the first caller runs, gets the second message."""
 
     async def drive():
         source = Source()
@@ -111,8 +111,8 @@ def test_a_new_caller_takes_nothing_from_one_that_was_woken():
     asyncio.run(drive())
 
 
-def test_closing_ends_every_wait():
-    """Every caller that waits when the queue is closed gets AlreadyClosed."""
+def test_close_ends_all_waiting_callers():
+    """Every waiting caller gets AlreadyClosed when the queue is closed."""
 
     async def drive():
         source = Source()
@@ -128,8 +128,8 @@ def test_closing_ends_every_wait():
     asyncio.run(drive())
 
 
-def test_a_loop_gets_to_do_something_else():
-    """A caller that always finds a message lets other tasks run now and then."""
+def test_other_tasks_run_between_messages():
+    """A caller that always finds a message lets other tasks run from time to time."""
 
     async def drive():
         source = Source()
@@ -152,27 +152,27 @@ def test_a_loop_gets_to_do_something_else():
     asyncio.run(drive())
 
 
-def test_a_closed_loop_runs_no_calls():
-    """A call for a loop that is closed vanishes without an error on the thread that makes it."""
+def test_call_for_a_closed_loop_is_dropped():
+    """A call for a closed loop is dropped without an error on the calling thread."""
     loop = asyncio.new_event_loop()
     bridge = LoopBridge(loop)
     loop.close()
     bridge.call_soon(print, "never")
 
 
-def test_a_caller_whose_loop_is_closed_keeps_no_message():
-    """A message that woke a caller whose loop was closed before it ran goes to the next caller, on another loop."""
+def test_message_of_a_closed_loop_goes_to_the_next_caller():
+    """A message reserved for a caller whose loop was closed goes to the next caller, on another loop."""
     source = Source()
     messages = ReceiveQueue(source, attrgetter("receive_async"))
     loop = asyncio.new_event_loop()
-    left = loop.create_task(messages.get())
+    abandoned = loop.create_task(messages.get())
     loop.run_until_complete(asyncio.sleep(0))
     loop.call_soon(loop.stop)
     source.deliver(1)
     loop.run_forever()
     loop.close()
-    assert not left.done()
-    left._log_destroy_pending = False
+    assert not abandoned.done()
+    abandoned._log_destroy_pending = False
 
     async def take():
         return await asyncio.wait_for(messages.get(), 5)
@@ -180,8 +180,8 @@ def test_a_caller_whose_loop_is_closed_keeps_no_message():
     assert asyncio.run(take()) == 1
 
 
-def test_errors_are_those_of_both_clients():
-    """An official error is caught by either client's classes, keeps its own class and text, and can be pickled."""
+def test_errors_belong_to_both_clients():
+    """A translated error is caught by either client's classes, keeps its class and text, and can be pickled."""
     with pytest.raises(pulsar.ConsumerBusy) as caught, translating():
         raise pulsar.ConsumerBusy("Pulsar error: ConsumerBusy")
     error = pickle.loads(pickle.dumps(caught.value))
@@ -189,11 +189,11 @@ def test_errors_are_those_of_both_clients():
         assert isinstance(error, kind)
     assert (error.error(), "Pulsar error: ConsumerBusy" in str(error)) == (pulsar.Result.ConsumerBusy, True)
     with pytest.raises(InvalidUse), translating():
-        raise InvalidUse("ours stay as they are")
+        raise InvalidUse("this library's errors are not translated")
 
 
-def test_an_error_is_raised_once_in_its_place():
-    """What arrived before an error is taken first, taking what is ready stops before it, and the next call goes on."""
+def test_error_is_raised_once_in_order():
+    """An error is raised once, after the messages before it, and the next call continues."""
 
     async def steps():
         source = Source()
@@ -219,20 +219,20 @@ def test_an_error_is_raised_once_in_its_place():
 
 
 @pytest.mark.parametrize("transition", Transition)
-def test_what_came_is_dropped_if_it_comes_again(transition):
-    """A seek, a redelivery and a cursor reset drop what arrived, once they have happened; what ends it does not."""
+def test_arrived_messages_are_dropped_if_redelivered(transition):
+    """A seek, a redelivery and a cursor reset drop arrived messages when they complete, not when they are abandoned."""
     messages = ReceiveQueue(Source(), attrgetter("receive_async"))
     messages.put([1])
-    messages.before(transition)
-    messages.abandon(transition)
+    messages.on_before(transition)
+    messages.on_abandon(transition)
     assert messages.has_ready
-    messages.before(transition)
-    messages.after(transition)
-    assert messages.has_ready is not transition.brings_back
+    messages.on_before(transition)
+    messages.on_after(transition)
+    assert messages.has_ready is not transition.redelivers
 
 
-def test_a_blocking_receive_answers_one_request_after_the_other():
-    """Messages and errors come in the order in which they were received, on a thread that is a daemon."""
+def test_blocking_receiver_answers_in_order():
+    """A blocking receiver answers requests in order, with messages or errors, on a daemon thread."""
     given = iter([1, 2, KeyError("three"), pulsar.Timeout("four"), pulsar.AlreadyClosed("five")])
     running, threads, answers = threading.Lock(), set(), queue.Queue()
 
@@ -248,7 +248,7 @@ def test_a_blocking_receive_answers_one_request_after_the_other():
 
     receiver = BlockingReceiver(receive)
     for _ in range(5):
-        receiver.receive_async(lambda result, came: answers.put((result, came)))
+        receiver.receive_async(lambda result, received: answers.put((result, received)))
     first, second, third, fourth, fifth = (answers.get(timeout=20) for _ in range(5))
     assert (first, second) == ((_OK, 1), (_OK, 2))
     assert isinstance(third[0], KeyError)

@@ -1,4 +1,4 @@
-"""The growth of a line: its exponent is that of the law it follows, and what is not straight is marked."""
+"""Growth of a line: its exponent, and marking of lines that are not straight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[3]
-if str(ROOT) not in sys.path:  # the benchmarks are no part of the package
+if str(ROOT) not in sys.path:  # the benchmarks are not part of the package
     sys.path.insert(0, str(ROOT))
 
 fit = importlib.import_module("benchmarks.growth.fit")
@@ -34,22 +34,22 @@ def _growth(seconds, kib=lambda _: 0, requests=lambda _: None, sizes=SIZES, **op
     st.floats(1e-6, 10),
     st.lists(st.integers(1, 10**6), min_size=2, max_size=9, unique=True),
 )
-def test_the_exponent_is_that_of_the_law(k, constant, sizes):
+def test_exponent_of_a_power_law(k, constant, sizes):
     """Costs of exactly c * size^k have the exponent k, in any order."""
     found = fit.exponent([(size, constant * size**k) for size in sizes])
     assert math.isclose(found, k, abs_tol=1e-6)
 
 
-def test_what_each_run_needs_does_not_hide_how_the_rest_grows():
-    """A constant that is most of the small sizes' cost leaves the upper half nearly straight."""
+def test_constant_cost_does_not_hide_growth():
+    """A constant that dominates the small sizes' cost leaves the upper half nearly straight."""
     assert fit.exponent([(size, 0.05 + size * 1e-4) for size in SIZES]) > 0.9
 
 
 @pytest.mark.parametrize(
     "costs", [[], [(10, 1.0)], [(0, 1.0), (10, 1.0)], [(10, 0.0), (20, 1.0)], [(5, 1.0), (5, 2.0)]]
 )
-def test_one_size_has_no_exponent(costs):
-    """Two sizes above nothing, with a cost, are the least."""
+def test_single_size_has_no_exponent(costs):
+    """An exponent needs two sizes above 0 that have a cost."""
     assert fit.exponent(costs) is None
 
 
@@ -64,37 +64,37 @@ def test_one_size_has_no_exponent(costs):
     ],
     ids=["linear", "time", "memory", "with a logarithm", "of no memory to speak of"],
 )
-def test_time_and_memory_have_to_be_straight(seconds, kib, is_straight):
-    """What is above the limit in one of them is marked on the page, on the line of our client alone."""
+def test_time_and_memory_must_be_straight(seconds, kib, is_straight):
+    """A line above the limit in time or memory is marked on the page, on our client's row alone."""
     growth = _growth(seconds, kib)
     assert growth.is_straight is is_straight
     marked = [line for line in report.page([growth], {}).splitlines() if line.endswith("| not straight |")]
     assert [line.split(" | ")[1] for line in marked] == ([] if is_straight else ["pulsar_ext"])
 
 
-def test_one_more_takes_what_the_largest_holds_beyond_the_smallest():
-    """A client's own memory is not counted."""
+def test_memory_per_item_excludes_the_client():
+    """The memory per item is the difference between the largest and the smallest size."""
     assert _growth(lambda _: 1.0, lambda size: 4_000 + 2 * size).each_kib("pulsar_ext") == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
     ("requests", "expected"), [(lambda _: 10, 0.5), (lambda size: size, None), (lambda _: None, None)]
 )
-def test_a_size_is_computed_only_of_bounded_requests(requests, expected):
-    """Ten requests of 50 ms at most take half a second at any size; what grows or was not counted says nothing."""
+def test_far_size_needs_bounded_requests(requests, expected):
+    """A far size is computed from ten requests of at most 50 ms, but not from growing or uncounted ones."""
     growth = _growth(lambda size: 0.4 + size / 1e6, requests=requests, far=10**8)
     assert growth.far_seconds == (None if expected is None else pytest.approx(expected))
     assert ("| 100,000,000 things | by arithmetic |" in report.page([growth], {})) == (expected is not None)
 
 
-def test_the_fastest_and_the_smallest_run_count():
-    """What makes another run slower, or larger, comes from outside."""
+def test_fastest_and_smallest_run_count():
+    """The merged point has the minimum of time, memory and requests over the runs."""
     runs = [fit.Sample(2.0, 300, 9), fit.Sample(1.0, 400, 10), fit.Sample(3.0, 200)]
     assert fit.merged("pulsar", 7, runs) == fit.Point("pulsar", 7, 1.0, 200, 9, 3)
 
 
-def test_the_page_says_what_could_not_be_measured(tmp_path):
-    """A size that failed is named below its line, and the picture is drawn of the rest, size 0 included."""
+def test_page_lists_failed_measurements(tmp_path):
+    """A failed size is named after its line's table, and the plot shows the other sizes, including size 0."""
     growth = _growth(lambda size: size + 1, sizes=(0, 10, 100), failures=("1,000 things: did not end in 900 s",))
     assert "Not measured: 1,000 things: did not end in 900 s" in report.page([growth], {"date": "today"})
     report.plot([growth], tmp_path / "growth.png")

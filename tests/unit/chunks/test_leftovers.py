@@ -1,4 +1,4 @@
-"""Which chunks no consumer can receive: a consumer of the C++ client is played through what producers left."""
+"""Chunks that no consumer can receive, against a model of a consumer of the C++ client."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.leftovers import leftovers_among, most_begun, unacknowledged
+from pulsar_ext.chunks.leftovers import leftovers_among, max_concurrent_incomplete, unacknowledged
 from pulsar_ext.ids.position import Position, PositionRange
 
-OLD, SETTLED, NEW = 10, 20, 30
+OLD, COMPLETE_BEFORE, NEW = 10, 20, 30
 
 
 def _entries(written, published=OLD):
-    """Give entries of `a0/3`: the message's name, the chunk, and how many there are; `.` is none of a chunk."""
+    """Return entries of words such as `a0/3`: message, chunk number, number of chunks; `.` is not a chunk."""
     return [_entry(at, text, published) for at, text in enumerate(written.split())]
 
 
@@ -57,10 +57,10 @@ def _at(positions):
         ("a0/3 a1/3 a0/2 a1/2", [0, 1], True),
     ],
 )
-def test_what_is_there_twice_or_has_no_beginning_is_useless_at_once(written, useless, hides):
-    """However late its producer's clock is; a message that it hides can be received without it."""
+def test_duplicate_and_headless_chunks_are_useless(written, useless, hides):
+    """Duplicate chunks and those without a beginning are useless at any age; a message that they hide is found."""
     for published in (OLD, NEW):
-        found = leftovers_among(_entries(written, published), SETTLED)
+        found = leftovers_among(_entries(written, published), COMPLETE_BEFORE)
         assert (_at(found.useless), _at(found.endless), found.hides_message) == (useless, [], hides)
 
 
@@ -74,15 +74,15 @@ def test_what_is_there_twice_or_has_no_beginning_is_useless_at_once(written, use
         ("a0/3 a0/3 a1/3 a2/3 a0/3", [0], [4]),
     ],
 )
-def test_what_has_no_end_is_left_alone_while_it_may_be_on_its_way(written, useless, endless):
-    """A message that was published a moment ago is not touched; an old one has no end."""
-    old, new = (leftovers_among(_entries(written, published), SETTLED) for published in (OLD, NEW))
+def test_old_incomplete_messages_are_endless(written, useless, endless):
+    """Chunks of an old incomplete message are endless; those of a new one are not."""
+    old, new = (leftovers_among(_entries(written, published), COMPLETE_BEFORE) for published in (OLD, NEW))
     assert (_at(old.useless), _at(old.endless)) == (useless, endless)
     assert (_at(new.useless), _at(new.endless)) == (useless, [])
 
 
 def _delivered(entries):
-    """What a consumer of the C++ client delivers: the ends of messages."""
+    """Return the last chunks of the messages that a consumer of the C++ client delivers."""
     caches, ends = {}, []
     for one in entries:
         cache = caches.setdefault(one.uuid, [])
@@ -98,7 +98,7 @@ def _delivered(entries):
 
 @st.composite
 def attempts(draw):
-    """Draw what one producer name left, with one count of chunks: parts of its message, each from some chunk on."""
+    """Draw the chunks of one producer name and one number of chunks: parts of a message, each from some chunk on."""
     count = draw(st.integers(2, 4))
     words, written = [], 0
     for _ in range(draw(st.integers(1, 5))):
@@ -110,11 +110,11 @@ def attempts(draw):
 
 
 @given(attempts())
-def test_what_was_delivered_still_is_and_a_hidden_message_comes(drawn):
-    """Once the useless ones are acknowledged; and a message whose last chunks are on their way is delivered, too."""
+def test_acking_useless_chunks_reveals_hidden_message(drawn):
+    """Without the useless chunks, the same and hidden messages are delivered, and also a message that ends later."""
     written, count = drawn
     entries = _entries(written, NEW)
-    found = leftovers_among(entries, SETTLED)
+    found = leftovers_among(entries, COMPLETE_BEFORE)
     left = [one for one in entries if one.position not in found.useless]
     before, after = _delivered(entries), _delivered(left)
     assert set(before) <= set(after)
@@ -122,13 +122,13 @@ def test_what_was_delivered_still_is_and_a_hidden_message_comes(drawn):
     last = entries[-1].chunk_id
     rest = _entries(" ".join(["."] * len(entries) + [f"a{chunk}/{count}" for chunk in range(last + 1, count)]))
     rest = rest[len(entries) :]
-    completed = leftovers_among([*left, *rest], SETTLED)
+    completed = leftovers_among([*left, *rest], COMPLETE_BEFORE)
     whole = [one for one in [*left, *rest] if one.position not in completed.useless]
     assert _delivered(whole)[-1] == whole[-1].position
 
 
 class _Read(SimpleNamespace):
-    """An entry that counts how often its size is read."""
+    """An entry that counts the reads of its size."""
 
     reads = 0
 
@@ -138,20 +138,20 @@ class _Read(SimpleNamespace):
         return self.size
 
 
-def test_each_chunk_is_looked_at_a_few_times():
-    """Many chunks of a message that has lost its beginning take time in proportion to them, not to their square."""
+def test_leftovers_take_linear_time():
+    """Many chunks of a message without a beginning take linear time, not quadratic."""
     count = 1000
     chunks = [_entry(at, f"a{at}/{count}", OLD) for at in range(1, count)]
     for one in chunks:
         one.size = one.__dict__.pop("num_chunks")
     _Read.reads = 0
-    found = leftovers_among([_Read(**vars(one)) for one in chunks], SETTLED)
+    found = leftovers_among([_Read(**vars(one)) for one in chunks], COMPLETE_BEFORE)
     assert len(found.useless) == count - 1
     assert _Read.reads <= 5 * count
 
 
 class _Counted(PositionRange):
-    """A range that counts how often it is asked for an entry."""
+    """A range that counts the checks of entries."""
 
     asked = 0
 
@@ -166,8 +166,8 @@ def _stats(sizes, mark, ranges):
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
-def test_what_is_not_acknowledged_is_all_that_neither_cursor_nor_range_has(sizes, data):
-    """Entries up to the mark-delete position and those of the ranges, which may go over ledgers, are left out."""
+def test_unacknowledged_excludes_cursor_and_ranges(sizes, data):
+    """Entries up to the mark-delete position and in the ranges, which may span ledgers, are excluded."""
     every = [Position(ledger, entry) for ledger, entries in enumerate(sizes) for entry in range(entries)]
     acknowledged = data.draw(st.lists(st.booleans(), min_size=len(every), max_size=len(every)))
     begins = next((at for at, done in enumerate(acknowledged) if not done), len(every))
@@ -177,8 +177,8 @@ def test_what_is_not_acknowledged_is_all_that_neither_cursor_nor_range_has(sizes
     assert found == [at for at, done in zip(every, acknowledged, strict=True) if not done]
 
 
-def test_each_entry_is_looked_for_in_one_range():
-    """A walk over many holes takes time in proportion to them, not to their square."""
+def test_unacknowledged_takes_linear_time():
+    """A walk over many holes takes linear time, not quadratic."""
     count = 1000
     ranges = [_Counted(Position(1, 2 * at), Position(1, 2 * at + 1)) for at in range(count)]
     _Counted.asked = 0
@@ -196,8 +196,8 @@ def test_each_entry_is_looked_for_in_one_range():
         ("a1/2 b0/2 b1/2", 1, [[1, 2]]),
     ],
 )
-def test_messages_begun_at_a_time_are_counted(written, most, whole):
-    """It is known how many messages are begun and not ended at a time, and which are whole."""
+def test_concurrent_incomplete_messages_are_counted(written, most, whole):
+    """The greatest number of messages that are incomplete at the same entry, and the complete ones, are found."""
     entries = _entries(written)
-    assert most_begun(entries) == most
-    assert [_at(chunks) for chunks in leftovers_among(entries, SETTLED).whole] == whole
+    assert max_concurrent_incomplete(entries) == most
+    assert [_at(chunks) for chunks in leftovers_among(entries, COMPLETE_BEFORE).whole] == whole

@@ -29,16 +29,16 @@ def _entry(message, chunk, count):
 
 @st.composite
 def topics(draw):
-    """Draw a topic: which message and chunk each entry is, and where ledgers end."""
+    """Draw a topic: the message and the chunk of each entry, and the ends of ledgers."""
     counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
-    left = dict.fromkeys(range(len(counts)), 0)
+    next_chunk = dict.fromkeys(range(len(counts)), 0)
     order = []
-    while left:
-        message = draw(st.sampled_from(sorted(left)))
-        order.append((message, left[message]))
-        left[message] += 1
-        if left[message] == counts[message]:
-            del left[message]
+    while next_chunk:
+        message = draw(st.sampled_from(sorted(next_chunk)))
+        order.append((message, next_chunk[message]))
+        next_chunk[message] += 1
+        if next_chunk[message] == counts[message]:
+            del next_chunk[message]
     entries, ledger, entry = {}, draw(st.integers(0, 5)), 0
     for message, chunk in order:
         entries[Position(ledger, entry)] = (message, chunk)
@@ -63,8 +63,8 @@ def _run(entries, counts, position):
 
 
 @given(topics(), st.data())
-def test_every_chunk_is_found_from_any_chunk(topic, data):
-    """Whatever stands between them and wherever ledgers end, all chunks of the message are found, in order."""
+def test_all_chunks_are_found_from_any_chunk(topic, data):
+    """All chunks of the message are found, in order, with any entries in between and any ends of ledgers."""
     counts, entries = topic
     position = data.draw(st.sampled_from(sorted(entries)))
     message = entries[position][0]
@@ -74,29 +74,29 @@ def test_every_chunk_is_found_from_any_chunk(topic, data):
 
 
 @given(topics(), st.data())
-def test_a_missing_end_is_reported_never_guessed(topic, data):
-    """With the first chunk trimmed, or the last not written, the search raises and names the chunk."""
+def test_missing_first_or_last_chunk_raises(topic, data):
+    """The search raises with the chunk's number if the first chunk was trimmed, or the last one not written."""
     counts, entries = topic
     position = data.draw(st.sampled_from(sorted(entries)))
     message = entries[position][0]
     own = sorted(at for at, (owner, _) in entries.items() if owner == message)
-    gone = data.draw(st.sampled_from([own[0], own[-1]]))
-    if gone == position:
+    missing = data.draw(st.sampled_from([own[0], own[-1]]))
+    if missing == position:
         return
     with pytest.raises(IncompleteChunkedMessage) as caught:
-        _run({at: what for at, what in entries.items() if at != gone}, counts, position)
-    assert caught.value.chunk_id == entries[gone][1]
+        _run({at: what for at, what in entries.items() if at != missing}, counts, position)
+    assert caught.value.chunk_id == entries[missing][1]
     assert caught.value.num_chunks == counts[message]
 
 
-def test_no_entry_is_no_message():
+def test_missing_entry_raises():
     """A position without an entry raises MessageIdNotFound."""
     with pytest.raises(MessageIdNotFound):
         _run({Position(1, 0): (0, 0)}, [1], Position(1, 5))
 
 
-def test_side_by_side_costs_two_requests():
-    """Chunks that stand side by side are found with the id's own headers and one more, however many there are."""
+def test_adjacent_chunks_take_two_requests():
+    """Adjacent chunks are found with the id's own headers and one more request, for any number of chunks."""
     search = find_chunks(Position(1, 99))
     next(search)
     assert search.send(_entry(0, 99, 100)) == AskEntry(Position(1, 0))
@@ -105,8 +105,8 @@ def test_side_by_side_costs_two_requests():
     assert len(done.value.value.positions) == 100
 
 
-def test_a_search_gives_up_before_it_reads_the_whole_topic():
-    """A chunk more than 10,000 foreign entries away raises, with nothing guessed."""
+def test_search_for_distant_chunk_raises():
+    """A chunk more than 10,000 other entries away raises."""
     search = find_chunks(Position(1, 50_000))
     next(search)
     search.send(_entry(0, 1, 2))
@@ -114,11 +114,11 @@ def test_a_search_gives_up_before_it_reads_the_whole_topic():
     with pytest.raises(MessageIdUnresolved) as caught:
         deque((search.send(_entry(1, 0, 1)) for _ in asked), maxlen=0)
     assert caught.value.retriable
-    assert next(asked) == 10_002  # the place side by side, and one foreign entry too many
+    assert next(asked) == 10_002  # the adjacent position, and one other entry too many
 
 
-def test_the_admin_api_is_asked_for_entries_and_ledgers():
-    """A chunked message across the end of a ledger, of a topic as the admin API shows it."""
+def test_chunks_across_ledgers_by_admin_api():
+    """A chunked message across two ledgers is found by the admin API."""
     entries = {Position(1, 0): _entry(0, 0, 2), Position(2, 0): _entry(0, 1, 2)}
     admin = SimpleNamespace(
         entry=lambda _, ledger, entry: entries.get(Position(ledger, entry)),

@@ -1,4 +1,4 @@
-"""Which admin API a command asks."""
+"""Choice of the admin API and of the broker for a command."""
 
 import contextlib
 
@@ -18,8 +18,8 @@ from pulsar_ext.cli.arguments import Access, connected, open_client
         ("http://admin.invalid:1", "pulsar://broker.invalid:6650", "http://admin.invalid:1"),
     ],
 )
-def test_the_admin_api_is_that_of_the_broker(admin_url, url, asked):
-    """Without a URL of its own it is the one on the broker's host, and never that of another broker on localhost."""
+def test_admin_api_is_that_of_the_broker(admin_url, url, asked):
+    """Without its own URL the admin API is on the broker's host, and never on localhost for another broker."""
     with connected(admin_url, url, Access()) as (_, admin):
         assert admin.url == asked
 
@@ -32,8 +32,8 @@ def test_the_admin_api_is_that_of_the_broker(admin_url, url, asked):
         ("http://[::1]:8080", "pulsar://[::1]:6650"),
     ],
 )
-def test_the_broker_is_on_the_hosts_of_the_admin_api(admin_url, url, monkeypatch):
-    """Without a URL of its own it is at the usual port of each of them."""
+def test_broker_is_on_the_hosts_of_the_admin_api(admin_url, url, monkeypatch):
+    """Without its own URL the broker is at the usual port of each host of the admin API."""
     asked = []
 
     def open_one(url, *_):

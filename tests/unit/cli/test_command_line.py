@@ -1,4 +1,4 @@
-"""The command as a whole: its sub-commands, its variables, its completion, and what it says of failed attempts."""
+"""The command as a whole: sub-commands, environment variables, completion, and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAIN = [sys.executable, "-c", "from pulsar_ext.cli import main; main()"]
 
 
 def test_shells_complete_every_command():
-    """The completion of either shell knows every sub-command and its options."""
+    """The completion scripts have every sub-command and its options."""
     app = command_line()
     for shell in ("bash", "zsh"):
         script = app.generate_completion(shell=shell)
@@ -27,23 +27,23 @@ def test_shells_complete_every_command():
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
 def test_help_names_the_whole_command(arguments, capsys):
-    """The usage line can be typed as it stands."""
+    """The usage line starts with the full command."""
     app = command_line()
     app(arguments, result_action="return_value")
     assert "Usage: pulsar-ext" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("names", [("PULSAR_URL", "PULSAR_ADMIN_URL"), ("PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL")])
-def test_a_port_where_nothing_listens_is_told_in_one_line(names, monkeypatch):
-    """Under the variables' common names and under the older ones; the line says how often it was tried."""
+def test_closed_port_is_reported_in_one_line(names, monkeypatch):
+    """The URLs of both sets of variables are used, and the error has the number of attempts in one line."""
     for name in ("PULSAR_URL", "PULSAR_ADMIN_URL", "PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL"):
         monkeypatch.delenv(name, raising=False)
     url, admin_url = names
     monkeypatch.setenv(url, "pulsar://localhost:2")
     monkeypatch.setenv(admin_url, "http://localhost:1")
-    status, _, told = call_command("skip", "t", "s", "1")
+    status, _, error = call_command("skip", "t", "s", "1")
     assert status == 1
-    [line] = told.splitlines()
+    [line] = error.splitlines()
     assert "http://localhost:1/" in line
     assert "tried 4 times" in line
 
@@ -52,35 +52,35 @@ def test_a_port_where_nothing_listens_is_told_in_one_line(names, monkeypatch):
     ("line", "status", "words"),
     [
         ("skip t s 1 --url foo://x --admin-url http://localhost:1", 1, "Invalid scheme: foo"),
-        ("ranges plan t 3 --png /nowhere/at.png --admin-url http://localhost:1", 1, "give another --png"),
-        ("ranges check t s --html /nowhere/at.html --admin-url http://localhost:1", 1, "give another --html"),
-        ("look t --html /nowhere/at.html --admin-url http://localhost:1", 1, "give another --html"),
+        ("ranges plan t 3 --png /nowhere/at.png --admin-url http://localhost:1", 1, "pass another --png"),
+        ("ranges check t s --html /nowhere/at.html --admin-url http://localhost:1", 1, "pass another --html"),
+        ("look t --html /nowhere/at.html --admin-url http://localhost:1", 1, "pass another --html"),
         ("look t --watch --every inf --admin-url http://localhost:1", 1, "--every"),
-        # 1 and 2 are what the doctor says of findings.
+        # The doctor's statuses 1 and 2 are those of findings.
         ("doctor --watch --every nan --admin-url http://localhost:1", 3, "--every"),
         ("doctor --max-requests 0", 3, "max_requests"),
-        ("doctor --certificate only", 3, "give both --certificate and --key"),
+        ("doctor --certificate only", 3, "pass both --certificate and --key"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(line, status, words):
-    """Before anything is asked, with the status that the command has for it."""
-    *done, told = call_command(*line.split())
+def test_invalid_arguments_are_reported_in_one_line(line, status, words):
+    """The error comes before any request, with the command's status for failures."""
+    *done, error = call_command(*line.split())
     assert done == [status, ""]
-    [told] = told.splitlines()
-    assert words in told
+    [error] = error.splitlines()
+    assert words in error
 
 
 @pytest.mark.parametrize(("command", "status"), [("doctor", 3), ("look", 2)])
-def test_a_mistyped_option(command, status):
-    """It is no finding of the doctor's."""
-    *done, told = call_command(command, "t", "--nonsense")
+def test_unknown_option_is_a_usage_error(command, status):
+    """An unknown option has the status of a failure, not of a finding."""
+    *done, error = call_command(command, "t", "--nonsense")
     assert done == [status, ""]
-    assert "--nonsense" in told
+    assert "--nonsense" in error
 
 
 @pytest.mark.parametrize("loaded", ["cyclopts", "rich", "pulsar", "pulsar_ext.cli.spark"])
-def test_a_ctrl_c_while_a_command_loads_is_quiet(loaded):
-    """Whatever is being imported, the command ends with its status for Ctrl-C, and says nothing."""
+def test_ctrl_c_during_imports_is_quiet(loaded):
+    """Ctrl-C during any import ends the command with status 130 and without output."""
     program = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
@@ -97,8 +97,8 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_a_reader_that_has_seen_enough():
-    """What goes into a pipe that is closed ends without a stack trace."""
+def test_closed_output_pipe_is_quiet():
+    """A command whose output pipe is closed ends without a stack trace."""
     with subprocess.Popen([*MAIN, "ranges", "split", "65536"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as split:
         assert split.stdout.readline() == b"0-0\n"
         split.stdout.close()
@@ -106,7 +106,7 @@ def test_a_reader_that_has_seen_enough():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no file that is full")
-def test_a_full_disk_is_told_in_one_line():
+def test_full_disk_is_reported_in_one_line():
     """Output that cannot be written is an error of one line."""
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([*MAIN, "ids", "1", "2"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
@@ -114,26 +114,26 @@ def test_a_full_disk_is_told_in_one_line():
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_characters_that_the_output_lacks():
-    """They are written as escapes, which JSON has too."""
+def test_unencodable_characters_are_escaped():
+    """Characters that the output's encoding lacks are written as escapes, also in JSON."""
     as_ascii, as_utf8 = {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "utf-8"}
     assert call_command("ranges", "slot", "中文", environment=as_ascii)[1] == "29079 \\u4e2d\\u6587\n"
-    _, told, _ = call_command("ranges", "slot", "中文", "é", "--json", environment=as_ascii)
-    assert [one["key"] for one in json.loads(told)] == ["中文", "é"]
+    _, printed, _ = call_command("ranges", "slot", "中文", "é", "--json", environment=as_ascii)
+    assert [one["key"] for one in json.loads(printed)] == ["中文", "é"]
     assert "中文" in call_command("ranges", "slot", "中文", "--json", environment=as_utf8)[1]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="arguments are bytes elsewhere too, but not so")
-def test_a_key_that_is_no_text():
-    """It is refused in one line, which says how to give bytes."""
-    status, _, told = call_command("ranges", "slot", os.fsdecode(b"\xff"))
+@pytest.mark.skipif(os.name != "posix", reason="only POSIX systems pass arguments as bytes")
+def test_undecodable_key_is_reported_in_one_line():
+    """A key that is not valid text is an error of one line that names --base64."""
+    status, _, error = call_command("ranges", "slot", os.fsdecode(b"\xff"))
     assert status == 1
-    [told] = told.splitlines()
-    assert "--base64" in told
+    [error] = error.splitlines()
+    assert "--base64" in error
 
 
 def test_scenarios_are_listed_as_json():
-    """`reproduce --list --json` prints the names, claims and profiles for programs."""
+    """`reproduce --list --json` prints names, claims and profiles."""
     status, out, _ = call_command("reproduce", "--list", "--json")
     assert status == 0
     assert {"name", "claim", "profile"} == set.union(*(set(one) for one in json.loads(out)))

@@ -28,18 +28,18 @@ CHUNKED = ChunkMessageId(MessageId(-1, 5, 5), PLAIN)
     ],
 )
 def test_every_form_is_read(form, expected):
-    """Text, hexadecimal bytes of either client and bare numbers give the same id."""
+    """Text, hexadecimal bytes of either client and bare numbers are read as the same id."""
     assert read_id(form) == expected
 
 
-def test_a_chunked_id_shows_both_chunks():
-    """The forms of a chunked message's id name its first chunk."""
+def test_chunked_id_shows_both_chunks():
+    """The forms of a chunked message's id include its first chunk."""
     forms = forms_of(CHUNKED)
     assert (forms["text"], forms["first_chunk"], forms["bytes"]) == ("5:5:-1;5:7:-1", "5:5:-1", "080510073a0408051005")
 
 
 @pytest.mark.parametrize("form", [(), ("xyz",), ("5",), ("a", "b"), ("1", "2", "3", "4", "5"), ("5:x",)])
-def test_what_is_no_id_is_refused(form):
-    """The error says what was given, and which forms there are."""
+def test_invalid_id_raises(form):
+    """The error says that the value is not a message id."""
     with pytest.raises(InvalidMessageId, match="message id"):
         read_id(form)

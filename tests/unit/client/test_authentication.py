@@ -1,4 +1,4 @@
-"""What the admin API is given of a client's arguments, and what is refused."""
+"""Credentials of a client's arguments reach the admin API, or the client raises."""
 
 import inspect
 import json
@@ -26,19 +26,19 @@ def _without_environment(monkeypatch):
     monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
 
 
-def _named(**given):
-    """A client's arguments by name."""
+def with_defaults(**given):
+    """Return a client's arguments by name."""
     parameters = inspect.signature(official.Client.__init__).parameters.values()
     return {one.name: one.default for one in parameters if one.name != "self"} | given
 
 
 @pytest.mark.parametrize("name", _ARGUMENTS)
-def test_ours_are_the_official_ones(name):
-    """Each class takes the official arguments, is an official one, and shows no secret."""
-    ours, theirs = getattr(pulsar_ext, name), getattr(official, name)
-    made = ours(*_ARGUMENTS[name])
-    assert isinstance(made, theirs)
-    names = [list(inspect.signature(one.__init__).parameters) for one in (ours, theirs)]
+def test_own_classes_subclass_the_official_ones(name):
+    """Each class has the official signature, is a subclass of the official one, and shows no secret."""
+    own_class, official_class = getattr(pulsar_ext, name), getattr(official, name)
+    made = own_class(*_ARGUMENTS[name])
+    assert isinstance(made, official_class)
+    names = [list(inspect.signature(one.__init__).parameters) for one in (own_class, official_class)]
     assert names[0] == names[1]
     assert name == "AuthenticationTLS" or "s3cret" not in repr(made)
     given = credentials_of(made, None)
@@ -46,8 +46,8 @@ def test_ours_are_the_official_ones(name):
     assert given.has_secret is (name != "AuthenticationTLS")
 
 
-def test_what_each_gives():
-    """Token, supplier, certificate and password reach the admin API as they were given, in either form."""
+def test_credentials_reach_the_admin_api():
+    """Token, supplier, certificate and password reach the admin API unchanged, in either form."""
     supplier = lambda: "s3cret"  # noqa: E731
     assert credentials_of(pulsar_ext.AuthenticationToken("s3cret"), None).token == "s3cret"
     assert credentials_of(pulsar_ext.AuthenticationToken(supplier), None).token is supplier
@@ -62,17 +62,17 @@ def test_what_each_gives():
 
 
 @pytest.mark.parametrize("name", [*_ARGUMENTS, "Authentication"])
-@pytest.mark.parametrize("where", ["given", "environment", "derived"])
-def test_an_official_object_is_not_read(name, where, monkeypatch):
-    """Its arguments are not known, so the admin API has to be given: the error says how, and has nothing of them."""
+@pytest.mark.parametrize("source", ["given", "environment", "derived"])
+def test_official_authentication_raises(name, source, monkeypatch):
+    """The admin API must be passed with an official object; the error says how, and repeats none of its arguments."""
     if name == "Authentication":
         made = object.__new__(official.Authentication)
     else:
         made = getattr(official, name)(*_ARGUMENTS[name])
-    arguments = _named(service_url="pulsar+ssl://h:6651", authentication=made)
-    if where == "environment":
+    arguments = with_defaults(service_url="pulsar+ssl://h:6651", authentication=made)
+    if source == "environment":
         monkeypatch.setenv("PULSAR_ADMIN_URL", "https://h:8443")
-    make = derive_admin if where != "given" else partial(admin_at, "https://h:8443")
+    make = derive_admin if source != "given" else partial(admin_at, "https://h:8443")
     with pytest.raises(AdminRequired, match=r"Client\(admin=PulsarAdmin\(") as caught:
         make(arguments)
     assert "s3cret" not in str(caught.value)
@@ -80,48 +80,48 @@ def test_an_official_object_is_not_read(name, where, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["AuthenticationToken", "AuthenticationBasic", "AuthenticationOauth2"])
-def test_a_secret_goes_to_a_guessed_port_with_tls_only(name, monkeypatch):
-    """Without TLS the admin API has to be named, by the argument or the environment."""
+def test_secret_needs_tls_for_a_derived_port(name, monkeypatch):
+    """The admin URL must be explicit without TLS, by the argument or the environment."""
     made = getattr(pulsar_ext, name)(*_ARGUMENTS[name])
-    plain = _named(service_url="pulsar://h:6650,h2:6650", authentication=made)
-    with pytest.raises(AdminRequired, match="give admin=") as caught:
+    plain = with_defaults(service_url="pulsar://h:6650,h2:6650", authentication=made)
+    with pytest.raises(AdminRequired, match="pass admin=") as caught:
         derive_admin(plain)
     assert "s3cret" not in str(caught.value)
-    assert derive_admin(_named(service_url="pulsar+ssl://h:6651", authentication=made)).url == "https://h:8443"
+    assert derive_admin(with_defaults(service_url="pulsar+ssl://h:6651", authentication=made)).url == "https://h:8443"
     assert admin_at(["http://a:1", "http://b:1"], plain).url == "http://a:1"
     monkeypatch.setenv("PULSAR_ADMIN_URL", "http://h:8080")
     assert derive_admin(plain).url == "http://h:8080"
 
 
-def test_without_a_secret_a_port_is_guessed():
-    """Nothing to keep, nothing to ask for; a service URL that changes cannot be guessed from."""
-    assert derive_admin(_named(service_url="pulsar://h:6650")).url == "http://h:8080"
+def test_port_is_derived_without_a_secret():
+    """A port is derived without a secret, but not from a service URL that changes."""
+    assert derive_admin(with_defaults(service_url="pulsar://h:6650")).url == "http://h:8080"
     with pytest.raises(AdminUnavailable, match="Client\\(admin="):
-        derive_admin(_named(service_url=object()))
+        derive_admin(with_defaults(service_url=object()))
 
 
-def test_files_that_cannot_be_loaded():
-    """A certificate that is not there is found when the admin API is made."""
+def test_missing_certificate_file_raises():
+    """A missing certificate file raises when the admin API is created."""
     tls = pulsar_ext.AuthenticationTLS("/nonexistent", "/nonexistent")
     with pytest.raises(InvalidUse, match="/nonexistent"):
-        derive_admin(_named(service_url="pulsar+ssl://h", authentication=tls))
+        derive_admin(with_defaults(service_url="pulsar+ssl://h", authentication=tls))
     with pytest.raises(InvalidUse, match="/absent"):
-        derive_admin(_named(service_url="pulsar+ssl://h", tls_certificate_file_path="/absent"))
+        derive_admin(with_defaults(service_url="pulsar+ssl://h", tls_certificate_file_path="/absent"))
 
 
-def test_who_has_to_be_named(monkeypatch):
-    """The host is checked as the client checks it, and always where anybody can have a certificate."""
+def test_host_name_is_checked(monkeypatch):
+    """The host name is checked as in the client, and always with public authorities."""
     seen = []
     monkeypatch.setattr("pulsar_ext.client.client.PulsarAdmin", lambda _url, **options: seen.append(options))
     for trust, validate in ((None, False), (None, True), ("/ca", False), ("/ca", True)):
         derive_admin(
-            _named(service_url="pulsar+ssl://h", tls_trust_certs_file_path=trust, tls_validate_hostname=validate)
+            with_defaults(service_url="pulsar+ssl://h", tls_trust_certs_file_path=trust, tls_validate_hostname=validate)
         )
     assert [one["tls_validate_hostname"] for one in seen] == [True, True, False, True]
 
 
 @pytest.mark.parametrize("admin", [3, object(), {"url": 1}])
-def test_what_is_no_admin_api(admin):
-    """Anything but an admin API or URLs is refused when the client is made."""
-    with pytest.raises(InvalidUse, match="admin is expected"):
+def test_invalid_admin_raises(admin):
+    """A value that is neither an admin API nor URLs raises when the client is created."""
+    with pytest.raises(InvalidUse, match="admin must be"):
         pulsar_ext.Client("pulsar://localhost:1", admin=admin)

@@ -1,4 +1,4 @@
-"""What a failed opening says of the broker: the addresses that are tried."""
+"""Addresses of a service URL are probed after a failed opening."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pulsar_ext.client.reachability import addresses_of, problem_of
         ("pulsar://[::1]", [("::1", 6650)]),
     ],
 )
-def test_a_service_url_names_addresses(url, addresses):
-    """Each host of a service URL is tried, at the usual port if the URL names none."""
+def test_addresses_of_a_service_url(url, addresses):
+    """Each host of a service URL is probed, at the default port if the URL has none."""
     assert addresses_of(url) == addresses
 
 
-def test_an_admin_api_is_told_from_a_broker():
-    """A port that answers in HTTP is no broker's; one that ends the connection may be."""
+def test_admin_api_is_distinguished_from_a_broker():
+    """A port that answers in HTTP is not a broker's; one that closes the connection may be."""
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever).start()
         assert "HTTP" in problem_of(*server.server_address)
@@ -35,10 +35,10 @@ def test_an_admin_api_is_told_from_a_broker():
     assert "refused" in problem_of(*server.server_address)
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
-        def refuse():
+        def close_connection():
             silent.accept()[0].close()
 
-        refusing = threading.Thread(target=refuse)
-        refusing.start()
+        closing = threading.Thread(target=close_connection)
+        closing.start()
         assert not problem_of(*silent.getsockname())
-        refusing.join()
+        closing.join()

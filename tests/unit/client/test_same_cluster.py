@@ -1,4 +1,4 @@
-"""Which requests are about a topic, so that they are checked."""
+"""Requests about a topic are recognised, so that their cluster is checked."""
 
 import pytest
 from hypothesis import given
@@ -9,8 +9,8 @@ from pulsar_ext.ids.topic_name import TopicName
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: "/" not in name))
-def test_every_request_about_a_topic_names_it(name):
-    """Whatever a topic is called, the path that a request has is read back to it."""
+def test_topic_of_a_request_is_parsed(name):
+    """Any topic name is parsed from the path of a request."""
     if name in {".", ".."}:
         return
     topic = TopicName("persistent", "t", "n", name)
@@ -21,6 +21,6 @@ def test_every_request_about_a_topic_names_it(name):
     "path",
     ["clusters", "brokers/health", "namespaces/t/n", "persistent/t/n", "persistent/t/n/partitioned", "", "a//b/c/d"],
 )
-def test_what_is_about_no_topic(path):
-    """Requests about namespaces, brokers and clusters pass unchecked."""
+def test_request_without_topic_is_not_checked(path):
+    """Requests about namespaces, brokers and clusters are not checked."""
     assert topic_of(path) is None

@@ -1,4 +1,4 @@
-"""Sequence ids and safe batches, against a model of a broker that deduplicates as the real one does."""
+"""Sequence ids and batch groups, against a model of a deduplicating broker."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._wire.batch_payload import batch_metadata, batch_parts, key_fields, option_fields, whole_batch
-from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, SequenceIds, Standing, StoredEntry, persisted_above
+from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, IdStatus, SequenceIds, StoredEntry, persisted_above
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import Batch, BatchGroup, Bounds, seal
 
 
 @dataclass
 class Entry:
-    """What one push carries: the id of the entry, and those of its messages."""
+    """A pushed entry: its sequence id, and those of its messages."""
 
-    carried: int
+    entry_sequence_id: int
     ids: list[int]
     key: object
 
     @property
     def stored(self) -> StoredEntry:
-        return StoredEntry(self.carried, tuple(self.ids))
+        return StoredEntry(self.entry_sequence_id, tuple(self.ids))
 
 
 @dataclass
 class Broker:
-    """One id per entry; drops what is not above the highest pushed; a crash forgets what is not persisted."""
+    """Keeps the highest id pushed and persisted; drops lower entries, and loses unpersisted ones in a crash."""
 
     topic: list[Entry] = field(default_factory=list)
     writing: list[Entry] = field(default_factory=list)
@@ -40,11 +40,11 @@ class Broker:
     persisted: int = -1
 
     def publish(self, entry: Entry) -> str:
-        if entry.carried <= self.persisted:
+        if entry.entry_sequence_id <= self.persisted:
             return "duplicate"
-        if entry.carried <= self.pushed:
-            return "unknown"  # the real broker answers with an error, and the client connects again
-        self.pushed = entry.carried
+        if entry.entry_sequence_id <= self.pushed:
+            return "unknown"  # the real broker answers with an error, and the client reconnects
+        self.pushed = entry.entry_sequence_id
         self.writing.append(entry)
         return "writing"
 
@@ -52,7 +52,7 @@ class Broker:
         done, self.writing = self.writing[:count], self.writing[count:]
         for entry in done:
             self.topic.append(entry)
-            self.persisted = max(self.persisted, entry.carried)
+            self.persisted = max(self.persisted, entry.entry_sequence_id)
         return done
 
     def crash(self) -> None:
@@ -61,22 +61,22 @@ class Broker:
 
 
 class Client:
-    """The C++ producer behind the sequence: it keeps what has no answer, and sends it again after a broken link."""
+    """The C++ producer: keeps entries in flight, and resends them after a reconnection."""
 
     def __init__(self, broker: Broker, group_messages: int) -> None:
         self.broker = broker
-        broker.write(len(broker.writing))  # what `Opening.settle` waits for
-        above = persisted_above(broker.pushed, (one.stored for one in reversed(broker.topic)), group_messages)
+        broker.write(len(broker.writing))  # what `Opening.await_writes` waits for
+        above = persisted_above(broker.pushed, (entry.stored for entry in reversed(broker.topic)), group_messages)
         self.sequence = SequenceIds(broker.pushed, above)
         self.pending: list[tuple[Entry, object]] = []
         self.bounds = Bounds(group_messages, 1 << 30)
         self.group = BatchGroup(self.bounds, by_key=True)
 
-    def send(self, sequence_id: int, key: object) -> Standing:
-        sequence_id, standing = self.sequence.admit(sequence_id)
-        if standing is Standing.NEW and self.group.join(key, (b"x", None, sequence_id, b"", b"")):
+    def send(self, sequence_id: int, key: object) -> IdStatus:
+        sequence_id, status = self.sequence.admit(sequence_id)
+        if status is IdStatus.NEW and self.group.join(key, (b"x", None, sequence_id, b"", b"")):
             self.cut()
-        return standing
+        return status
 
     def cut(self) -> None:
         keys, batches = list(self.group.batches), self.group.close()
@@ -84,13 +84,13 @@ class Client:
         if not batches:
             return
         flight = self.sequence.push([batch.ids for batch in batches])
-        for index, carried in seal([batch.ids for batch in batches]):
-            entry = Entry(carried, list(batches[index].ids), keys[index])
+        for index, entry_id in seal([batch.ids for batch in batches]):
+            entry = Entry(entry_id, list(batches[index].ids), keys[index])
             self.pending.append((entry, flight))
             self.broker.publish(entry)
 
     def answers(self, count: int) -> None:
-        """Let the broker write, and hear of it."""
+        """Let the broker write entries, and complete them."""
         written = {id(entry) for entry in self.broker.write(count)}
         while self.pending and id(self.pending[0][0]) in written:
             self._complete()
@@ -100,7 +100,7 @@ class Client:
         self.sequence.complete(flight)
 
     def reconnect(self) -> None:
-        """Send everything again that has no answer; what is persisted is answered as a duplicate."""
+        """Resend the entries in flight; persisted ones are reported as duplicates."""
         for entry, _ in list(self.pending):
             if self.broker.publish(entry) == "duplicate":
                 self._complete()
@@ -130,7 +130,7 @@ class World:
         self.client = Client(self.broker, group_messages)
         self.outbox: list[tuple[int, object]] = []
         self.at = 0
-        """How much of the outbox was sent to the current producer."""
+        """The number of outbox messages sent to the current producer."""
 
     def send(self, gap: int, key: int) -> None:
         last = self.outbox[-1][0] if self.outbox else -1
@@ -160,7 +160,7 @@ class World:
         self.client.reconnect()
 
     def crash_producer(self, back: int) -> None:
-        """Start again behind what is published, or even earlier."""
+        """Restart the producer after the published id, or earlier."""
         self.client = Client(self.broker, self.group_messages)
         safe = self.client.sequence.published
         stored = {number for entry in self.broker.topic for number in entry.ids}
@@ -172,7 +172,7 @@ class World:
         self.crash_producer(back)
 
     def check(self) -> None:
-        """Send what is left; then each id is on the topic once, and each key's in order."""
+        """Send the rest, and check that each id is on the topic once, and each key in order."""
         self.send_all()
         self.cut()
         for _ in range(2):
@@ -187,7 +187,7 @@ class World:
 
 
 def run_schedule(events, group_messages, by_key):
-    """Play the events, and check the topic."""
+    """Run the events, and check the topic."""
     world = World(group_messages, by_key=by_key)
     for name, *arguments in events:
         getattr(world, name.replace(" ", "_"))(*arguments)
@@ -196,13 +196,13 @@ def run_schedule(events, group_messages, by_key):
 
 @settings(max_examples=300)
 @given(EVENTS, st.integers(1, 7), st.booleans())
-def test_every_message_is_persisted_exactly_once(events, group_messages, by_key):
-    """Whatever crashes, whatever acknowledgement is lost: each id ends up on the topic once, by key in order."""
+def test_messages_are_persisted_exactly_once_despite_failures(events, group_messages, by_key):
+    """Each id is on the topic once and in order by key, whatever crashes or acknowledgements are lost."""
     run_schedule(events, group_messages, by_key)
 
 
-def test_three_thousand_random_schedules():
-    """The same over many more schedules, without the search for the smallest."""
+def test_random_schedules_persist_exactly_once():
+    """Random schedules, many more than hypothesis runs, persist each message exactly once."""
     dice = random.Random(20_261_121)
     kinds = {
         "send": lambda: (dice.randint(1, 6), dice.randrange(4)),
@@ -221,52 +221,54 @@ def test_three_thousand_random_schedules():
 
 
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=6, unique=True).map(sorted), min_size=1, max_size=8))
-def test_what_batches_carry_goes_up_and_leaves_nothing_missing_below(batches):
-    """After each batch of a group, every id of the group up to the carried one is persisted."""
+def test_entry_ids_ascend_and_nothing_is_missing_below(batches):
+    """After each batch of a group, every id of the group up to the entry's id is persisted."""
     seen: set[int] = set()
-    batches = [left for batch in batches if (left := [one for one in batch if one not in seen and not seen.add(one)])]
+    batches = [
+        unseen for batch in batches if (unseen := [one for one in batch if one not in seen and not seen.add(one)])
+    ]
     everything = {one for batch in batches for one in batch}
     persisted: set[int] = set()
-    carried_before = -1
-    for index, carried in seal(batches):
+    previous_id = -1
+    for index, entry_id in seal(batches):
         persisted |= set(batches[index])
-        assert carried > carried_before
-        assert {one for one in everything if one <= carried} <= persisted
-        carried_before = carried
-    assert carried_before == max(everything)
+        assert entry_id > previous_id
+        assert {one for one in everything if one <= entry_id} <= persisted
+        previous_id = entry_id
+    assert previous_id == max(everything)
 
 
-def test_ids_may_begin_at_zero_and_leave_gaps():
-    """0 is an id, gaps are fine, and a persisted id is a duplicate."""
+def test_ids_may_begin_at_zero_and_have_gaps():
+    """0 is an id, gaps are allowed, and a persisted id is a duplicate."""
     sequence = SequenceIds(-1)
-    assert sequence.admit(0) == (0, Standing.NEW)
-    assert sequence.admit(7) == (7, Standing.NEW)
+    assert sequence.admit(0) == (0, IdStatus.NEW)
+    assert sequence.admit(7) == (7, IdStatus.NEW)
     flight = sequence.push([[0, 7]])
-    assert sequence.admit(7) == (7, Standing.POSSIBLE)
+    assert sequence.admit(7) == (7, IdStatus.POSSIBLE)
     assert sequence.complete(flight)
-    assert sequence.admit(7) == (7, Standing.DUPLICATE)
+    assert sequence.admit(7) == (7, IdStatus.DUPLICATE)
     assert (sequence.published, sequence.last) == (7, 7)
 
 
 @pytest.mark.parametrize("bad", [-1, MAX_SEQUENCE_ID + 1, True, "1", 1.0])
-def test_what_is_no_id_is_rejected(bad):
-    """A sequence id is a number of 63 bits; nothing changes otherwise."""
+def test_invalid_sequence_id_is_rejected(bad):
+    """A sequence id is a 63-bit integer; an invalid one changes nothing."""
     sequence = SequenceIds(3)
-    with pytest.raises(SequenceIdRejected, match="not a sequence id"):
+    with pytest.raises(SequenceIdRejected, match="sequence_id must be an int"):
         sequence.admit(bad)
-    assert sequence.admit(None) == (4, Standing.NEW)
+    assert sequence.admit(None) == (4, IdStatus.NEW)
 
 
-def test_an_id_twice_in_the_open_batch_is_rejected():
-    """It is not known yet whether the first one will be persisted, and the broker would drop the second."""
+def test_repeated_id_in_open_batch_is_rejected():
+    """The broker would drop the second message, while it is unknown whether the first is persisted."""
     sequence = SequenceIds(-1)
     sequence.admit(5)
-    with pytest.raises(SequenceIdRejected, match="batch that is open"):
+    with pytest.raises(SequenceIdRejected, match="open batch"):
         sequence.admit(5)
 
 
-def test_going_back_into_a_gap_is_rejected():
-    """An id below what was pushed, that no message has, would be dropped by the broker without a word."""
+def test_lower_id_in_a_gap_is_rejected():
+    """A lower id than the pushed one, although unused, would be dropped by the broker silently."""
     sequence = SequenceIds(-1)
     sequence.admit(5)
     sequence.push([[5]])
@@ -276,7 +278,7 @@ def test_going_back_into_a_gap_is_rejected():
 
 
 @pytest.mark.parametrize("order", [(1, None), (None, 1)])
-def test_explicit_and_automatic_ids_do_not_mix(order):
+def test_mixing_explicit_and_automatic_ids_raises(order):
     """The broker would drop messages silently."""
     sequence = SequenceIds(-1)
     sequence.admit(order[0])
@@ -284,32 +286,32 @@ def test_explicit_and_automatic_ids_do_not_mix(order):
         sequence.admit(order[1])
 
 
-def test_a_refused_message_can_be_sent_again_only_while_nothing_followed():
-    """An id whose message was too big is free again; behind later ones it goes back."""
+def test_rejected_id_is_usable_until_a_later_one_is_sent():
+    """The id of a message that was too big is usable again until a later message is sent."""
     sequence = SequenceIds(-1)
     sequence.admit(1)
     flight = sequence.push([[1]])
-    sequence.refuse(flight, 1)
+    sequence.reject(flight, 1)
     sequence.complete(flight)
     assert sequence.published == -1
-    assert sequence.admit(1) == (1, Standing.NEW)
-    sequence.refuse(sequence.push([[1]]), 1)
+    assert sequence.admit(1) == (1, IdStatus.NEW)
+    sequence.reject(sequence.push([[1]]), 1)
     sequence.admit(2)
-    with pytest.raises(SequenceIdRejected, match="refused"):
+    with pytest.raises(SequenceIdRejected, match="rejected"):
         sequence.admit(1)
 
 
-def test_automatic_ids_begin_behind_everything_that_is_persisted():
-    """Also behind what a part of a group left above the broker's number, and behind the application's first."""
-    assert SequenceIds(3, {5, 9}).admit(None) == (10, Standing.NEW)
+def test_automatic_ids_begin_after_persisted_ids():
+    """Automatic ids begin after a group's persisted part above the broker's id, and at `first` at the lowest."""
+    assert SequenceIds(3, {5, 9}).admit(None) == (10, IdStatus.NEW)
     assert SequenceIds(3, {5, 9}).highest == 9
-    assert SequenceIds(-1, first=42).admit(None) == (42, Standing.NEW)
+    assert SequenceIds(-1, first=42).admit(None) == (42, IdStatus.NEW)
     assert SequenceIds(3).admit_many(3) == range(4, 7)
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=30), st.integers(1, 10), st.integers(1, 100))
-def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
-    """No group is above either bound, but for a single message above the bytes; every message is in one, in order."""
+def test_batch_groups_respect_both_limits(sizes, most, most_bytes):
+    """A group exceeds neither limit, except with one large message; every message is in one group, in order."""
     bounds = Bounds(most, most_bytes)
     group, taken = BatchGroup(bounds, by_key=False), []
     for number, size in enumerate(sizes):
@@ -317,7 +319,7 @@ def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
             taken += group.close()
             group = BatchGroup(bounds, by_key=False)
         assert group.join("", (b"x" * size, None, number, b"", b""))
-        if group.free <= 0 or group.left <= 0:
+        if group.free_messages <= 0 or group.free_bytes <= 0:
             taken += group.close()
             group = BatchGroup(bounds, by_key=False)
     taken += group.close()
@@ -327,8 +329,8 @@ def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
         assert sum(map(len, batch.contents)) <= most_bytes or batch.count == 1
 
 
-def test_a_batch_parts_in_two_with_everything_that_belongs_to_each_message():
-    """Payloads, callbacks, ids, options and the entry's keys stay with their messages."""
+def test_split_batch_keeps_each_messages_data():
+    """Payloads, callbacks, ids, options and entry keys stay with their messages."""
     batch = Batch(items=[(b"%d" % n, n, n + 10, b"f%d" % n, b"k%d" % n) for n in range(5)])
     batch.close()
     halves = batch.halves()
@@ -359,8 +361,8 @@ MESSAGES = st.tuples(
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=6))
-def test_a_batch_is_written_as_the_client_reads_it(messages):
-    """The C++ client reads every message of a batch back, with all that it has; so does our own reader."""
+def test_batch_payload_is_readable_by_cpp_client(messages):
+    """The C++ client and our own reader read back every message of a batch, with its options."""
     contents, ids, options = zip(*messages, strict=True)
     parts = batch_parts(contents, ids, [option_fields(one) for one in options])
     batch = pulsar.MessageBatch().parse_from(b"".join(parts), len(messages))
@@ -378,25 +380,25 @@ def test_a_batch_is_written_as_the_client_reads_it(messages):
     assert message.partition_key() == options[0].get("partition_key", "")
 
 
-def test_a_refused_id_that_was_sent_after_all_counts_like_any_other():
-    """By itself or with others at once: it is published, and a duplicate then."""
+def test_rejected_id_sent_later_is_published():
+    """Sent by itself or with others, the id is published, and then a duplicate."""
     for ids in (None, [10, 11]):
         sequence = SequenceIds(-1)
         sequence.admit(10)
         flight = sequence.push([[10]])
-        sequence.refuse(flight, 10)
+        sequence.reject(flight, 10)
         sequence.complete(flight)
-        assert sequence.admit(10)[1] is Standing.NEW if ids is None else sequence.admit_ascending(ids)
+        assert sequence.admit(10)[1] is IdStatus.NEW if ids is None else sequence.admit_ascending(ids)
         flight = sequence.push([ids or [10]])
         if ids:
-            sequence.refuse(flight, 11)
+            sequence.reject(flight, 11)
         sequence.complete(flight)
         assert sequence.published == 10
-        assert sequence.admit(10) == (10, Standing.DUPLICATE)
+        assert sequence.admit(10) == (10, IdStatus.DUPLICATE)
 
 
-def test_ids_are_taken_at_once_only_if_all_are_new():
-    """Ids that are known, go back, repeat, or are no sequence ids are left to be taken one by one; nothing changes."""
+def test_admit_ascending_requires_new_ascending_ids():
+    """Known, lower, repeated or invalid ids are not admitted at once, and nothing changes."""
     ids = SequenceIds(5)
     for wrong in ([5, 6], [3, 9], [6, 6], [8, 7], [], [6, True], [True, 9], [6, 2**63], [6.0, 7], [6, "7"]):
         assert not ids.admit_ascending(wrong)
@@ -405,22 +407,22 @@ def test_ids_are_taken_at_once_only_if_all_are_new():
     assert ids.last == 2**63 - 1
     assert not SequenceIds(5, {7}).admit_ascending([8])
     assert SequenceIds(5).admit_ascending([6])
-    assert SequenceIds(5).admit(MAX_SEQUENCE_ID) == (MAX_SEQUENCE_ID, Standing.NEW)
+    assert SequenceIds(5).admit(MAX_SEQUENCE_ID) == (MAX_SEQUENCE_ID, IdStatus.NEW)
 
 
-def test_many_automatic_ids_follow_each_other():
-    """They go on after the last one, and end explicit ids."""
+def test_admit_many_returns_consecutive_ids():
+    """Ids continue after the last one, and explicit ids are not admitted any more."""
     ids = SequenceIds(5)
     assert ids.admit_many(3) == range(6, 9)
     assert (ids.last, ids.highest) == (8, 8)
-    assert ids.admit(None) == (9, Standing.NEW)
+    assert ids.admit(None) == (9, IdStatus.NEW)
     assert not ids.admit_ascending([20])
     with pytest.raises(SequenceIdRejected):
         ids.admit(20)
 
 
-def test_ids_are_steady_while_nothing_has_failed():
-    """A sender takes automatic ids by itself until the first failure, whose reason stays."""
+def test_ids_are_steady_until_a_failure():
+    """A sender assigns automatic ids itself until the first failure, whose reason is kept."""
     ids = SequenceIds(-1)
     assert not ids.steady
     ids.admit(None)
@@ -432,8 +434,8 @@ def test_ids_are_steady_while_nothing_has_failed():
     assert not ids.steady
 
 
-def test_what_is_persisted_above_is_looked_for_in_one_group():
-    """The ids above the broker's number, of as many messages as a group has, and of no entry before."""
+def test_persisted_above_reads_one_group():
+    """The ids above the broker's id are read from as many messages as a group has, and not from older entries."""
     entries = [StoredEntry(9, (7, 9)), StoredEntry(8, (5, 8)), StoredEntry(6, (6,))]
     assert persisted_above(5, entries, 5) == {6, 7, 8, 9}
     assert persisted_above(5, entries, 4) == {7, 8, 9}

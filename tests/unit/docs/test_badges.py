@@ -1,4 +1,4 @@
-"""The badges say what the reports of a run say, and nothing is drawn of none."""
+"""Badges of a test run: their texts, and the error without a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-if str(ROOT) not in sys.path:  # the builder is no part of the package
+if str(ROOT) not in sys.path:  # the builder is not in the package
     sys.path.insert(0, str(ROOT))
 
 builder = importlib.import_module("docs.builder.badges")
@@ -25,7 +25,7 @@ CASES = """<testsuites><testsuite name="pytest" timestamp="2026-11-26T09:00:00+0
 
 @pytest.fixture
 def report(tmp_path):
-    """Reads a report with this in it as well."""
+    """A function that reads a report with additional cases."""
 
     def report(more=""):
         file = tmp_path / "report.xml"
@@ -35,7 +35,7 @@ def report(tmp_path):
     return report
 
 
-def test_what_passed_is_counted_and_where_it_ran_is_named(report):
+def test_badges_count_passed_tests_and_name_brokers(report):
     """Four tests passed, on a standalone broker, a cluster and containers; none went through mTLS."""
     drawn = builder.badges(report())
     assert drawn["tests"].text == "4 passed"
@@ -44,8 +44,8 @@ def test_what_passed_is_counted_and_where_it_ran_is_named(report):
     assert "<title>tests: 4 passed</title>" in drawn["tests"].svg()
 
 
-def test_what_failed_or_was_skipped_is_not_passed(report):
-    """A failure and a skipped test are named, a failure in red."""
+def test_badges_count_failed_and_skipped_tests(report):
+    """Failed and skipped tests are counted apart, and a failure is red."""
     good = builder.badges(report())["tests"].colour
     drawn = builder.badges(
         report(
@@ -58,15 +58,15 @@ def test_what_failed_or_was_skipped_is_not_passed(report):
     assert "mTLS" not in drawn["brokers"].text
 
 
-def test_a_test_that_ran_again_counts_once(report):
-    """The report has each run of it."""
+def test_a_repeated_test_counts_once(report):
+    """Only the last run of a repeated test counts."""
     again = '<testcase classname="tests.unit.test_d" name="test_d"/>'
     assert builder.badges(report(again))["tests"].text == "4 passed"
 
 
 @pytest.mark.parametrize("reports", [[], ["no-such-file.xml"]])
-def test_nothing_is_drawn_of_no_report(reports):
-    """The program says what is missing."""
+def test_no_badge_is_drawn_without_a_report(reports):
+    """The program fails, and its error names the missing report."""
     command = [sys.executable, "-m", "docs.builder.badges", *reports]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)

@@ -1,4 +1,4 @@
-"""The pages name the packages that their commands need."""
+"""The pages name the extras that their commands need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEEDED = {"broker": {"cli", "testing"}, "spark": {"cli", "spark"}}
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_names_the_extras_of_its_commands(page):
-    """Where `pulsar-ext` is typed, the page or the tutorial that it begins with says what to install."""
+    """A page with a `pulsar-ext` command says which extras to install."""
     text = page.read_text(encoding="utf-8")
     named = [set(extras.split(",")) for extras in re.findall(r"pulsar-ext\[([a-z,]+)\]", text)]
     for command in set(_COMMAND.findall(text)):

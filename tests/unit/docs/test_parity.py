@@ -1,4 +1,4 @@
-"""The table of what Java has is that of its program, and its program refuses tests that do not exist."""
+"""The page of Java's features is current, and its program rejects tests that do not exist."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def parity():
 
 
 def test_every_named_test_exists_and_the_page_is_current(parity):
-    """Whoever renames a test, or changes a row, runs the program again."""
+    """After a renamed test or a changed row, the program has to run again."""
     assert parity.missing() == []
     assert parity.PAGE.read_text(encoding="utf-8") == parity.page()
 
 
-def test_a_test_that_does_not_exist_is_refused(parity, tmp_path, monkeypatch, capsys):
-    """The program says which one, and writes nothing."""
+def test_a_missing_test_is_an_error(parity, tmp_path, monkeypatch, capsys):
+    """The program names the missing tests, and writes nothing."""
     row = parity.row("what", "yes", "no", "yes", "client/test_table_view::test_of_no_name", "no/such_file::test_a")
     monkeypatch.setattr(parity, "CHAPTERS", {"A chapter": [row]})
     monkeypatch.setattr(parity, "PAGE", tmp_path / "parity.md")
     assert parity.main() == 1
-    assert "test_of_no_name" in (said := capsys.readouterr().err)
-    assert "no/such_file" in said
+    assert "test_of_no_name" in (printed := capsys.readouterr().err)
+    assert "no/such_file" in printed
     assert not (tmp_path / "parity.md").exists()
 
 
-def test_what_this_library_can_is_proved(parity):
-    """A row without a test says no."""
+def test_each_supported_row_has_a_test(parity):
+    """A row without a test begins with no."""
     for rows in parity.CHAPTERS.values():
         assert all(row.tests or row.ours.startswith("no") for row in rows)

@@ -1,4 +1,4 @@
-"""What a diagnosis and a look refuse before they ask anything."""
+"""Arguments that a diagnosis and a survey reject before they send a request."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pulsar_ext.look.survey import survey
 
 @pytest.mark.parametrize("ask", [examine, survey])
 @pytest.mark.parametrize("options", [{"subscription": 5}, {"subscription": {}}, {"limits": 5}, {"limits": "all"}])
-def test_an_argument_of_another_type_is_named(ask, options):
-    """The argument and its value are named, and no admin API is asked."""
+def test_wrong_argument_type_raises_invalid_use(ask, options):
+    """The error names the argument and its value, and no request is sent."""
     [(name, value)] = options.items()
-    with pytest.raises(InvalidUse, match=f"{name} must be .*not {value!r}"):
+    with pytest.raises(InvalidUse, match=f"{name} must be .*got {value!r}"):
         ask(None, "public/default/orders", **options)

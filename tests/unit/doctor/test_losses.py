@@ -1,4 +1,4 @@
-"""The rules about what will be lost, refused, or stored twice, on facts that show it and on facts that do not."""
+"""Rules about messages that will be lost, rejected or stored twice, with facts that show the problem and without."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsar_ext.admin import SchemaInfo
 from pulsar_ext.doctor.consumers import find_forgotten
 from pulsar_ext.doctor.examination import wanted_entries
 from pulsar_ext.doctor.keys import find_blocked_slots
-from pulsar_ext.doctor.readers import find_readers_behind
+from pulsar_ext.doctor.readers import find_lagging_readers
 from pulsar_ext.doctor.storage import find_schema_misfits
 
 HOUR = 3_600_000
@@ -19,7 +19,7 @@ JSON = SchemaInfo(0, "JSON", "", {})
 
 
 def with_a_reader(retention=None, mark="2:4", **more):
-    """Two full ledgers and an open one; a subscription that is done with the full ones, a reader that has read two."""
+    """Return facts of two full ledgers and an open one, a subscription at `mark`, and a reader that has read two."""
     cursors = {"s": (mark, "[]", None), "r": ("1:1", "[]", None)}
     subscriptions = {"s": subscription_of(), "r": {**subscription_of(consumers=[{}]), "isDurable": False}}
     policies = {} if retention is None else {"retention_policies": retention}
@@ -29,43 +29,43 @@ def with_a_reader(retention=None, mark="2:4", **more):
 
 
 def kept(minutes, size):
-    """A retention as the broker writes it."""
+    """Return a retention as the broker's JSON has it."""
     return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
 
 
-def test_a_reader_behind():
-    """Unread entries that only a retention keeps are found, an error once it is over; the one proposed is longer."""
-    [found] = find_readers_behind(with_a_reader(kept(60, -1)))
+def test_lagging_reader_is_found():
+    """Unread entries kept by a retention only are found, with an error once it is over, and a longer one proposed."""
+    [found] = find_lagging_readers(with_a_reader(kept(60, -1)))
     assert (found.severity, found.subscription, found.evidence["unread_entries"]) == ("error", "r", 8)
     assert found.evidence["first"] == "1:2"
     assert found.remedies[0].command == "pulsar-ext admin set-retention public/default --minutes=600 --size-mib=-1"
-    [found] = find_readers_behind(with_a_reader(kept(70, 1000)))
+    [found] = find_lagging_readers(with_a_reader(kept(70, 1000)))
     assert found.severity == "warning"
-    [found] = find_readers_behind(with_a_reader())
+    [found] = find_lagging_readers(with_a_reader())
     assert "there is no retention" in found.what
 
 
 @pytest.mark.parametrize("retention", [(1000, -1), (-1, -1), (-1, 100)])
-def test_a_reader_within_the_retention(retention):
-    """A retention with time left, or without an end, is nothing to find."""
-    assert not list(find_readers_behind(with_a_reader(kept(*retention))))
+def test_reader_within_its_retention_is_not_found(retention):
+    """A retention with time left or without a limit is not a finding."""
+    assert not list(find_lagging_readers(with_a_reader(kept(*retention))))
 
 
-def test_a_reader_whom_a_subscription_helps():
-    """What a subscription has not acknowledged is kept for the reader too; one ledger alone is being written to."""
-    assert not list(find_readers_behind(with_a_reader(mark="1:1")))
+def test_unacknowledged_ledgers_protect_a_reader():
+    """Entries that a subscription has not acknowledged, and the open ledger, are kept for the reader."""
+    assert not list(find_lagging_readers(with_a_reader(mark="1:1")))
     one = facts_of([(1, 5)], {"r": ("1:1", "[]", None)}, {"r": {**subscription_of(), "isDurable": False}})
-    assert not list(find_readers_behind(one))
+    assert not list(find_lagging_readers(one))
 
 
-def test_readers_are_looked_at():
-    """The first entry that a reader has not read is among those that are looked at."""
+def test_first_unread_entry_of_a_reader_is_inspected():
+    """A reader's first unread entry is among the inspected entries."""
     facts = with_a_reader(mark="3:4", deduplicationStatus="Enabled")
     assert [str(one) for one in wanted_entries(facts, 10)] == ["1:2"]
 
 
-def test_schema_misfits():
-    """Of what waits, entries without a version and of one that is gone are told apart, with the skip over both."""
+def test_schema_misfits_are_found():
+    """Entries without a version and of a deleted version are distinguished, and the skip covers both."""
     entries = [
         entry_of(1, 0, schema_version=None),
         entry_of(1, 1, schema_version=bytes(8)),
@@ -73,7 +73,7 @@ def test_schema_misfits():
         entry_of(1, 3, schema_version=None, marker_type=1),
     ]
     facts = facts_of([(1, 5)], {"s": ("1:-1", "[]", None)}, entries=entries)
-    assert not list(find_schema_misfits(facts))  # nobody asked for schemas
+    assert not list(find_schema_misfits(facts))  # schemas were not requested
     [found] = find_schema_misfits(replace(facts, schemas={0: JSON}))
     assert (found.severity, found.evidence["without"], found.evidence["gone"]) == ("error", ["1:0"], {"1:2": 7})
     assert found.remedies[-1].command == f"pulsar-ext skip {TOPIC} s 3 --unit entry"
@@ -81,8 +81,8 @@ def test_schema_misfits():
     assert (found.severity, found.evidence["gone"]) == ("warning", {})
 
 
-def test_schemas_that_fit():
-    """A topic without a schema, entries of its versions, and entries that nobody waits for are nothing to find."""
+def test_entries_that_fit_their_schema_are_not_found():
+    """A topic without a schema, entries of existing versions and acknowledged entries are not findings."""
     plain = [entry_of(1, 0)]
     facts = facts_of([(1, 5)], {"s": ("1:-1", "[]", None)}, entries=plain, limits={"entries": 5})
     assert not list(find_schema_misfits(replace(facts, schemas={})))
@@ -91,7 +91,7 @@ def test_schemas_that_fit():
 
 
 def deduplicating(properties, publishers=("p",), entries=(), mark="1:4", **more):
-    """A topic whose snapshot of sequence ids is at its fifth entry."""
+    """Return facts of a topic whose snapshot of sequence ids is at its fifth entry."""
     facts = facts_of(
         [(1, 10)],
         {"pulsar.dedup": (mark, "[]", None)},
@@ -104,21 +104,21 @@ def deduplicating(properties, publishers=("p",), entries=(), mark="1:4", **more)
     return facts
 
 
-def test_a_forgotten_producer():
-    """A connected producer that has sent, and neither the snapshot nor an entry behind it has, is found with its id."""
+def test_forgotten_producer_is_found():
+    """A connected producer that has sent, but is neither in the snapshot nor after it, is found with its last id."""
     entries = [entry_of(1, 2, sequence_id=3, highest_sequence_id=8), entry_of(1, 7, producer_name="other")]
     facts = deduplicating({"other": 1}, entries=entries)
     [found] = find_forgotten(facts)
     assert found.evidence["producers"] == {"p": {"last_entry": "1:2", "sequence_id": 8}}
     assert found.evidence["producers_in_snapshot"] == 1
-    assert len(wanted_entries(facts, 4)) == 2  # the last ones
+    assert len(wanted_entries(facts, 4)) == 2  # the topic's last entries
 
 
-def test_producers_that_are_known():
-    """One in the snapshot, with an entry behind it, not connected, or where nothing is deduplicated, is none."""
-    before, behind = entry_of(1, 2), entry_of(1, 6)
+def test_known_producers_are_not_found():
+    """Producers in the snapshot, after it or not connected, and topics without deduplication are not findings."""
+    before, after = entry_of(1, 2), entry_of(1, 6)
     assert not list(find_forgotten(deduplicating({"p": 2}, entries=[before])))
-    assert not list(find_forgotten(deduplicating({}, entries=[before, behind])))
+    assert not list(find_forgotten(deduplicating({}, entries=[before, after])))
     assert not list(find_forgotten(deduplicating({}, (), entries=[before])))
     assert not list(find_forgotten(deduplicating({}, entries=[before], deduplicationStatus="Disabled")))
     assert not list(find_forgotten(deduplicating({}, entries=[])))
@@ -126,7 +126,7 @@ def test_producers_that_are_known():
 
 
 def holding(acked=0, attempts=3):
-    """Two consumers of Key_Shared, of which the first holds messages of a slot that the second has now."""
+    """Return statistics of two Key_Shared consumers; the first holds messages of a slot that moved to the second."""
     held = {
         "drainingHashes": [{"hash": 7, "unackMsgs": 4, "blockedAttempts": attempts}],
         "lastAckedTimestamp": acked,
@@ -135,8 +135,8 @@ def holding(acked=0, attempts=3):
     return {"s": subscription_of("Key_Shared", consumers=[held, {"keyHashRangeArrays": [[0, 7]]}])}
 
 
-def test_blocked_slots():
-    """A slot that waits for a consumer that does nothing is found with who waits; not if it works, or nobody asked."""
+def test_blocked_slots_are_found():
+    """A slot blocked by an idle consumer is found with its new consumer, unless it works or nothing is blocked."""
     cursors = {"s": ("1:-1", "[]", None)}
     facts = facts_of([(1, 5)], cursors, holding())
     [found] = find_blocked_slots(replace(facts, later=[(facts.stats, facts.internal)]))

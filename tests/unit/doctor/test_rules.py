@@ -1,4 +1,4 @@
-"""Each rule of the diagnosis, on facts that show what it looks for and on facts that do not."""
+"""Each rule of the diagnosis, with facts that show the problem and facts that do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
 
 from pulsar_ext.doctor.chunked import find_chunks, find_holes
-from pulsar_ext.doctor.consumers import find_duplicates, find_forsaken, find_stalled, find_storms
+from pulsar_ext.doctor.consumers import find_duplicates, find_stalled, find_storms, find_unconsumed
 from pulsar_ext.doctor.examination import RULES, wanted_entries
 from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
 from pulsar_ext.doctor.keys import find_mixed_batches, find_uncovered_slots
@@ -17,12 +17,12 @@ from pulsar_ext.doctor.storage import find_expiring, find_kept_ledgers, find_nev
 from pulsar_ext.errors import InvalidUse
 
 HOLE = {"s": ("1:1", "[(1:2..1:9]]", "1:10")}
-"""Of ten entries the third is not acknowledged."""
+"""The third of ten entries is not acknowledged."""
 LONG_AGO = NOW - 3_600_000
 
 
 def _message(key=None):
-    """One message of a batch, as it stands in an entry."""
+    """Return one message of a batch, as encoded in an entry."""
     metadata = (b"" if key is None else b"\x12\x01" + key) + b"\x18\x01"
     return len(metadata).to_bytes(4, "big") + metadata + b"x"
 
@@ -33,7 +33,7 @@ def _message(key=None):
     ids=["keyless", "one key", "keyless first", "two keys"],
 )
 def test_keyless_messages_mix_no_batch(keys, mixed):
-    """Messages without a key belong to no consumer; only the first of a batch decides for those with one."""
+    """Messages without a key belong to no slot, unless one comes first in a batch with keys."""
     payload = b"".join(map(_message, keys))
     batch = replace(entry_of(1, 0), num_messages_in_batch=len(keys), payload=payload)
     subscriptions = {"s": subscription_of("Key_Shared", consumers=[{}, {}])}
@@ -41,8 +41,8 @@ def test_keyless_messages_mix_no_batch(keys, mixed):
     assert [one.evidence["batches"]["1:0"]["slots"] for one in found] == [mixed] * bool(mixed)
 
 
-def test_holes():
-    """A hole is found with its position, who holds it, and what is behind it; the command gives up just what it is."""
+def test_hole_is_found():
+    """A hole is found with its position, its holder and the acknowledged entries after it; the skip covers it only."""
     holder = {"unackedMessages": 1}
     [found] = find_holes(facts_of([(1, 10)], HOLE, {"s": subscription_of(consumers=[holder, {}])}))
     assert (found.kind, found.severity, found.subscription) == ("holes", "warning", "s")
@@ -53,23 +53,23 @@ def test_holes():
     assert found.remedies[1].dry_run.endswith("--dry-run")
 
 
-def test_a_hole_that_nobody_holds_is_an_error():
-    """Where no consumer holds it, nobody will acknowledge it."""
+def test_hole_without_a_holder_is_an_error():
+    """A hole that no consumer holds is an error."""
     [found] = find_holes(facts_of([(1, 10)], HOLE, {"s": subscription_of(consumers=[{}])}))
     assert (found.severity, found.evidence["held_by"]) == ("error", [])
 
 
-def test_no_holes():
-    """A backlog without holes, one hole with few entries behind it, and delayed messages are nothing to find."""
+def test_backlog_without_holes_is_not_found():
+    """A backlog without holes, a hole with few entries after it and delayed messages are not findings."""
     assert not list(find_holes(facts_of([(1, 10)], {"s": ("1:1", "[]", None)})))
     assert not list(find_holes(facts_of([(1, 10)], HOLE, limits={"hole_distance": 8})))
     delayed = entry_of(1, 2, deliver_at_time=NOW + 1)
-    waits = {"s": subscription_of(msgDelayed=1)}
-    assert not list(find_holes(facts_of([(1, 10)], HOLE, waits, entries=[delayed])))
+    delayed_only = {"s": subscription_of(msgDelayed=1)}
+    assert not list(find_holes(facts_of([(1, 10)], HOLE, delayed_only, entries=[delayed])))
 
 
-def test_holes_that_somebody_works_on():
-    """A hole whose entry was sent a moment ago, or that was closed while it was watched, is none."""
+def test_new_and_closing_holes_are_not_found():
+    """A hole that was published a moment ago, or was closed during the watch, is not a finding."""
     assert not list(find_holes(facts_of([(1, 10)], HOLE, entries=[entry_of(1, 2, publish_time=NOW - 1)])))
     facts = facts_of([(1, 10)], HOLE)
     closed = facts_of([(1, 10)], {"s": ("1:9", "[]", None)})
@@ -77,8 +77,8 @@ def test_holes_that_somebody_works_on():
     assert not list(find_holes(replace(facts, later=[(closed.stats, closed.internal)])))
 
 
-def test_what_of_a_batch_is_acknowledged():
-    """Where consumers hold less than was delivered, the rest is acknowledged inside batches."""
+def test_acknowledgements_inside_batches_are_counted():
+    """The difference between delivered and held messages is acknowledged inside batches."""
     batch = entry_of(1, 2, num_messages_in_batch=10)
     held = {"s": subscription_of(consumers=[{"unackedMessages": 6}])}
     [found] = find_holes(facts_of([(1, 10)], HOLE, held, entries=[batch]))
@@ -86,8 +86,8 @@ def test_what_of_a_batch_is_acknowledged():
     assert found.evidence["batches"] == {"1:2": 10}
 
 
-def test_chunks():
-    """Chunks whose message is acknowledged in part, and those of one without an end, are told apart."""
+def test_incomplete_chunked_messages_are_found():
+    """Chunks of partly acknowledged messages and of messages without an end are distinguished."""
     old = {"num_chunks": 3, "total_chunk_size": 300, "publish_time": LONG_AGO}
     entries = [
         entry_of(1, 0, uuid="a", chunk_id=0, sequence_id=0, **old),
@@ -105,8 +105,8 @@ def test_chunks():
     assert not list(find_chunks(facts_of([(1, 4)], {"s": ("1:-1", "[(1:1..1:2]]", None)}, entries=recent)))
 
 
-def test_stalled_consumers():
-    """Consumers without permits, with negative ones and blocked ones are found, once they did nothing for long."""
+def test_stalled_consumers_are_found():
+    """Idle consumers without permits, with negative permits or blocked are found."""
     asked = {"lastConsumedFlowTimestamp": LONG_AGO}
     consumers = [
         {"availablePermits": 0, **asked},
@@ -124,33 +124,33 @@ def test_stalled_consumers():
     assert not list(find_stalled(facts_of([(1, 10)], cursors, {"s": subscription_of(consumers=consumers, backlog=0)})))
 
 
-@pytest.mark.parametrize(("given", "found"), [((10, 15, 20), 1), ((10, 20, 20), 0), ((10, 10, 10), 0)])
-def test_storms(given, found):
-    """What is delivered in each moment, while the cursor stands still, is a storm; one redelivery is none."""
-    looks = [
+@pytest.mark.parametrize(("counts", "found"), [((10, 15, 20), 1), ((10, 20, 20), 0), ((10, 10, 10), 0)])
+def test_redelivery_storm_is_found(counts, found):
+    """Deliveries between all samples with an unmoved cursor are a storm; one redelivery is not."""
+    samples = [
         facts_of([(1, 5)], {"s": ("1:-1", "[]", None)}, {"s": subscription_of(consumers=[{}], msgOutCounter=count)})
-        for count in given
+        for count in counts
     ]
-    facts = replace(looks[0], later=[(one.stats, one.internal) for one in looks[1:]])
+    facts = replace(samples[0], later=[(one.stats, one.internal) for one in samples[1:]])
     storms = list(find_storms(facts))
     assert [one.evidence["delivered"] for one in storms] == [10] * found
     moved = facts_of([(1, 5)], {"s": ("1:0", "[]", None)}, {"s": subscription_of(consumers=[{}], msgOutCounter=20)})
     assert not list(find_storms(replace(facts, later=[*facts.later[:1], (moved.stats, moved.internal)])))
 
 
-def test_forsaken():
-    """A subscription with a backlog and without consumers is found, not so one that was left just now or is empty."""
+def test_subscription_without_consumers_is_found():
+    """A subscription with a backlog and no consumer is found, unless its consumer left just now."""
     cursors = {"s": ("1:4", "[]", None)}
-    [found] = find_forsaken(facts_of([(1, 10)], cursors))
+    [found] = find_unconsumed(facts_of([(1, 10)], cursors))
     assert (found.evidence["entries"], found.evidence["first"]) == (5, "1:5")
     left = {"s": subscription_of(lastConsumedFlowTimestamp=NOW - 1)}
-    assert not list(find_forsaken(facts_of([(1, 10)], cursors, left)))
-    assert not list(find_forsaken(facts_of([(1, 10)], {"s": ("1:9", "[]", None)})))
-    assert not list(find_forsaken(facts_of([(1, 10)], {"__compaction": ("1:4", "[]", None)})))
+    assert not list(find_unconsumed(facts_of([(1, 10)], cursors, left)))
+    assert not list(find_unconsumed(facts_of([(1, 10)], {"s": ("1:9", "[]", None)})))
+    assert not list(find_unconsumed(facts_of([(1, 10)], {"__compaction": ("1:4", "[]", None)})))
 
 
-def test_uncovered_slots():
-    """Slots beside sticky ranges that no consumer has are named; all covered, or split by the broker, is well."""
+def test_uncovered_slots_are_found():
+    """Slots that no sticky range covers are found; complete ranges and slots split by the broker are not."""
     cursors = {"s": ("1:-1", "[]", None)}
 
     def found(ranges, mode="STICKY"):
@@ -163,8 +163,8 @@ def test_uncovered_slots():
     assert not found("[0, 99]", "AUTO_SPLIT")
 
 
-def test_unread_letters():
-    """Dead letters without a subscription are lost, with a retention they wait; other topics need none."""
+def test_unread_dead_letters_are_found():
+    """Dead letters without a subscription are an error, or a warning with a retention; other topics are not found."""
     name = f"{TOPIC}-s-DLQ"
     [found] = find_unread_letters(facts_of([(1, 3)], {}, name=name))
     assert (found.severity, found.evidence["entries"]) == ("error", 3)
@@ -176,8 +176,8 @@ def test_unread_letters():
     assert not list(find_unread_letters(facts_of([(1, 3)], {"s": ("1:-1", "[]", None)}, name=name)))
 
 
-def test_expiring():
-    """A message whose time to live is nearly over is found; the remedy gives it more than its age."""
+def test_expiring_messages_are_found():
+    """A message near the end of its time to live is found, and the remedy sets one longer than its age."""
     cursors = {"s": ("1:-1", "[]", None)}
     old = entry_of(1, 0, publish_time=NOW - 90_000)
     [found] = find_expiring(facts_of([(1, 3)], cursors, entries=[old], policies={"message_ttl_in_seconds": 100}))
@@ -188,16 +188,16 @@ def test_expiring():
 
 
 @pytest.mark.parametrize(("used", "severity"), [(79, []), (80, ["warning"]), (120, ["error"])])
-def test_quotas(used, severity):
-    """A quota is a finding from its share on, and an error when it is used up; the slowest subscription is named."""
+def test_quota_is_found_from_its_share_on(used, severity):
+    """A quota is a warning from its share on, and an error when it is used up; the slowest subscription is named."""
     cursors = {"fast": ("1:2", "[]", None), "slow": ("1:-1", "[]", None)}
     found = list(find_quotas(facts_of([(1, 3)], cursors, backlogSize=used, backlogQuotaLimitSize=100)))
     assert [one.severity for one in found] == severity
     assert {one.subscription for one in found} <= {"slow"}
 
 
-def test_kept_ledgers():
-    """Full ledgers that one subscription alone keeps are found; what others wait for too, or few of them, are not."""
+def test_kept_ledgers_are_found():
+    """Full ledgers that one subscription alone keeps are found; a few, or those that others keep too, are not."""
     ledgers = [(1, 5), (2, 5), (3, 5), (4, 1)]
     cursors = {"slow": ("1:1", "[]", None), "fast": ("3:4", "[]", None)}
     [found] = find_kept_ledgers(facts_of(ledgers, cursors))
@@ -207,8 +207,8 @@ def test_kept_ledgers():
     assert not list(find_kept_ledgers(facts_of(ledgers, cursors, only="fast")))
 
 
-def test_never_compacted():
-    """A topic above the threshold is found until a compaction has succeeded; one below it, or without one, is not."""
+def test_topic_that_was_never_compacted_is_found():
+    """A topic above its threshold is found until a compaction succeeds; below it or without one it is not."""
     policies = {"compaction_threshold": 20}
     [found] = find_never_compacted(facts_of([(1, 3)], {}, policies=policies))
     assert (found.evidence["bytes"], found.evidence["threshold"]) == (30, 20)
@@ -218,8 +218,8 @@ def test_never_compacted():
     assert not list(find_never_compacted(facts_of([(1, 3)], {})))
 
 
-def test_sequence_ids():
-    """Ids that come again and ids that go back are told apart; with deduplication, or in order, nothing is found."""
+def test_repeated_and_decreasing_sequence_ids_are_found():
+    """Repeated and decreasing ids are distinguished; with deduplication, or in order, nothing is found."""
     entries = [entry_of(1, at, sequence_id=one) for at, one in enumerate([0, 1, 2, 5, 1, 4])]
     cursors = {"s": ("1:-1", "[]", None)}
     [found] = find_duplicates(facts_of([(1, 6)], cursors, entries=entries))
@@ -229,22 +229,22 @@ def test_sequence_ids():
     assert not list(find_duplicates(facts_of([(1, 6)], cursors, entries=entries[:4])))
 
 
-def test_wanted_entries():
-    """The first unacknowledged entries and the last of the topic are looked at, within the limit and each once."""
+def test_first_and_last_entries_are_inspected():
+    """The first unacknowledged entries and the topic's last ones are inspected, within the limit and each once."""
     facts = facts_of([(1, 100)], {"a": ("1:4", "[]", None), "b": ("1:4", "[]", None)})
     wanted = wanted_entries(facts, 10)
     assert [one.entry_id for one in wanted] == [*range(5, 15), *range(95, 100)]
     assert wanted_entries(facts, 0) == []
 
 
-def test_a_healthy_topic():
-    """No rule finds anything in a topic whose subscription has read everything."""
+def test_healthy_topic_has_no_findings():
+    """A topic whose subscription has read everything has no findings."""
     facts = facts_of([(1, 5), (2, 5)], {"s": ("2:4", "[]", None)}, {"s": subscription_of(backlog=0, consumers=[{}])})
     assert [found for rule in RULES for found in rule(facts)] == []
 
 
-def test_exit_status():
-    """0 without findings, 1 with warnings, 2 with an error among them; JSON has all of it."""
+def test_exit_status_follows_severity():
+    """The status is 0 without findings, 1 with warnings, 2 with an error; the dict has the evidence."""
     [hole] = find_holes(facts_of([(1, 10)], HOLE))
     warning = replace(hole, severity="warning")
     assert [Diagnosis(one, 1).exit_status for one in ((), (warning,), (warning, hole))] == [0, 1, 2]
@@ -252,7 +252,7 @@ def test_exit_status():
 
 
 @pytest.mark.parametrize("wrong", [{"entries": -1}, {"quota_share": 1.5}, {"max_requests": 0}, {"hole_distance": "x"}])
-def test_limits_that_cannot_be(wrong):
-    """A limit that makes no sense is refused before anything is asked for."""
+def test_invalid_limits_raise(wrong):
+    """An invalid limit raises `InvalidUse`."""
     with pytest.raises(InvalidUse):
         DiagnosisLimits(**wrong)

@@ -1,4 +1,4 @@
-"""What a cursor has not acknowledged, as runs of numbers."""
+"""Runs of unacknowledged entries of a cursor."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pulsar_ext.ids.position import Ledgers, Position
     st.integers(0, 20),
     st.sets(st.integers(1, 30)),
 )
-def test_runs_are_those_of_a_walk_over_every_entry(sizes, mark, acknowledged):
-    """Over any ledgers and acknowledgements, the runs are what going through all entries one by one gives."""
+def test_runs_equal_a_walk_over_every_entry(sizes, mark, acknowledged):
+    """Runs equal those of a walk over all entries, for any ledgers and acknowledgements."""
     ledgers = [(10 + index, size) for index, size in enumerate(sizes)]
     every = Ledgers(ledgers)
     total = sum(sizes)
     acknowledged = {number for number in acknowledged if mark < number <= total}
-    left = [number for number in range(1, total + 1) if number > mark and number not in acknowledged]
+    unacknowledged = [number for number in range(1, total + 1) if number > mark and number not in acknowledged]
     expected = []
-    for number in left:
-        behind = sum(one > number for one in acknowledged)
+    for number in unacknowledged:
+        after = sum(one > number for one in acknowledged)
         if expected and expected[-1].last == number - 1:
-            expected[-1] = Run(expected[-1].first, number, behind)
+            expected[-1] = Run(expected[-1].first, number, after)
         else:
-            expected.append(Run(number, number, behind))
+            expected.append(Run(number, number, after))
     ranges = ",".join(
         f"({at.ledger_id}:{at.entry_id - 1}..{at}]" for at in (every.number(one) for one in sorted(acknowledged))
     )
@@ -37,8 +37,8 @@ def test_runs_are_those_of_a_walk_over_every_entry(sizes, mark, acknowledged):
     assert unacknowledged_runs(every, internal.cursors["s"]) == expected
 
 
-def test_a_million_entries_with_ranges_of_many_subscriptions():
-    """With a million entries, every second of 20,000 acknowledged singly, and 1,000 subscriptions, counts are exact."""
+def test_counts_of_a_million_entries_are_exact():
+    """Counts are exact for a million entries, 1,000 subscriptions and 10,000 ranges on each of three."""
     ranges = ",".join(f"(1:{at - 1}..1:{at}]" for at in range(1, 20_000, 2))
     cursors = {f"s{one}": ("1:-1", f"[{ranges}]" if one < 3 else "[]", "1:20000") for one in range(1_000)}
     facts = facts_of([(1, 500_000), (2, 500_000)], cursors)
@@ -50,7 +50,7 @@ def test_a_million_entries_with_ranges_of_many_subscriptions():
     assert facts.first_unacknowledged("s0", 3) == [Position(1, 0), Position(1, 2), Position(1, 4)]
 
 
-def test_what_was_read():
-    """The last entry that was read is the one before the read position, also over the end of a ledger."""
+def test_read_until_is_before_the_read_position():
+    """The last entry read is the one before the read position, also across ledgers."""
     facts = facts_of([(1, 5), (2, 5)], {"a": ("1:-1", "[]", "2:0"), "b": ("1:-1", "[]", "2:5")})
     assert (facts.read_until("a"), facts.read_until("b")) == (5, 10)

@@ -21,7 +21,7 @@ IN, OUT = "persistent://public/default/in", "persistent://public/default/out"
 
 
 def run_chain(*middlewares, around=None, batch=False):
-    """Publish 3 messages of 3 bytes through two handlers, the second of which skips what it gets."""
+    """Publish 3 messages of 3 bytes through two handlers, the second of which skips them."""
     service = PulsarBroker("pulsar://localhost:1", middlewares=middlewares)
 
     @service.subscriber("in", subscription="s", batch=batch)
@@ -64,8 +64,8 @@ def test_prometheus_counts_messages(batch):
     assert value("received_processed_messages_total", OUT, status="skipped") == handled
 
 
-def test_opentelemetry_gives_one_trace():
-    """What is published is a part of the current span, and so are both handlers."""
+def test_opentelemetry_spans_form_one_trace():
+    """Published messages and both handlers are part of the current trace."""
     exporter, provider, reader = InMemorySpanExporter(), TracerProvider(), InMemoryMetricReader()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     meters = MeterProvider(metric_readers=[reader])
@@ -82,7 +82,7 @@ def test_opentelemetry_gives_one_trace():
 
 
 def test_opentelemetry_counts_a_batch():
-    """The span of a batch says how many messages it has."""
+    """The span of a batch has the number of its messages."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     run_chain(PulsarTelemetryMiddleware(tracer_provider=provider), batch=True)

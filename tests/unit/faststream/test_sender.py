@@ -1,4 +1,4 @@
-"""Producers and requesters of a FastStream broker: opened once, closed when idle, opened again when they failed."""
+"""Producers and requesters of a FastStream broker: opened once, closed when idle, reopened after a failure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 import pulsar_ext as pulsar
-from pulsar_ext.faststream.sender import Outlets
+from pulsar_ext.faststream.sender import EndpointPool
 
 
-class Outlet:
-    """Something that can be closed."""
+class Endpoint:
+    """Endpoint that can be closed."""
 
     def __init__(self):
         self.closed = False
@@ -23,7 +23,7 @@ class Outlet:
 
 
 class Opener:
-    """Opens them, as many as it is asked for, but for the first ones, which fail."""
+    """Opener of endpoints, whose first calls may fail."""
 
     def __init__(self, failures=0):
         self.opened, self._failures = [], failures
@@ -33,84 +33,84 @@ class Opener:
         if self._failures:
             self._failures -= 1
             raise pulsar.ConnectError("Pulsar error: ConnectError")
-        self.opened.append(Outlet())
+        self.opened.append(Endpoint())
         return self.opened[-1]
 
 
-def test_it_is_opened_once_for_all_who_wait():
-    """Many tasks that ask at once get the same one; another name has another one; a close closes both."""
+def test_endpoint_is_opened_once_for_all_waiting_tasks():
+    """Concurrent uses of a name share one endpoint; another name has another one; `close()` closes both."""
 
     async def steps():
-        outlets, opener = Outlets(lambda outlet: outlet.closed), Opener()
+        pool, opener = EndpointPool(lambda endpoint: endpoint.closed), Opener()
 
         async def use(name):
-            async with outlets.lent(name, opener) as outlet:
-                return outlet
+            async with pool.use(name, opener) as endpoint:
+                return endpoint
 
         used = await asyncio.gather(*(use(number % 2) for number in range(20)))
         assert used[::2] == [used[0]] * 10
         assert used[1::2] == [used[1]] * 10
         assert len(opener.opened) == 2
-        await outlets.close()
-        assert all(outlet.closed for outlet in opener.opened)
+        await pool.close()
+        assert all(endpoint.closed for endpoint in opener.opened)
 
     asyncio.run(steps())
 
 
-def test_what_failed_or_closed_is_opened_again():
-    """Whoever waits for one that cannot be opened hears it; the next one tries again, also if it closed by itself."""
+def test_failed_or_closed_endpoint_is_reopened():
+    """A failed opening raises for its waiting tasks; the next use opens it again, also if it closed by itself."""
 
     async def steps():
-        outlets, opener = Outlets(lambda outlet: outlet.closed), Opener(failures=1)
+        pool, opener = EndpointPool(lambda endpoint: endpoint.closed), Opener(failures=1)
         with pytest.raises(pulsar.ConnectError):
-            async with outlets.lent("t", opener):
+            async with pool.use("t", opener):
                 pass
-        async with outlets.lent("t", opener) as first:
+        async with pool.use("t", opener) as first:
             pass
         first.closed = True
-        async with outlets.lent("t", opener) as second:
+        async with pool.use("t", opener) as second:
             assert second is not first
         second.closed = True
-        await outlets.close()  # one that has closed by itself is no error
+        await pool.close()  # an endpoint that closed by itself raises nothing
 
     asyncio.run(steps())
 
 
-def test_idle_ones_are_closed_and_used_ones_are_not():
-    """After a minute without use one is closed by the next use of another one, however long a third one is in use."""
+def test_idle_endpoints_are_closed():
+    """An endpoint idle for a minute is closed by the next use of another one; one in use stays open."""
     now = 0.0
 
     async def steps():
         nonlocal now
-        outlets, opener = Outlets(lambda outlet: outlet.closed, clock=lambda: now), Opener()
-        async with outlets.lent("used", opener) as used:
-            async with outlets.lent("idle", opener) as idle:
+        pool, opener = EndpointPool(lambda endpoint: endpoint.closed, clock=lambda: now), Opener()
+        async with pool.use("used", opener) as used:
+            async with pool.use("idle", opener) as idle:
                 pass
             now = 61.0
-            async with outlets.lent("other", opener) as other:
+            async with pool.use("other", opener) as other:
                 assert (used.closed, idle.closed, other.closed) == (False, True, False)
-            async with outlets.lent("idle", opener) as again:
+            async with pool.use("idle", opener) as again:
                 assert again is not idle
-        await outlets.close()
+        await pool.close()
 
     asyncio.run(steps())
 
 
-def test_a_cancelled_use_leaves_the_opening_to_others():
-    """Whoever waits with the one that is cancelled gets what is being opened."""
+def test_cancelled_use_keeps_the_opening():
+    """A cancelled use does not cancel the opening for other waiting tasks."""
 
     async def steps():
-        outlets, opener = Outlets(lambda outlet: outlet.closed), Opener()
+        pool, opener = EndpointPool(lambda endpoint: endpoint.closed), Opener()
 
         async def use():
-            async with outlets.lent("t", opener) as outlet:
-                return outlet
+            async with pool.use("t", opener) as endpoint:
+                return endpoint
 
         one, other = asyncio.create_task(use()), asyncio.create_task(use())
         await asyncio.sleep(0)
         one.cancel()
         assert await other is opener.opened[0]
         assert len(opener.opened) == 1
-        await outlets.close()
+        await pool.close()
 
     asyncio.run(steps())

@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler settles it by an exception."""
+"""Acknowledgement of messages by the exceptions of their handlers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SkipMessage
 
-from pulsar_ext.faststream.subscriber import Settling
+from pulsar_ext.faststream.subscriber import ExceptionAcknowledger
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from pulsar_ext.faststream.subscriber import Settling
         (ValueError, True, []),
     ],
 )
-def test_an_exception_settles_its_message(error, is_manual, expected):
-    """Without a policy as it says; with one, a skipped message is acknowledged and the policy does the rest."""
+def test_exception_acknowledges_its_message(error, is_manual, expected):
+    """An exception applies with manual acknowledgement; with a policy, only a skipped message is acknowledged."""
     calls = []
 
     class Message:
@@ -40,9 +40,9 @@ def test_an_exception_settles_its_message(error, is_manual, expected):
         return message
 
     async def handle():
-        settling = Settling(None, context=None, is_manual=is_manual, log=pytest.fail)
-        await settling.consume_scope(call_next, Message())
-        return await settling.after_processed(error, error(), None)
+        acknowledger = ExceptionAcknowledger(None, context=None, is_manual=is_manual, log=pytest.fail)
+        await acknowledger.consume_scope(call_next, Message())
+        return await acknowledger.after_processed(error, error(), None)
 
     assert asyncio.run(handle()) is (is_manual and error is not ValueError)
     assert calls == expected

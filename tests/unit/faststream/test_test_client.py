@@ -1,4 +1,4 @@
-"""`TestPulsarBroker`: handlers run in memory, and FastStream's mocks see what went through them."""
+"""`TestPulsarBroker`: handlers run in memory, and FastStream's mocks record their messages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ URL = "pulsar://localhost:1"
 
 
 class Order(pydantic.BaseModel):
-    """What is ordered."""
+    """Order with a number."""
 
     number: int
 
 
 @pytest.fixture
 def service():
-    """A broker that nothing listens for."""
+    """Return a broker whose URL does not exist."""
     return PulsarBroker(URL)
 
 
@@ -45,8 +45,8 @@ def run(function, *brokers, **options):
     return asyncio.run(with_test())
 
 
-def test_a_chain_of_handlers_and_their_mocks(service):
-    """What is published is validated, goes on to the next handler, and the mocks of all have seen it."""
+def test_chained_handlers_and_their_mocks(service):
+    """A published message is validated, its result goes to the next handler, and all mocks record it."""
 
     @service.subscriber("orders", subscription="s")
     @service.publisher("invoices", key="k")
@@ -77,7 +77,7 @@ def test_a_chain_of_handlers_and_their_mocks(service):
 
 @pytest.mark.parametrize("bodies", [(), (None,), (None, "a"), ("a", None)])
 def test_each_body_of_a_batch_is_a_message(service, bodies):
-    """None is an empty message as with `publish()`, wherever it stands; and a middleware may change the batch."""
+    """A body of None is an empty message, as with `publish()`, at any position; a middleware may change the batch."""
 
     @service.subscriber("t", subscription="s")
     async def handle(message: PulsarMessage):
@@ -99,8 +99,8 @@ def test_each_body_of_a_batch_is_a_message(service, bodies):
         assert seen == [b"" if body is None else body.encode() for body in bodies] * factor
 
 
-def test_batches_of_messages(service):
-    """A subscriber of batches gets what was published at once as a list; each element that it returns is a message."""
+def test_batch_subscribers_and_publishers(service):
+    """A subscriber of batches gets messages published together as a list; each returned element is a message."""
     batches, single = [], []
 
     @service.subscriber("in", subscription="s", batch=True)
@@ -135,8 +135,8 @@ def test_batches_of_messages(service):
     [(["a", "b"], [b"a", b"b"]), (("a",), [b"a"]), ("ab", [b"ab"]), (b"ab", [b"ab"]), ([], [b""]), (None, [b""])],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_what_a_batch_publisher_sends(service, returned, bodies, wrapped):
-    """Each element of a list or a tuple is a message, text is one, and nothing is one empty message."""
+def test_batch_publisher_sends_each_element(service, returned, bodies, wrapped):
+    """Each element of a list or tuple is a message, text is one message, and nothing is one empty message."""
     seen = []
 
     @service.subscriber("in", subscription="s")
@@ -152,8 +152,8 @@ def test_what_a_batch_publisher_sends(service, returned, bodies, wrapped):
     assert seen == bodies
 
 
-def test_a_publisher_without_a_subscriber_has_a_mock(service):
-    """What goes to a topic that nobody subscribes to is seen by the publisher's mock, and by nobody afterwards."""
+def test_publisher_without_subscriber_has_a_mock(service):
+    """A message to a topic without subscribers is recorded by the publisher's mock; no subscriber remains."""
     publisher = service.publisher("out")
 
     async def steps(tested):
@@ -164,8 +164,8 @@ def test_a_publisher_without_a_subscriber_has_a_mock(service):
     assert service.subscribers == []
 
 
-def test_what_a_handler_raises_is_raised(service):
-    """`publish()` raises it, and the message is settled by the policy."""
+def test_handler_error_is_raised_by_publish(service):
+    """`publish()` raises the handler's error, and the policy applies to the message."""
     messages = []
 
     @service.subscriber("t", subscription="s", ack_policy=AckPolicy.REJECT_ON_ERROR)
@@ -182,8 +182,8 @@ def test_what_a_handler_raises_is_raised(service):
 
 
 @pytest.mark.parametrize(("call", "status"), [("ack", "ACKED"), ("nack", "NACKED"), ("reject", "REJECTED")])
-def test_the_first_settlement_counts(service, call, status):
-    """What a handler called first is what the message is."""
+def test_only_first_acknowledgement_applies(service, call, status):
+    """The first of a handler's calls determines the message's status."""
     messages = []
 
     @service.subscriber("t", subscription="s", ack_policy=AckPolicy.MANUAL)
@@ -210,8 +210,8 @@ def test_the_first_settlement_counts(service, call, status):
         (AckPolicy.ACK, SkipMessage(), "ACKED"),
     ],
 )
-def test_exceptions_settle_messages(service, policy, error, status):
-    """Each of FastStream's exceptions settles its message, with `MANUAL` as well; nothing is raised or published."""
+def test_exceptions_acknowledge_messages(service, policy, error, status):
+    """Each of FastStream's exceptions determines its message's status, also with `MANUAL`; nothing is published."""
     messages = []
 
     @service.subscriber("t", subscription="s", ack_policy=policy)
@@ -229,7 +229,7 @@ def test_exceptions_settle_messages(service, policy, error, status):
 
 
 def test_each_subscription_gets_a_message_once(service):
-    """Two subscriptions get it both; two subscribers of one subscription get it once."""
+    """Two subscriptions both get a message; two subscribers of one subscription get it once."""
     seen = []
 
     def subscribe(subscription, name):
@@ -247,7 +247,7 @@ def test_each_subscription_gets_a_message_once(service):
 
 
 def test_requests_and_replies(service):
-    """A request gets what the handler returns; a reply goes to the topic that a message names, in its namespace."""
+    """A request gets the handler's return value; a reply goes to the message's reply topic in its namespace."""
     replies = []
 
     @service.subscriber("double", subscription="s")
@@ -271,8 +271,8 @@ def test_requests_and_replies(service):
         assert await (await tested.request(4, topic="double")).decode() == 8
         await tested.publish(5, "double", reply_to="replies")
         await tested.publish(6, "double", reply_to="public/other/replies")
-        with pytest.raises(SubscriberNotFound, match="nobody"):
-            await tested.request(1, "nobody")
+        with pytest.raises(SubscriberNotFound, match="unknown"):
+            await tested.request(1, "unknown")
         with pytest.raises(TimeoutError):
             await tested.request("x", "slow", 0.01)
 
@@ -280,8 +280,8 @@ def test_requests_and_replies(service):
     assert replies == [10]
 
 
-def test_several_brokers_see_each_other():
-    """A message of one broker comes to the handlers of the others."""
+def test_brokers_receive_each_others_messages():
+    """A message of one broker is delivered to the handlers of the others."""
     one, other = PulsarBroker(URL), PulsarBroker(URL)
 
     @other.subscriber("t", subscription="s")
@@ -296,7 +296,7 @@ def test_several_brokers_see_each_other():
 
 
 def test_routers_middlewares_and_custom_parsers():
-    """A prefix is in front of a router's topics; middlewares see what is published; a parser and a decoder are used."""
+    """A router's topics have its prefix; middlewares see published messages; a parser and a decoder are used."""
     commands, router, bodies = [], PulsarRouter(prefix="a."), []
 
     class Noting(BaseMiddleware):
@@ -325,7 +325,7 @@ def test_routers_middlewares_and_custom_parsers():
 
 
 def test_routes_are_subscribers_and_publishers(service):
-    """A handler of `PulsarRouter(handlers=…)` gets messages, and what it returns goes to each of its publishers."""
+    """A handler of `PulsarRouter(handlers=…)` gets messages, and its return value goes to each of its publishers."""
     seen = []
 
     async def double(number: int) -> int:
@@ -341,8 +341,8 @@ def test_routes_are_subscribers_and_publishers(service):
     assert seen == [(8, "k")]
 
 
-def test_a_subscriber_that_is_started_later(service):
-    """One that is declared and started amid a test gets what is published from then on."""
+def test_subscriber_started_later_receives(service):
+    """A subscriber that is declared and started during a test gets the messages published after that."""
     seen = []
 
     async def steps(tested):
@@ -362,7 +362,7 @@ def test_a_subscriber_that_is_started_later(service):
     assert seen == ["x"]
 
 
-def test_an_application_is_tested_too(service):
+def test_application_hooks_run(service):
     """FastStream's `TestApp` runs the application's hooks around the tested broker."""
     app, seen = FastStream(service), []
 

@@ -1,4 +1,4 @@
-"""The program that interrupts every public method names every public method."""
+"""The interrupt program covers every public method."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pulsar_ext
 
 @pytest.fixture(scope="module")
 def methods(fault_module):
-    """The program's list."""
+    """The program's module."""
     return fault_module("interrupt_methods")
 
 
-def test_every_public_method_is_interrupted_or_left_out_for_a_reason(methods):
-    """A public method that is added has to be named there."""
+def test_every_public_method_is_interrupted_or_excluded(methods):
+    """Every public method is in the program's list."""
     assert methods.uncovered() == []
 
 
-def test_a_new_method_is_missed(methods):
+def test_new_public_method_is_reported(methods):
     """The list is compared with the classes, not with itself."""
 
     class Extended(pulsar_ext.Consumer):
         def receive_soon(self):
-            """Do nothing."""
+            """Return None."""
 
     assert methods.uncovered({"Consumer": Extended}) == ["Consumer.receive_soon"]

@@ -1,4 +1,4 @@
-"""What the soak would find: lost, written twice, without an outcome, growing."""
+"""Findings of the soak program: lost messages, duplicates, missing outcomes, growth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def model(fault_module):
 
 @pytest.fixture(scope="module")
 def levels(fault_module):
-    """The samples and their levels."""
+    """The samples and their growth."""
     return fault_module("soak_levels")
 
 
@@ -25,8 +25,8 @@ def flow(model):
     return flow
 
 
-def test_a_confirmed_message_that_does_not_come_is_lost(flow):
-    """What is confirmed is missing on each subscription that expects it until it is delivered there."""
+def test_confirmed_undelivered_message_is_lost(flow):
+    """A confirmed message is missing on each subscription that expects it until it is delivered there."""
     for number in flow.begin(4):
         flow.confirm(number)
     for number in (0, 1, 3):
@@ -37,8 +37,8 @@ def test_a_confirmed_message_that_does_not_come_is_lost(flow):
     assert flow.missing() == 2
 
 
-def test_a_message_may_be_delivered_before_it_is_confirmed(flow):
-    """A delivery ahead of the outcome counts, once; each further one is one again."""
+def test_delivery_may_precede_confirmation(flow):
+    """A delivery before the confirmation counts; each further one is a redelivery."""
     flow.begin()
     taken = flow.taken["all"]
     taken.deliver(0)
@@ -47,8 +47,8 @@ def test_a_message_may_be_delivered_before_it_is_confirmed(flow):
     assert (len(taken.pending), taken.deliveries, taken.again) == (0, 2, 1)
 
 
-def test_outcomes_are_counted(flow):
-    """A send without an outcome is missing, a second outcome is noted, and a failed message is not waited for."""
+def test_send_outcomes_are_counted(flow):
+    """A send without an outcome is open, a second outcome is counted, and a failed message is not expected."""
     flow.begin(3)
     flow.confirm(0)
     flow.confirm(0)
@@ -56,8 +56,8 @@ def test_outcomes_are_counted(flow):
     assert (flow.open, flow.outcomes_twice, flow.failed, list(flow.taken["all"].pending)) == ({2}, 1, 1, [0])
 
 
-def test_a_message_in_two_places_is_written_twice(flow):
-    """The same number from another place on the topic was written twice; from the same place it came again."""
+def test_message_at_two_positions_is_written_twice(flow):
+    """A message at a second position was written twice; at the same position it was redelivered."""
     taken = flow.taken["all"]
     flow.begin(2)
     for number, place in ((0, "a"), (0, "a"), (1, "b"), (1, "c"), (1, "b")):
@@ -65,8 +65,8 @@ def test_a_message_in_two_places_is_written_twice(flow):
     assert taken.written_twice == 1
 
 
-def test_what_the_model_keeps_is_bounded(flow, model):
-    """What was confirmed and delivered is forgotten, but for the places of the last few thousand."""
+def test_model_memory_is_bounded(flow, model):
+    """Confirmed and delivered messages are dropped, except the positions of the last few thousand."""
     for number in flow.begin(model._IDS * 2):
         flow.confirm(number)
         flow.taken["all"].deliver(number, number)
@@ -76,10 +76,10 @@ def test_what_the_model_keeps_is_bounded(flow, model):
 
 
 @pytest.mark.parametrize(("growth", "found"), [(0.0, False), (0.01, False), (0.1, True)])
-def test_growth_is_found(levels, growth, found):
-    """A count that rises all the time is growth; one that hardly does is not."""
+def test_steady_growth_is_reported(levels, growth, found):
+    """A count that rises steadily is growth; one that hardly rises is not."""
     samples = [
         levels.Sample(**dict.fromkeys(levels.Sample.__annotations__, 0) | {"threads": 50 + growth * minute})
         for minute in range(360)
     ]
-    assert [one.name for one in levels.growths(samples) if one.too_much] == (["threads"] if found else [])
+    assert [level.name for level in levels.growths(samples) if level.too_much] == (["threads"] if found else [])

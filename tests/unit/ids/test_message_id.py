@@ -1,4 +1,4 @@
-"""Ids: equal, ordered and hashable in every form, and never a crash."""
+"""Ids: equal, ordered and hashable in every form, without crashes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @given(IDS)
 def test_every_form_is_the_same_id(form, message_id):
-    """Bytes, text, pickle and JSON bring back an equal id with an equal hash, chunked if it was chunked."""
+    """Bytes, text, pickle and JSON restore an equal id with an equal hash, chunked if it was chunked."""
     again = FORMS[form](message_id)
     assert again == message_id
     assert (again != message_id) is False
@@ -55,8 +55,8 @@ def test_every_form_is_the_same_id(form, message_id):
 
 
 @given(st.lists(PLAIN, max_size=6))
-def test_ids_order_as_java_orders_them(ids):
-    """Ledger, entry, partition, batch index decide, in that order; every comparison agrees."""
+def test_ids_are_ordered_as_in_java(ids):
+    """Ids are ordered by ledger, entry, partition and batch index, by every comparison."""
 
     def key(i):
         return i.ledger_id(), i.entry_id(), i.partition(), i.batch_index()
@@ -72,14 +72,14 @@ def test_ids_order_as_java_orders_them(ids):
         )
 
 
-def test_the_plain_id_sorts_before_the_first_of_its_batch():
-    """5:7 comes before 5:7 with batch index 0, as in Java."""
+def test_plain_id_is_less_than_id_in_batch():
+    """The id 5:7 is less than 5:7 with batch index 0, as in Java."""
     assert MessageId(-1, 5, 7) < MessageId(-1, 5, 7, 0) < MessageId(-1, 5, 7, 1)
 
 
 @given(chunked())
-def test_a_chunked_id_counts_as_its_last_chunk(message_id):
-    """It equals, hashes and compares as the plain id of its last chunk, and keeps its first."""
+def test_chunked_id_counts_as_its_last_chunk(message_id):
+    """A chunked id equals, hashes and compares as the plain id of its last chunk, and keeps its first chunk."""
     last = message_id.last_chunk_message_id()
     assert message_id == last
     assert hash(message_id) == hash(last)
@@ -99,8 +99,8 @@ def test_a_chunked_id_counts_as_its_last_chunk(message_id):
         ("080510073a0408051005", "5:5:-1;5:7:-1"),
     ],
 )
-def test_bytes_and_text_of_both_clients_are_read_and_kept(data, text):
-    """Measured bytes of the Java and of the Python client give Java's text, and come back to the byte."""
+def test_bytes_of_both_clients_are_kept(data, text):
+    """Recorded bytes of the Java and the Python client have Java's text, and are serialized unchanged."""
     message_id = MessageId.deserialize(bytes.fromhex(data))
     assert message_id.to_text() == text
     assert message_id.serialize().hex() == data
@@ -109,7 +109,7 @@ def test_bytes_and_text_of_both_clients_are_read_and_kept(data, text):
 
 @given(PLAIN)
 def test_official_ids_compare_with_ours(message_id):
-    """An official wrapper and a C++ id of the same message are equal to ours, and order with it."""
+    """An official id and a native id of the same message are equal to ours, and ordered with it."""
     numbers = message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
     assert message_id == pulsar.MessageId(*numbers)
     assert message_id == _pulsar.MessageId(*numbers)
@@ -117,8 +117,8 @@ def test_official_ids_compare_with_ours(message_id):
     assert MessageId.wrap(_pulsar.MessageId(*numbers)) == message_id
 
 
-def test_an_id_equals_nothing_else():
-    """Comparison with other types is False, and ordering them a TypeError, not a crash."""
+def test_id_does_not_equal_other_types():
+    """Comparison with other types is False, and their order raises TypeError."""
     assert MessageId(-1, 1, 1) != "1:1:-1"
     assert (MessageId(-1, 1, 1) == None) is False  # noqa: E711
     with pytest.raises(TypeError):
@@ -128,7 +128,7 @@ def test_an_id_equals_nothing_else():
 @settings(max_examples=100)
 @given(IDS, st.integers(0, 2**32).map(Random))
 def test_garbage_bytes_raise_or_are_an_id(good, random):
-    """100,000 damaged ids and random bytes: InvalidMessageId, or an id that the C++ client reads the same."""
+    """100,000 damaged ids and random bytes raise InvalidMessageId, or are an id with the same bytes."""
     for garbage in damaged(good.serialize(), random, 1000):
         try:
             message_id = MessageId.deserialize(garbage)
@@ -142,7 +142,7 @@ def test_garbage_bytes_raise_or_are_an_id(good, random):
 @settings(max_examples=1_000)
 @given(st.text(max_size=30) | st.text("0123456789:;,()- ", max_size=40))
 def test_bad_text_raises_or_is_an_id(text):
-    """Random text: InvalidMessageId, or an id whose own text reads back."""
+    """Random text raises InvalidMessageId, or is an id whose text can be parsed."""
     try:
         message_id = MessageId.parse(text)
     except InvalidMessageId:
@@ -169,8 +169,8 @@ def test_bad_text_raises_or_is_an_id(text):
         lambda: MessageId.from_dict({"ledger_id": 5, "entry_id": 7, "origin": "nowhere"}),
     ],
 )
-def test_what_cannot_be_an_id_raises_a_value_error_of_ours(make):
-    """The error is InvalidMessageId, which official `except ValueError` and `except PulsarException` catch too."""
+def test_invalid_id_raises_invalid_message_id(make):
+    """Invalid arguments raise InvalidMessageId, which `except ValueError` and `except PulsarException` catch."""
     with pytest.raises(InvalidMessageId) as caught:
         make()
     assert isinstance(caught.value, ValueError)
@@ -178,16 +178,16 @@ def test_what_cannot_be_an_id_raises_a_value_error_of_ours(make):
 
 
 @pytest.mark.parametrize("wrong", [1.0, "1", None])
-def test_what_is_no_integer_makes_no_id(wrong):
-    """As officially it raises TypeError at once, for each of the numbers; a bool is the integer that it stands for."""
+def test_non_integer_number_of_id_raises(wrong):
+    """A number that is not an integer raises TypeError, as in the official client; a bool counts as 0 or 1."""
     for place in range(4):
         with pytest.raises(TypeError):
             MessageId(*[1] * place, wrong)
     assert MessageId(*[True] * 3).to_text() == "1:1:1"
 
 
-def test_origin_tells_what_an_id_knows():
-    """Numbers and text are unverified, bytes are not, and that survives pickle and JSON."""
+def test_origin_of_ids():
+    """Ids of numbers and text have another origin than ids of bytes, also after pickle and JSON."""
     assert MessageId(-1, 5, 7).origin is Origin.NUMBERS
     assert MessageId.parse("5:7:-1").origin is Origin.NUMBERS
     assert MessageId.deserialize(bytes.fromhex("08051007")).origin is Origin.BYTES
@@ -195,16 +195,16 @@ def test_origin_tells_what_an_id_knows():
     assert MessageId.from_dict(MessageId(-1, 5, 7).to_dict()).origin is Origin.NUMBERS
 
 
-def test_the_topic_travels_with_the_id():
-    """A topic given to deserialize survives pickle and JSON."""
+def test_topic_of_id_is_serialized():
+    """The topic of an id survives pickle and JSON."""
     message_id = MessageId.deserialize(bytes.fromhex("08051007"), topic="persistent://a/b/c")
     assert message_id.topic_name() == "persistent://a/b/c"
     assert pickle.loads(pickle.dumps(message_id)).topic_name() == "persistent://a/b/c"
     assert MessageId.from_dict(message_id.to_dict()).topic_name() == "persistent://a/b/c"
 
 
-def test_earliest_and_latest_are_official_ones():
-    """They equal the official constants, in both directions of ours."""
+def test_earliest_and_latest_equal_official():
+    """Earliest and latest equal the official constants."""
     assert MessageId.earliest == _pulsar.MessageId.earliest
     assert MessageId.latest == _pulsar.MessageId.latest
     assert MessageId.earliest < MessageId(-1, 0, 0) < MessageId.latest

@@ -1,4 +1,4 @@
-"""Topic names: what is read, what is refused, and what goes into a URL."""
+"""Topic names: valid and invalid texts, and their URLs."""
 
 import pickle
 import string
@@ -30,8 +30,8 @@ _ENTITIES = st.text(f"-=:._{string.ascii_letters}{string.digits}", min_size=1, m
         ("a b%c?d#e+é", "persistent://public/default/a b%c?d#e+é"),
     ],
 )
-def test_short_and_full_forms_give_the_full_name(text, full):
-    """Each form that Java's TopicName.get accepts gives the same full name, which reads back as itself."""
+def test_short_and_full_forms_of_topic_name(text, full):
+    """Each form that Java's TopicName.get accepts has the same full name, which can be parsed."""
     assert str(TopicName.parse(text)) == full
     assert TopicName.parse(full) == TopicName.parse(text)
 
@@ -59,8 +59,8 @@ def test_short_and_full_forms_give_the_full_name(text, full):
         7,
     ],
 )
-def test_what_is_no_topic_name_is_refused(text):
-    """Bad names raise InvalidTopic, and so do scalable topics; a slash is refused as the broker refuses it."""
+def test_invalid_topic_name_raises(text):
+    """Invalid names and scalable topics raise InvalidTopic; a slash is invalid, as for the broker."""
     with pytest.raises(InvalidTopic) as caught:
         TopicName.parse(text)
     assert isinstance(caught.value, ValueError)
@@ -69,7 +69,7 @@ def test_what_is_no_topic_name_is_refused(text):
 
 @given(_ENTITIES, _ENTITIES, _NAMES)
 def test_full_name_and_url_round_trip(tenant, namespace, name):
-    """Any name survives str and parse, and its REST path decodes to it and stays one path of four segments."""
+    """Any name survives str and parse; its REST path decodes to it and has four segments."""
     topic = TopicName("persistent", tenant, namespace, name)
     assert TopicName.parse(str(topic)) == topic
     assert pickle.loads(pickle.dumps(topic)) == topic
@@ -83,15 +83,15 @@ def test_full_name_and_url_round_trip(tenant, namespace, name):
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_names_that_are_path_steps_have_no_url(name):
-    """A topic named by dots could address another resource, so it is refused where a URL is made."""
+def test_topic_name_of_dots_has_no_url(name):
+    """A name of dots could address another resource, so its URL raises."""
     with pytest.raises(InvalidUse, match="REST"):
         _ = TopicName("persistent", "t", "n", name).rest_path
 
 
 @given(_NAMES.filter(lambda name: "-partition-" not in name), st.integers(0, 2**31 - 1))
 def test_partition_and_parent_are_inverse(name, index):
-    """partition(i) names a partition whose index is i and whose parent is the topic."""
+    """partition(i) returns a partition whose index is i and whose parent is the topic."""
     topic = TopicName("persistent", "t", "n", name)
     partition = topic.partition(index)
     assert not topic.is_partition
@@ -105,13 +105,13 @@ def test_partition_and_parent_are_inverse(name, index):
     "name",
     ["a-partition-", "a-partition-01", "a-partition--1", "-partition-0", "a-partition-x", f"a-partition-{2**31}"],
 )
-def test_what_only_looks_like_a_partition(name):
-    """As in Java, the index must be the plain decimal form of an int."""
+def test_invalid_partition_suffix(name):
+    """The index must be the plain decimal form of an int, as in Java."""
     assert TopicName.parse(name).partition_index == -1
 
 
 @pytest.mark.parametrize(("name", "index"), [("a", -1), ("a", 2**31), ("a-partition-0", 0)])
-def test_partitions_that_cannot_be(name, index):
-    """Negative indexes and partitions of partitions are refused."""
+def test_invalid_partition_index_raises(name, index):
+    """Negative indexes and partitions of partitions raise."""
     with pytest.raises(InvalidUse):
         TopicName.parse(name).partition(index)

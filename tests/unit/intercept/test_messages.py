@@ -1,4 +1,4 @@
-"""What an interceptor sees and gives: a message that is about to be sent, and one that came."""
+"""Messages of interceptors: an outgoing one, and a received one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @given(st.binary() | st.none(), OPTIONS)
-def test_a_send_goes_through_unchanged(value, options):
-    """What nobody changes is sent with exactly the arguments that the application gave."""
+def test_unchanged_message_keeps_arguments(value, options):
+    """An unchanged message is sent with exactly the application's arguments."""
     message = OutgoingMessage.of(value, options)
     assert (message.value, message.options()) == (value, options)
 
 
-def test_it_does_not_change():
-    """An interceptor that raises cannot have changed half of a message, nor can the application change it later."""
+def test_outgoing_message_is_immutable():
+    """A message is immutable, also by a change of the application's properties."""
     properties = {"a": "1"}
     message = OutgoingMessage.of(b"", {"properties": properties})
     properties["a"] = "2"
@@ -50,8 +50,8 @@ def test_it_does_not_change():
     assert message.options() == {"properties": {"a": "1"}}
 
 
-def test_other_fields_and_more_properties():
-    """`replace` and `with_properties` give another message, and leave the first one as it is."""
+def test_replace_and_with_properties_return_copies():
+    """`replace` and `with_properties` return another message and do not change the first one."""
     message = OutgoingMessage.of(b"v", {"properties": {"a": "1", "b": "1"}})
     other = message.with_properties({"b": "2"}).replace(value=b"w", partition_key="k")
     assert (other.value, other.options()) == (b"w", {"properties": {"a": "1", "b": "2"}, "partition_key": "k"})
@@ -60,19 +60,19 @@ def test_other_fields_and_more_properties():
 
 
 @pytest.mark.parametrize("properties", ["text", 1, ["a"]])
-def test_properties_that_are_none_are_left_to_the_send(properties):
-    """The send raises what it officially raises."""
+def test_invalid_properties_are_passed_on(properties):
+    """Invalid properties are passed on, so that the send raises."""
     assert OutgoingMessage.of(b"", {"properties": properties}).options() == {"properties": properties}
 
 
-def test_an_unknown_argument_is_refused():
-    """As the send itself would."""
+def test_unknown_argument_raises():
+    """An unknown argument raises, as in the send."""
     with pytest.raises(TypeError):
         OutgoingMessage.of(b"", {"color": "red"})
 
 
-def test_an_altered_message_reads_otherwise_and_is_the_same_message():
-    """What was altered is given, by later alterations too; all else, its class included, is that of the message."""
+def test_altered_message_keeps_other_fields():
+    """An altered message returns the alterations, also of several steps, and otherwise equals the original."""
     options = {"properties": {"a": "1"}, "partition_key": "k", "event_timestamp": 5}
     message = received(build_plain(b"data", options))
     other = message.altered(value="text", properties={}).altered(partition_key="l")
@@ -83,15 +83,15 @@ def test_an_altered_message_reads_otherwise_and_is_the_same_message():
     assert type(other) is type(message)
 
 
-def test_an_altered_message_of_a_schema_decodes_what_was_not_altered():
-    """The class of a schema's messages stays."""
+def test_altered_message_keeps_its_schema():
+    """An altered message keeps the class of its schema."""
     cls = message_class(pulsar.schema.StringSchema())
     message = cls()
     message.inner = build_plain(b"data", {})
     assert message.altered(properties={"a": "b"}).value() == "data"
 
 
-def test_what_cannot_be_altered_is_refused():
-    """Its id, for one: it is acknowledged by that."""
+def test_altering_the_id_raises():
+    """Altering the id raises, because the message is acknowledged by it."""
     with pytest.raises(InvalidUse, match="message_id"):
         received(build_plain(b"", {})).altered(message_id=None)

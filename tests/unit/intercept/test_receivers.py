@@ -1,4 +1,4 @@
-"""Messages between a receive and the application: each is handed out once, whatever interrupts."""
+"""Delivery of messages through interceptors: each once, with any interruptions."""
 
 from __future__ import annotations
 
@@ -11,78 +11,78 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.intercept.receivers import HandingOut
+from pulsar_ext.intercept.receivers import InterceptedDelivery
 from pulsar_ext.receive.order import Transition
 
 
 class Chain:
-    """Looks at messages, and is interrupted at some looks."""
+    """A chain that is interrupted at some calls."""
 
     def __init__(self, interrupted=()):
-        self.looks, self.interrupted, self.seen = itertools.count(), set(interrupted), []
+        self.calls_made, self.interrupted, self.seen = itertools.count(), set(interrupted), []
 
     def before(self, _receiver, message):
-        """Look at one."""
-        if next(self.looks) in self.interrupted:
+        """Record one message."""
+        if next(self.calls_made) in self.interrupted:
             raise KeyboardInterrupt
         self.seen.append(message)
         return message
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.sets(st.integers(0, 40)))
-def test_every_message_is_handed_out_once_and_in_order(calls, interrupted):
-    """Calls for one (0) or for several, any look of which a Ctrl-C interrupts, lose nothing and give nothing twice."""
-    chain, came, out = Chain(interrupted), itertools.count(), []
-    handing = HandingOut(chain)
+def test_interrupted_delivery_returns_each_message_once(calls, interrupted):
+    """Calls for one (0) or several messages, interrupted by Ctrl-C anywhere, lose nothing and repeat nothing."""
+    chain, incoming, out = Chain(interrupted), itertools.count(), []
+    delivery = InterceptedDelivery(chain)
     for many in calls:
         try:
             if many:
-                out += handing.many(None, lambda: list(itertools.islice(came, many)))  # noqa: B023  # called at once
+                out += delivery.receive_many(None, lambda: list(itertools.islice(incoming, many)))  # noqa: B023  # called at once
             else:
-                out.append(handing.one(None, lambda: next(came)))
+                out.append(delivery.receive_one(None, lambda: next(incoming)))
         except KeyboardInterrupt:
-            assert handing.holds
-    while handing.holds:
+            assert delivery.holds
+    while delivery.holds:
         try:
-            out.append(handing.one(None, lambda: next(came)))
+            out.append(delivery.receive_one(None, lambda: next(incoming)))
         except KeyboardInterrupt:
             continue
-    assert out == list(range(next(came)))
+    assert out == list(range(next(incoming)))
     assert chain.seen == out
 
 
-def test_what_a_receive_raises_goes_on():
-    """A timeout holds nothing back."""
-    handing = HandingOut(Chain())
+def test_timeout_of_receive_is_raised():
+    """A timeout is raised, and keeps nothing."""
+    delivery = InterceptedDelivery(Chain())
 
     def fail():
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        handing.one(None, fail)
-    assert not handing.holds
-    assert handing.one(None, get_ident) == get_ident()
+        delivery.receive_one(None, fail)
+    assert not delivery.holds
+    assert delivery.receive_one(None, get_ident) == get_ident()
 
 
-def test_what_is_left_is_dropped_by_a_seek():
-    """It comes again, or is not what was sought."""
-    handing = HandingOut(Chain({1}))
+def test_seek_discards_kept_messages():
+    """A seek discards the kept messages."""
+    delivery = InterceptedDelivery(Chain({1}))
     with pytest.raises(KeyboardInterrupt):
-        handing.many(None, lambda: [1, 2, 3])
-    assert handing.holds
-    handing.after(Transition.SEEK)
-    assert not handing.holds
-    assert handing.many(None, lambda: [7]) == [7]
+        delivery.receive_many(None, lambda: [1, 2, 3])
+    assert delivery.holds
+    delivery.on_after(Transition.SEEK)
+    assert not delivery.holds
+    assert delivery.receive_many(None, lambda: [7]) == [7]
 
 
-def test_some_are_dropped_while_another_thread_begins_a_call():
-    """What another thread keeps meanwhile comes in between, and everything of theirs is dropped all the same."""
-    handing = HandingOut(Chain({0}))
+def test_drop_topics_beside_another_thread():
+    """Kept messages of some topics are dropped, while another thread begins a call."""
+    delivery = InterceptedDelivery(Chain({0}))
     with pytest.raises(KeyboardInterrupt):
-        handing.one(None, lambda: SimpleNamespace(inner=1))  # which it keeps
+        delivery.receive_one(None, lambda: SimpleNamespace(inner=1))  # keeps the message
 
-    def is_of_them(inner):
-        thread = threading.Thread(target=handing.one, args=(None, other_take))
+    def is_affected(inner):
+        thread = threading.Thread(target=delivery.receive_one, args=(None, other_take))
         thread.start()
         began.wait()
         others.append(thread)
@@ -95,7 +95,7 @@ def test_some_are_dropped_while_another_thread_begins_a_call():
         may_end.wait()
         return SimpleNamespace(inner=2)
 
-    handing.drop_some(is_of_them)
+    delivery.drop_topics(is_affected)
     may_end.set()
     others[0].join()
-    assert not handing.holds
+    assert not delivery.holds

@@ -1,4 +1,4 @@
-"""Key slots, ranges and their filter, without a broker; the broker's classes are asked by the integration tests."""
+"""Key slots, ranges and their filter without a broker; the integration tests compare with the broker's classes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Transition
 from pulsar_ext.receive.source import NativeSource
 
-# Computed by broker 4.2.4; the last but one and the two before hash to 0, or to the last slot.
+# Computed by broker 4.2.4; the last but one is in the last slot, and the two before it hash to 0.
 KNOWN = {
     "": 1,
     "key1": 293,
@@ -60,22 +60,22 @@ keys = st.lists(st.one_of(st.text(max_size=12), st.text("abc", max_size=40)), ma
 
 @st.composite
 def sets_of_slots(draw):
-    """Some of the pieces between random cuts, which may touch; each set with the same slots as a plain Python set."""
+    """Draw pieces between random cuts, which may touch; each set as `KeyHashRanges` and as a plain Python set."""
     at = draw(cuts)
     chosen = [(a, b - 1) for a, b in pairwise(at) if draw(st.booleans())] or [(at[0], at[1] - 1)]
     return KeyHashRanges(draw(st.permutations(chosen))), {s for a, b in chosen for s in range(a, b + 1)}
 
 
 @pytest.mark.parametrize("key", KNOWN)
-def test_slots_are_the_brokers(key):
-    """Each kind of key (empty, text, unicode, bytes, one that hashes to 0) has the slot that the broker gave it."""
+def test_slot_equals_broker(key):
+    """Each kind of key (empty, text, unicode, bytes, one that hashes to 0) has the slot that the broker computed."""
     assert key_slot(key) == KNOWN[key]
     assert key_slot(key.encode() if isinstance(key, str) else key) == KNOWN[key]
 
 
 @pytest.mark.parametrize("key", [None, 7, ["a"]])
-def test_what_is_no_key_has_no_slot(key):
-    """A key that is neither text nor bytes is refused, by one and by many."""
+def test_invalid_type_of_key_raises(key):
+    """A key that is neither text nor bytes raises, alone and in a list."""
     with pytest.raises(TypeError):
         key_slot(key)
     with pytest.raises(InvalidUse):
@@ -83,14 +83,14 @@ def test_what_is_no_key_has_no_slot(key):
 
 
 @pytest.mark.parametrize("slots_of", [key_slot, auto_split_slot, lambda key: key_slots([key])])
-def test_a_text_that_is_no_unicode_has_no_slot(slots_of):
-    """Half a surrogate pair, as in a name that the system gives in another encoding, is an error and no crash."""
+def test_lone_surrogate_in_key_raises(slots_of):
+    """A lone surrogate, as in a file name in another encoding, raises and does not crash."""
     with pytest.raises(UnicodeEncodeError):
         slots_of("key \udcff")
 
 
-def test_the_key_that_counts():
-    """The ordering key comes before the key, base64 is decoded, and producer and sequence id stand in for no key."""
+def test_sticky_key_precedence():
+    """The ordering key precedes the key, base64 is decoded, and producer and sequence id replace a missing key."""
     raw = b"\xff\xfe\x00"
     encoded = base64.b64encode(raw).decode()
     assert sticky_key("k", ordering_key=b"\xffo", is_base64=True) == b"\xffo"
@@ -103,12 +103,12 @@ def test_the_key_that_counts():
 
 
 @given(keys)
-def test_many_slots_are_as_one(some):
-    """Lists and numpy and Arrow arrays of any text give what `key_slot` gives one by one."""
+def test_key_slots_equals_key_slot(some):
+    """Lists and numpy and Arrow arrays of any text have the slots that `key_slot` returns one by one."""
     np, pa = pytest.importorskip("numpy"), pytest.importorskip("pyarrow")
     expected = [key_slot(key) for key in some]
     encoded = [key.encode() for key in some]
-    # A fixed-width numpy array cannot hold trailing NULs, so it is compared with what it holds.
+    # A fixed-width numpy array cannot hold trailing NULs, so the result is compared with its content.
     fixed, wide = np.array(encoded, "S"), np.array(some, "U")
     assert key_slots(fixed).tolist() == [key_slot(key) for key in fixed.tolist()]
     assert key_slots(wide).tolist() == [key_slot(key) for key in wide.tolist()]
@@ -124,8 +124,8 @@ def test_many_slots_are_as_one(some):
     assert key_slots(pa.chunked_array([some, some], pa.string())).tolist() == expected * 2
 
 
-def test_arrays_beyond_a_block_and_of_other_shapes():
-    """Keys of very different lengths over several blocks, a two-dimensional array, and none at all."""
+def test_key_slots_of_blocks_and_shapes():
+    """Keys of very different lengths over several blocks, a two-dimensional array and an empty one are supported."""
     np = pytest.importorskip("numpy")
     rng = random.Random(7)
     some = ["k" * rng.choice([0, 1, 3, 4, 5, 8, 200]) + str(n) for n in range(20_000)]
@@ -134,8 +134,8 @@ def test_arrays_beyond_a_block_and_of_other_shapes():
     assert key_slots(np.empty(0, "S3")).tolist() == key_slots([]).tolist() == []
 
 
-def test_arrays_that_hold_no_keys_are_refused():
-    """Nulls and numbers have no slot; the message says why."""
+def test_key_slots_of_nulls_and_numbers_raises():
+    """Nulls and numbers raise, with the reason in the message."""
     np, pa = pytest.importorskip("numpy"), pytest.importorskip("pyarrow")
     with pytest.raises(InvalidUse, match="1 of 2 keys are null"):
         key_slots(pa.array(["a", None]))
@@ -155,22 +155,22 @@ def test_arrays_that_hold_no_keys_are_refused():
         ("0", 3, "int"),
     ],
 )
-def test_ranges_that_cannot_be(start, end, words):
-    """What Java refuses, and the 65,536 that its reader lets through, is refused in Java's words."""
+def test_invalid_range_raises(start, end, words):
+    """Ranges that Java rejects, and the slot 65,536 that its reader accepts, raise with Java's text."""
     with pytest.raises(InvalidKeyHashRange, match=words):
         KeyHashRange(start, end)
 
 
 @pytest.mark.parametrize("text", ["", "5", "0..7", "0-65536", "9-3", "a-b", None, "1-2-3"])
-def test_texts_that_are_no_range(text):
-    """An invalid text is refused."""
+def test_invalid_text_of_range_raises(text):
+    """An invalid text raises."""
     with pytest.raises(InvalidKeyHashRange):
         KeyHashRange.parse(text)
 
 
 @given(slot, slot)
-def test_a_range_is_read_as_it_is_written(a, b):
-    """`parse` reads what `str` and Java write, and a range survives pickling."""
+def test_range_round_trips(a, b):
+    """`parse` reads the output of `str` and of Java, and a range survives pickling."""
     one = KeyHashRange(min(a, b), max(a, b))
     assert KeyHashRange.parse(str(one)) == one == KeyHashRange.parse(f"[{one.start}, {one.end}]")
     assert pickle.loads(pickle.dumps(one)) == one == KeyHashRange.of(one.start, one.end)
@@ -189,15 +189,15 @@ def test_a_range_is_read_as_it_is_written(a, b):
         ([(1, 2, 3)], "not a range"),
     ],
 )
-def test_sets_that_cannot_be(ranges, words):
-    """No range at all, overlapping ranges, duplicates and other types are refused."""
+def test_invalid_set_of_ranges_raises(ranges, words):
+    """Empty and overlapping ranges, duplicates and other types raise."""
     with pytest.raises(InvalidKeyHashRange, match=words):
         KeyHashRanges(ranges)
 
 
 @given(sets_of_slots(), sets_of_slots())
-def test_set_operations_are_those_of_sets(one, two):
-    """Union, intersection, difference, complement, overlap and size are those of the plain sets of slots."""
+def test_set_operations_equal_plain_sets(one, two):
+    """Union, intersection, difference, complement, overlap and size equal those of plain sets."""
     (a, plain_a), (b, plain_b) = one, two
 
     def plain(ranges):
@@ -216,7 +216,7 @@ def test_set_operations_are_those_of_sets(one, two):
 
 @given(sets_of_slots(), st.lists(st.one_of(slot, st.just(-1), st.just(SLOTS)), max_size=50))
 def test_membership(one, slots):
-    """A slot is in the set exactly if it is in the plain set, and so is a key by its slot."""
+    """A slot, or a key by its slot, is in the set exactly if it is in the plain set."""
     ranges, plain = one
     for number in slots:
         assert (number in ranges) == ranges.contains(number) == (number in plain)
@@ -225,23 +225,23 @@ def test_membership(one, slots):
 
 
 @given(sets_of_slots())
-def test_a_set_is_read_as_it_is_written(one):
-    """`parse` reads what `str` writes, `repr` evaluates to the set, and it survives pickling and hashing."""
+def test_set_of_ranges_round_trips(one):
+    """`parse` reads the output of `str`, `repr` evaluates to the set, and it survives pickling and hashing."""
     ranges, _ = one
     assert KeyHashRanges.parse(str(ranges)) == ranges == eval(repr(ranges)) == pickle.loads(pickle.dumps(ranges))
     assert len({ranges, KeyHashRanges(list(ranges))}) == 1
 
 
-def test_the_two_ends():
-    """The full set and the empty one are each other's complement, and the empty one prints as what it is."""
+def test_full_and_empty_set():
+    """The full and the empty set are each other's complement, and `repr` of the empty one evaluates to it."""
     assert KeyHashRanges.full().complement() == KeyHashRanges.empty() == eval(repr(KeyHashRanges.empty()))
     assert KeyHashRanges.empty().complement().is_full
     assert 0 not in KeyHashRanges.empty()
 
 
 @given(sets_of_slots(), st.integers(1, 20))
-def test_a_split_is_even_and_loses_nothing(one, n):
-    """The parts are disjoint, together the set, in order, and differ by one slot at most."""
+def test_split_is_even_and_complete(one, n):
+    """The parts are disjoint, in order, together equal the set, and differ by at most one slot."""
     ranges, plain = one
     if n > len(plain):
         with pytest.raises(InvalidUse):
@@ -256,16 +256,16 @@ def test_a_split_is_even_and_loses_nothing(one, n):
 
 
 @pytest.mark.parametrize("n", [0, -1, SLOTS + 1, True, 1.0])
-def test_parts_that_cannot_be(n):
-    """A number of parts below one, or above the number of slots, is refused."""
+def test_invalid_number_of_parts_raises(n):
+    """A number of parts below one, or above the number of slots, raises."""
     with pytest.raises(InvalidUse, match="into"):
         KeyHashRanges.full().split(n)
     with pytest.raises(InvalidUse, match="into"):
         plan_key_hash_ranges({1: 1}, n)
 
 
-def test_a_split_looks_at_each_range_a_few_times(monkeypatch):
-    """Splitting many ranges into many parts takes time in proportion to both, not to their product."""
+def test_split_takes_linear_time(monkeypatch):
+    """Splitting many ranges into many parts takes time in proportion to their sum, not to their product."""
     count, asked = 1000, []
     overlaps = KeyHashRange.overlaps
     monkeypatch.setattr(KeyHashRange, "overlaps", lambda one, two: asked.append(1) or overlaps(one, two))
@@ -275,7 +275,7 @@ def test_a_split_looks_at_each_range_a_few_times(monkeypatch):
     assert len(asked) <= 3 * count
 
 
-def test_one_slot_each():
+def test_split_into_single_slots():
     """The full set splits into as many parts as there are slots."""
     assert [part.slots for part in KeyHashRanges.full().split(SLOTS)] == [1] * SLOTS
 
@@ -284,10 +284,10 @@ def test_one_slot_each():
 @example(dict(enumerate([3, 3, 4, 1, 2, 1, 5, 1, 3, 2, 0, 3])), 2)
 @example(dict(enumerate([1, 4, 0, 2, 0, 3, 3, 3, 5, 3, 1, 0])), 5)
 @given(st.dictionaries(slot, st.integers(0, 10**6), max_size=60), st.integers(1, 40))
-def test_a_plan_is_balanced_within_its_bound(histogram, n):
-    """Every slot is in one part, each has a slot, none weighs more than its share and the heaviest slot together.
+def test_plan_is_balanced(histogram, n):
+    """Parts cover every slot once, and none is heavier than its share plus the heaviest slot.
 
-    Nor can any other cut into neighbouring slots have a lighter heaviest part.
+    No other cut into neighbouring slots has a lighter heaviest part.
     """
     parts = plan_key_hash_ranges(histogram, n)
     assert len(parts) == n
@@ -302,7 +302,7 @@ def test_a_plan_is_balanced_within_its_bound(histogram, n):
 
 
 def lightest_maximum(weights, n):
-    """The least possible weight of the heaviest of `n` runs of neighbours, by trying every cut."""
+    """Return the least weight of the heaviest of `n` runs of neighbours, by trying every cut."""
     best = [0, *([float("inf")] * len(weights))]
     for _ in range(n):
         sums = [0, *accumulate(weights)]
@@ -310,8 +310,8 @@ def lightest_maximum(weights, n):
     return best[-1]
 
 
-def test_a_heavy_key_takes_no_more_than_its_part():
-    """A slot of half the weight gets a part of its own, and the others share the rest."""
+def test_heavy_slot_gets_its_own_part():
+    """A slot with half of the weight gets its own part, and the other parts share the rest."""
     weights = {1000: 500, **dict.fromkeys(range(2000, 60_000, 116), 1)}
     parts = plan_key_hash_ranges(weights, 6)
     found = [sum(c for number, c in weights.items() if number in part) for part in parts]
@@ -319,8 +319,8 @@ def test_a_heavy_key_takes_no_more_than_its_part():
     assert sorted(found) == [100] * 5 + [500]
 
 
-def test_a_plan_of_a_sequence_and_of_nothing():
-    """A sequence of all weights is as good as a mapping; without weight, slots are split evenly."""
+def test_plan_of_sequence_and_of_no_weights():
+    """A sequence of all weights equals a mapping; without weights, slots are split evenly."""
     weights = [0] * SLOTS
     weights[100], weights[200] = 5, 5
     assert plan_key_hash_ranges(weights, 2) == plan_key_hash_ranges({100: 5, 200: 5}, 2)
@@ -328,14 +328,14 @@ def test_a_plan_of_a_sequence_and_of_nothing():
 
 
 @pytest.mark.parametrize("histogram", [{SLOTS: 1}, {-1: 1}, {5: -1}, {5: float("nan")}, [1, 2], {"a": 1}])
-def test_histograms_that_cannot_be(histogram):
-    """A slot that does not exist, an invalid weight and a sequence of the wrong length are refused."""
+def test_invalid_histogram_raises(histogram):
+    """A slot that does not exist, an invalid weight and a sequence of the wrong length raise."""
     with pytest.raises(InvalidUse):
         plan_key_hash_ranges(histogram, 2)
 
 
 def test_ten_thousand_random_sets_tile_the_slots():
-    """For 10,000 random ways to cut the slots into 2 to 9 sets of ranges, each key belongs to exactly one set."""
+    """Each key belongs to exactly one set, for 10,000 random cuts of the slots into 2 to 9 sets of ranges."""
     rng = random.Random(5)
     slots = [key_slot(f"key-{n}") for n in range(50)]
     for _ in range(10_000):
@@ -348,8 +348,8 @@ def test_ten_thousand_random_sets_tile_the_slots():
             assert sum(number in ranges for ranges in sets) == 1
 
 
-def test_arguments_are_ranges_or_a_set_of_them():
-    """A set is taken as it is, several ranges as a set; none, and what is not several, are refused."""
+def test_as_ranges_accepts_sets_and_lists():
+    """A set is returned unchanged, several ranges as a set; empty ranges and other types raise."""
     ranges = KeyHashRanges.parse("0-9,20-29")
     assert as_ranges(ranges) is ranges
     assert as_ranges([(20, 29), "0-9"]) == ranges
@@ -360,12 +360,12 @@ def test_arguments_are_ranges_or_a_set_of_them():
 
 @pytest.fixture(scope="module")
 def points(fault_module):
-    """The module that has a signal arrive at one point of a call."""
+    """Module that sends a signal at a given point of a call."""
     return fault_module("interrupt_points")
 
 
 class Wanted:
-    """Wants even numbers, and raises once for each number in `faults`."""
+    """Filter for even numbers that raises once for each number in `faults`."""
 
     def __init__(self, faults=()):
         self.faults = deque(faults)
@@ -377,7 +377,7 @@ class Wanted:
 
 
 def filtered(numbers, faults=()):
-    """A filter over numbers in place of messages, which then times out for ever."""
+    """Return a filter over numbers in place of messages, which then times out forever."""
     waiting = deque(numbers)
 
     def call(_):
@@ -389,7 +389,7 @@ def filtered(numbers, faults=()):
 
 
 def take(source, count=10**6):
-    """What comes until nothing does."""
+    """Return the next values until a timeout."""
     found = []
     for _ in range(count):
         try:
@@ -399,32 +399,32 @@ def take(source, count=10**6):
     return found
 
 
-def test_only_the_wanted_pass_and_the_others_are_counted():
-    """What is wanted comes in order, by either way to receive, and `passed_by` counts the rest."""
+def test_filter_counts_rejected_messages():
+    """Accepted messages arrive in order, by either way to receive, and `skipped_count` counts the others."""
     source = filtered(range(10))
     assert [next(source), source.wait(50), next(source)] == [0, 2, 4]
     assert take(source) == [6, 8]
-    assert source.passed_by == 5
+    assert source.skipped_count == 5
     with pytest.raises(_pulsar.Timeout):
         source.wait(10)
 
 
-def test_a_peek_keeps_the_message():
-    """What is looked up before it is received is received next, once, and a seek forgets it."""
+def test_peek_keeps_the_message():
+    """A peeked message is received next, once, and a seek discards it."""
     source = filtered(range(6))
     assert source.peek()
     assert source.peek()
     assert source.holds
     assert take(source, 2) == [0, 2]
     assert source.peek()
-    source.after(Transition.SEEK)
+    source.on_after(Transition.SEEK)
     assert not source.holds
     assert not source.peek()
 
 
 @given(st.lists(st.integers(0, 9), max_size=12), st.booleans())
-def test_an_error_or_a_ctrl_c_loses_no_message(at, timed):
-    """Whatever interrupts the decision about a message, the next receive decides about that message again."""
+def test_interrupted_filter_loses_no_message(at, timed):
+    """After an interrupted decision about a message, the next receive decides about that message again."""
     source = filtered(range(10), [(number, KeyboardInterrupt()) for number in sorted(at)])
     found, interrupted = [], 0
     while True:
@@ -438,8 +438,8 @@ def test_an_error_or_a_ctrl_c_loses_no_message(at, timed):
     assert interrupted == len(at)
 
 
-def test_an_error_that_carries_its_message_does_not_keep_it():
-    """A misrouted message is in the error, and the next receive goes on behind it, also among those put back."""
+def test_misrouted_message_is_not_received_again():
+    """A misrouted message is in the error, and the next receive continues after it, also among requeued messages."""
     source = filtered([0, 1, 2], [(1, MisroutedMessage("no"))])
     assert next(source) == 0
     with pytest.raises(MisroutedMessage):
@@ -457,11 +457,11 @@ def test_an_error_that_carries_its_message_does_not_keep_it():
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_what_is_decided_about_at_a_seek_does_not_come_behind_it(kept):
-    """A decision that a seek meets, and that then fails, leaves nothing of before the seek to the next receive."""
+def test_seek_discards_the_message_being_filtered(kept):
+    """A decision that fails during a seek leaves no message from before the seek to the next receive."""
 
     def decide(_):
-        source.after(Transition.SEEK)
+        source.on_after(Transition.SEEK)
         raise RuntimeError
 
     source = FilteredSource(NativeSource(None, lambda _: lambda _: 1), decide)
@@ -474,11 +474,11 @@ def test_what_is_decided_about_at_a_seek_does_not_come_behind_it(kept):
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("how", ["next", "wait", "kept"])
-def test_a_ctrl_c_at_any_point_of_a_receive_leaves_the_message_to_the_next(points, how):
-    """A signal at each point at which one can arrive: what was not returned comes next, in its order."""
+def test_interrupted_receive_keeps_the_message(points, how):
+    """After a signal at any point of a receive, the messages that were not returned are received next, in order."""
 
     def opened():
-        endless = partial(next, count())  # no Python function, in which a signal would lose what it gives
+        endless = partial(next, count())  # not a Python function, in which a signal would lose the value
         source = FilteredSource(NativeSource(None, lambda _: endless), Wanted())
         if how == "kept":
             source.kept[1].extend([2, 4, 6])
@@ -487,7 +487,7 @@ def test_a_ctrl_c_at_any_point_of_a_receive_leaves_the_message_to_the_next(point
     def receive():
         if how == "wait":
             return source.wait(10)
-        for came in source:  # `next()` is a call, behind which a signal would lose what it gave
+        for came in source:  # `next()` is a call, after which a signal would lose the value
             return came
         return None
 
@@ -503,8 +503,8 @@ def test_a_ctrl_c_at_any_point_of_a_receive_leaves_the_message_to_the_next(point
         assert [*came, *take(source, len(expected) - len(came))] == expected, one.place
 
 
-def test_a_flood_of_others_does_not_outlast_the_wait():
-    """With endless unwanted messages, each way to receive comes to an end."""
+def test_rejected_messages_do_not_extend_the_timeout():
+    """With endless rejected messages, each way to receive times out."""
     endless = FilteredSource(NativeSource(None, lambda _: lambda _: 1), Wanted())
     with pytest.raises(_pulsar.Timeout):
         next(endless)
@@ -515,20 +515,20 @@ def test_a_flood_of_others_does_not_outlast_the_wait():
 
 @given(st.binary(max_size=40))
 def test_bytes_of_base64(data):
-    """The text that Java stores for bytes gives those bytes, and a text that it would not store gives none."""
+    """Java's base64 text for bytes decodes to those bytes, and a text that Java would not store to None."""
     text = base64.b64encode(data).decode()
     assert bytes_of_base64(text) == (data or None)
     assert bytes_of_base64(text + "\n") is None
 
 
 @pytest.mark.parametrize("text", ["", "key1=", "a", "ab", "é===", "AAB=", "order-01"])
-def test_texts_that_are_no_bytes(text):
-    """A text that is not base64, or not the base64 that Java writes, can only be a text."""
+def test_text_that_is_not_base64(text):
+    """A text that is not base64, or not as Java encodes it, can only be a text."""
     assert bytes_of_base64(text) is None
 
 
 def message(metadata, payload=b"x"):
-    """One message of a batch, as it stands in an entry."""
+    """Return one message of a batch in the format of an entry."""
     metadata = metadata + b"\x18" + bytes([len(payload)])
     return len(metadata).to_bytes(4, "big") + metadata + payload
 
@@ -542,15 +542,15 @@ BATCH = [
 ]
 
 
-def test_the_keys_of_a_batch():
-    """Text, missing, empty, base64 and ordering keys are read out of a batch as the broker would see each."""
+def test_keys_of_a_batch():
+    """Text, missing, empty, base64 and ordering keys of a batch are read as the broker reads them."""
     payload = b"".join(data for data, _, _ in BATCH)
     assert batch_forms(payload, len(BATCH)) == [form for _, form, _ in BATCH]
     assert [key_slot(one.key) for one in batch_keys(payload, len(BATCH), "p")] == [slot for _, _, slot in BATCH]
 
 
-def test_an_ordering_key_decides_about_a_message():
-    """Also beside a partition key, about which another message has decided already."""
+def test_ordering_key_decides():
+    """The ordering key decides, also beside a partition key whose result is cached."""
 
     def message(ordering, key):
         return SimpleNamespace(ordering_key=lambda: ordering, partition_key=lambda: key)
@@ -563,8 +563,8 @@ def test_an_ordering_key_decides_about_a_message():
 
 
 @given(st.binary(max_size=80), st.integers(0, 6))
-def test_garbage_is_no_batch(data, size):
-    """Anything but a batch of that size gives nothing instead of a guess, and never crashes."""
+def test_invalid_batch_has_no_keys(data, size):
+    """A payload that is not a batch of that size returns None instead of a guess, and never crashes."""
     whole = b"".join(data for data, _, _ in BATCH)
     assert batch_forms(whole[:-1], len(BATCH)) is None
     assert batch_forms(whole, len(BATCH) - 1) is None
@@ -575,7 +575,7 @@ def test_garbage_is_no_batch(data, size):
 
 
 class Inner:
-    """What `KeyForms` asks a C++ message; the tests that need a real one are integration tests."""
+    """Fake of a native message for `KeyForms`; the tests that need a real one are integration tests."""
 
     def producer_name(self):
         return "p"
@@ -588,7 +588,7 @@ class Inner:
 
 
 class Asked:
-    """An admin API that gives prepared answers and counts the questions."""
+    """Fake of the admin API with prepared answers that counts the requests."""
 
     def __init__(self, *answers):
         self.answers = deque(answers)
@@ -606,15 +606,15 @@ class Asked:
 
 
 class Entry:
-    """An entry whose key is text, bytes or missing."""
+    """Fake of an entry whose key is text, bytes or missing."""
 
     def __init__(self, key, *, encoded=False):
         self.partition_key = key
         self.partition_key_b64_encoded = encoded
 
 
-def test_auto_stops_asking_when_a_producer_is_known():
-    """After 500 equal answers no more are asked for; "exact" asks on and "text" never does."""
+def test_auto_stops_asking_after_500_equal_answers():
+    """After 500 equal answers "auto" stops asking; "exact" continues and "text" never asks."""
     for mode, expected in (("auto", 500), ("exact", 600), ("text", 0)):
         admin = Asked(Entry(None))
         forms = KeyForms(admin, mode)
@@ -622,8 +622,8 @@ def test_auto_stops_asking_when_a_producer_is_known():
         assert admin.count == expected
 
 
-def test_auto_asks_for_ever_where_a_producer_does_both():
-    """One other answer, and every message is asked about."""
+def test_auto_keeps_asking_about_mixed_producer():
+    """After one different answer, every message is asked about."""
     admin = Asked(Entry(None), Entry(""), Entry(None))
     forms = KeyForms(admin)
     found = [forms.form_of(Inner(), "") for _ in range(600)]
@@ -631,7 +631,7 @@ def test_auto_asks_for_ever_where_a_producer_does_both():
     assert admin.count == 600
 
 
-def test_a_key_is_asked_about_once():
+def test_auto_asks_once_about_a_key():
     """In "auto" mode the same key of the same producer keeps its form."""
     admin = Asked(Entry("AAAA", encoded=True))
     forms = KeyForms(admin)
@@ -639,8 +639,8 @@ def test_a_key_is_asked_about_once():
     assert admin.count == 1
 
 
-def test_without_an_admin_api():
-    """One that never answered is given up after a warning; "exact" lets the error through; a trimmed entry is text."""
+def test_key_forms_without_admin_api():
+    """Without any answer "auto" warns and stops asking, and "exact" raises; a trimmed entry counts as text."""
     forms = KeyForms(Asked(AdminUnavailable("down")))
     with pytest.warns(KeyFormWarning):
         assert forms.form_of(Inner(), "AAAA") is KeyForm.TEXT
@@ -648,13 +648,13 @@ def test_without_an_admin_api():
     assert not forms.asks
     with pytest.raises(AdminUnavailable):
         KeyForms(Asked(AdminUnavailable("down")), "exact").form_of(Inner(), "AAAA")
-    assert KeyForms(Asked(AdminNotFound("gone")), "exact").form_of(Inner(), "AAAA") is KeyForm.TEXT
+    assert KeyForms(Asked(AdminNotFound("not found")), "exact").form_of(Inner(), "AAAA") is KeyForm.TEXT
     with pytest.raises(InvalidUse, match="auto, exact, text"):
         KeyForms(Asked(Entry("")), "guess")
 
 
-def test_an_admin_api_that_answered_before_is_waited_for():
-    """While the broker restarts, nothing is taken for granted."""
+def test_key_forms_retry_during_restart():
+    """While the broker restarts, requests are retried."""
     admin = Asked(
         Entry("AAAA"), AdminUnavailable("restarting"), AdminUnavailable("restarting"), Entry("AAAA", encoded=True)
     )
@@ -668,8 +668,8 @@ slots = st.sets(st.integers(0, 200), min_size=1)
 
 
 @given(st.lists(slots, max_size=5))
-def test_cover(consumers):
-    """Covered, uncovered and overlapping slots are those of the plain sets; slot 0 is never missed."""
+def test_cover_equals_plain_sets(consumers):
+    """Covered, uncovered and overlapping slots equal those of plain sets; slot 0 is never uncovered."""
     named = [(str(n), KeyHashRanges((s, s) for s in one)) for n, one in enumerate(consumers)]
     cover = KeyCover.of("t", "s", named)
     covered = set().union(*consumers)
@@ -692,8 +692,8 @@ def test_cover(consumers):
         ("", None, key_slot),
     ],
 )
-def test_a_cover_knows_how_its_slots_are_numbered(mode, ranges, slot_of):
-    """Slots are numbered as the mode says, and where ranges begin; an end beyond the last slot is the last slot."""
+def test_cover_knows_the_slot_numbering(mode, ranges, slot_of):
+    """The numbering of slots depends on the mode and the first slot; an end beyond the last slot is cut."""
     consumers = [] if ranges is None else [{"consumerName": "a", "keyHashRangeArrays": ranges}]
     cover = cover_of("t", "s", SubscriptionStats.from_json({"consumers": consumers, "keySharedMode": mode}))
     for key in ("key1", b"\xff", "k35981"):

@@ -1,4 +1,4 @@
-"""The page of an audit shows each partition, and each finding with its places."""
+"""Page of an audit: each partition, and each finding with its places."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TOPICS = st.lists(
 
 
 @given(TOPICS)
-def test_a_page_of_an_audit(topics):
-    """A bar is as wide as its partition has messages; what was found is in a table, what was not is nowhere."""
+def test_audit_page_has_every_finding(topics):
+    """Bars are scaled by messages, and the tables have exactly the findings."""
     page = ET.fromstring(audit_page(topics, "t", "now").removeprefix("<!doctype html>"))
     assert [int(bar.get("width")) for bar in page.findall(".//figure//rect")] == [one.messages for one in topics]
     rows = [["".join(cell.itertext()) for cell in row] for row in page.findall(".//tbody/tr")]
@@ -33,4 +33,4 @@ def test_a_page_of_an_audit(topics):
         kind for kind in KINDS if any(one.found[kind][0] for one in topics)
     ]
     wrong = sum(not one.is_clean for one in topics)
-    assert ("nothing is wrong" in page.find(".//title").text) == (not wrong)
+    assert ("no problems found" in page.find(".//title").text) == (not wrong)

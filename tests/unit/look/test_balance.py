@@ -1,4 +1,4 @@
-"""The page of a plan shows each part with its weight, and each bin that has any."""
+"""Page of a plan: each part with its weight, and each bin with a weight."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HISTOGRAMS = st.dictionaries(st.integers(0, 65535), st.integers(1, 1000), max_si
 
 
 @given(HISTOGRAMS, st.integers(1, 9))
-def test_a_page_of_a_plan(histogram, count):
-    """Rows are the parts, bars the bins; a topic without messages has a page too."""
+def test_plan_page_has_every_part_and_bin(histogram, count):
+    """Rows are the parts and bars the bins, also for a topic without messages."""
     parts = plan_key_hash_ranges(histogram, count)
     weights = weights_of(histogram, parts)
     page = ET.fromstring(plan_page(histogram, parts, weights, "t", "messages", "now").removeprefix("<!doctype html>"))
@@ -28,7 +28,7 @@ def test_a_page_of_a_plan(histogram, count):
 
 
 @given(HISTOGRAMS, st.integers(1, 500))
-def test_bins(histogram, count):
-    """No weight is lost, whatever the number of bins."""
+def test_bins_keep_the_total_weight(histogram, count):
+    """The bins' total weight is the histogram's, for any number of bins."""
     bins = binned(histogram, count)
     assert (len(bins), sum(bins)) == (count, sum(histogram.values()))

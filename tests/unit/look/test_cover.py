@@ -1,4 +1,4 @@
-"""The page of covers shows each consumer's slots to scale, and what has none or several."""
+"""Page of covers: the slots of each consumer to scale, and slots without one or with several."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.look.slots import cover_page
 
 
-def test_a_page_of_covers():
-    """A row for all slots and one for each consumer; slots of nobody and of several are listed, names are escaped."""
+def test_cover_page_lists_faulty_slots():
+    """Each consumer has a row, slots without one or with several are listed, and names are escaped."""
     named = [("<one>", KeyHashRanges(["0-99", "200-299"])), ("two", KeyHashRanges(["250-65535"]))]
     clean = KeyCover.of("t-1", "s", [("all", KeyHashRanges.full())])
     written = cover_page([KeyCover.of("t-0", "s", named), clean], "s on t", "now")

@@ -1,4 +1,4 @@
-"""A map follows from what is known of a topic, and its strips show all of it, however few cells there are."""
+"""Maps computed from facts, and their strips of any number of cells."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pulsar_ext.look.survey import MapLimits, mapped_entries
 from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells, map_of
 
 HOLES = {"s": ("1:1", "[(1:2..1:5],(1:6..2:0]]", "2:3")}
-"""Of ten and five entries the third, the seventh and the last four are not acknowledged; the last one was not read."""
+"""Of 10 and 5 entries, the third, the seventh and the last four are unacknowledged; the last one was not read."""
 
 
-def test_a_map():
+def test_map_follows_the_facts():
     """Ledgers, stretches, lag and kinds are those of the facts."""
     entries = [
         entry_of(1, 2, publish_time=NOW - 5_000),
@@ -42,15 +42,15 @@ def test_a_map():
     assert [(one.chunks, one.of_chunks) for one in topic.chunked] == [({5: 0, 6: 1}, 3)]
 
 
-def test_a_mark_is_at_the_mark_delete_position():
-    """The mark-delete position is where the broker has it, whatever is acknowledged after it."""
+def test_mark_is_the_mark_delete_position():
+    """The mark is the broker's mark-delete position, whatever is acknowledged after it."""
     ranges = {"before": ("1:-1", "[(1:-1..1:1]]", None), "next": ("2:-1", "[]", None)}
     topic = map_of(facts_of([(1, 3), (2, 2)], ranges))
     assert {one.name: one.acknowledged_until for one in topic.cursors} == {"before": 0, "next": 3}
 
 
-def test_strips():
-    """With a cell for each entry each is what it is; with fewer, what matters most is seen."""
+def test_strips_show_the_highest_priority():
+    """A cell of one entry shows its state; a cell of several entries shows the most important state."""
     topic = map_of(facts_of([(1, 10), (2, 5)], HOLES, entries=[entry_of(1, 3, num_messages_in_batch=4)]))
     [cursor] = topic.cursors
     short = {"acknowledged": "_", "hole": "#", "delivered": "=", "unread": "-"}
@@ -65,19 +65,19 @@ def test_strips():
     st.lists(st.booleans(), min_size=1, max_size=240),
     st.integers(1, 60),
 )
-def test_no_hole_is_lost(sizes, acknowledged, most):
-    """Whatever the cells, one shows a hole just if it has an entry of one; each ledger that is shown is in order."""
+def test_every_hole_is_shown(sizes, acknowledged, limit):
+    """A cell shows a hole exactly if it has an entry of one, for any number of cells, and ledgers stay in order."""
     ledgers = list(enumerate(sizes, 1))
-    places = [(ledger, entry) for ledger, size in ledgers for entry in range(size)]
-    flags = (acknowledged * len(places))[: len(places)]
+    positions = [(ledger, entry) for ledger, size in ledgers for entry in range(size)]
+    flags = (acknowledged * len(positions))[: len(positions)]
     last = {}
-    for ledger, entry in places:
+    for ledger, entry in positions:
         last[ledger, entry] = (ledger, entry - 1)
     ranges = ",".join(
-        f"({last[at][0]}:{last[at][1]}..{at[0]}:{at[1]}]" for at, done in zip(places, flags, strict=True) if done
+        f"({last[at][0]}:{last[at][1]}..{at[0]}:{at[1]}]" for at, done in zip(positions, flags, strict=True) if done
     )
     topic = map_of(facts_of(ledgers, {"s": ("1:-1", f"[{ranges}]", None)}))
-    cells = cells_of(topic.entries, most)
+    cells = cells_of(topic.entries, limit)
     states = cursor_states(topic, topic.cursors[0], cells)
     holes = {number for one in topic.cursors[0].holes for number in range(one.first, one.last + 1)}
     end = max((number for number, done in enumerate(flags, 1) if done), default=0)
@@ -88,8 +88,8 @@ def test_no_hole_is_lost(sizes, acknowledged, most):
     assert sum(count for _, count, _ in joined(states)) == cells
 
 
-def test_which_entries_are_looked_at():
-    """All of a small topic; of a large one what each cursor waits for and some throughout, within the limit."""
+def test_mapped_entries_stay_within_the_limit():
+    """All entries of a small topic are chosen; of a large one the cursors' first ones and evenly spaced ones."""
     facts = facts_of([(1, 1000)], {"a": ("1:499", "[]", None), "b": ("1:699", "[]", None)})
     assert len(mapped_entries(facts, 1000)) == 1000
     chosen = mapped_entries(facts, 100)
@@ -101,8 +101,8 @@ def test_which_entries_are_looked_at():
     assert (MapLimits().entries, MapLimits(pause_seconds=0).entries) == (200, 200)
 
 
-def test_rates():
-    """What came while it was watched counts; a cursor that was not yet there has the broker's own figure."""
+def test_rates_come_from_the_watch():
+    """Rates are counted during the watch; a cursor that is new has the broker's rate."""
     before = facts_of([(1, 2)], {"s": ("1:-1", "[]", None)}, msgInCounter=5, limits={"pause_seconds": 2})
     after = facts_of([(1, 2)], {"s": ("1:-1", "[]", None)}, {"s": subscription_of(msgOutCounter=8)}, msgInCounter=25)
     watched = facts_of(
@@ -117,21 +117,21 @@ def test_rates():
     assert map_of(before).rate_in == 0.0
 
 
-def test_counts():
-    """One of something is said in the singular, and any other number in the plural."""
-    said = ["1 entry", "2 entries", "1 batch", "0 batches", "1,000 keys"]
+def test_counted_uses_singular_and_plural():
+    """A count of one is in the singular, and any other in the plural."""
+    expected = ["1 entry", "2 entries", "1 batch", "0 batches", "1,000 keys"]
     assert [
         counted(1, "entry"),
         counted(2, "entry"),
         counted(1, "batch"),
         counted(0, "batch"),
         counted(1000, "key"),
-    ] == said
+    ] == expected
     assert counted(2, "topic or partition", "topics or partitions") == "2 topics or partitions"
 
 
-def test_words():
-    """Sizes, ages, rates and evidence are said as people say them."""
+def test_numbers_and_evidence_as_text():
+    """Sizes, ages, rates and evidence have readable units."""
     assert [bytes_text(one) for one in (0, 1023, 1024, 5 * 2**30, 2**50)] == [
         "0 B",
         "1,023 B",
@@ -142,6 +142,6 @@ def test_words():
     assert [age_text(one) for one in (0.5, 90, 7_200, 172_800)] == ["0.5 s", "1.5 min", "2.0 h", "2.0 d"]
     assert [rate_text(one) for one in (0, 0.5, 1_234)] == ["0 msg/s", "0.5 msg/s", "1,234 msg/s"]
     assert evidence_text([{"first": "1:2", "held_by": None}, {"first": "1:3", "held_by": True}]) == (
-        "first 1:2, held by not known\nfirst 1:3, held by yes"
+        "first 1:2, held by unknown\nfirst 1:3, held by yes"
     )
     assert evidence_text([]) == "none"

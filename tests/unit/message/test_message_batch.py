@@ -1,4 +1,4 @@
-"""Batch payloads: parsed when whole, refused when not, never a crash."""
+"""Batch payloads: valid ones are parsed, invalid ones raise, and none crashes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _parse(data: bytes, size: int):
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
-def test_a_whole_batch_is_parsed(payloads):
-    """Each message of a well-formed batch comes out, in order, with its batch index."""
+def test_valid_batch_is_parsed(payloads):
+    """Each message of a valid batch is returned, in order, with its batch index."""
     messages = _parse(b"".join(map(_single, payloads)), len(payloads))
     assert [message.data() for message in messages] == payloads
     assert [message.message_id().batch_index() for message in messages] == list(range(len(payloads)))
@@ -41,8 +41,8 @@ def test_a_whole_batch_is_parsed(payloads):
 
 @settings(max_examples=50)
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=4), st.integers(0, 2**32).map(Random))
-def test_garbage_is_refused_and_never_crashes(payloads, random):
-    """25,000 damaged batches: InvalidUse or parsed messages; the process lives."""
+def test_invalid_batches_raise_and_never_crash(payloads, random):
+    """Each of 25,000 damaged batches raises InvalidUse or is parsed, and the process survives."""
     for garbage in damaged(b"".join(_single(payload, b"k") for payload in payloads), random, 500):
         try:
             _parse(garbage, len(payloads))
@@ -50,7 +50,7 @@ def test_garbage_is_refused_and_never_crashes(payloads, random):
             continue
 
 
-def test_more_messages_than_there_are_is_refused():
-    """Asking for 3 messages of a batch of 2 raises and says which one is missing."""
+def test_too_high_message_count_raises():
+    """Parsing 3 messages of a batch of 2 raises and names the missing one."""
     with pytest.raises(InvalidUse, match="message 2"):
         _parse(_single(b"a") + _single(b"b"), 3)

@@ -1,4 +1,4 @@
-"""Settings that the binding lacks, made through what the official library exports; another build is refused."""
+"""Settings that only exported C and C++ functions can set; another build of the client raises."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pulsar_ext.client.consumers import ActiveEvents
 from pulsar_ext.errors import InvalidUse
 
 
-def test_a_priority_level_is_in_the_configuration():
-    """It is read back, and other settings stay."""
+def test_priority_level_is_set():
+    """A priority level is read back, and other settings are unchanged."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.receiver_queue_size(77)
     consumer_settings.set_priority_level(configuration, 5)
@@ -23,56 +23,56 @@ def test_a_priority_level_is_in_the_configuration():
     assert (getter(address_of(configuration, "")), configuration.receiver_queue_size()) == (5, 77)
 
 
-def test_properties_can_be_set_again_and_again():
-    """A thousand times, of any text: nothing is left behind that would end the process."""
+def test_subscription_properties_can_be_set_repeatedly():
+    """Properties of any text can be set a thousand times without a crash."""
     configuration = _pulsar.ConsumerConfiguration()
     for number in range(1_000):
         consumer_settings.set_subscription_properties(configuration, {"é": "😀" * number, "": ""})
 
 
-def test_a_function_that_is_not_exported_is_refused():
-    """The error says what is not possible, and which function it was."""
+def test_missing_export_raises_with_purpose_and_name():
+    """The error names the purpose and the missing function."""
     with pytest.raises(InvalidUse, match=r"to fly.*no_such_function"):
         exported("no_such_function", None, [], "to fly")
 
 
 class Listener:
-    """Notes what it hears."""
+    """Records the events that it is notified of."""
 
     def __init__(self):
-        self.heard = []
+        self.events = []
 
     def became_active(self, _consumer, partition):
-        self.heard.append((partition, True))
+        self.events.append((partition, True))
 
     def became_inactive(self, _consumer, partition):
-        self.heard.append((partition, False))
+        self.events.append((partition, False))
 
 
-def test_events_wait_for_the_consumer_and_tell_changes_only():
-    """What comes before the consumer is there is told then; what is so already is not told again."""
+def test_active_events_are_held_until_attach():
+    """Events before the consumer is attached are reported on attach; an unchanged state is not reported again."""
     listener = Listener()
-    events = ActiveEvents(listener)
-    events.hear(-1, active=True)
-    assert listener.heard == []
-    events.attach(listener)
-    for partition, active in ((-1, True), (-1, False), (3, False), (-1, False), (-1, True)):
-        events.hear(partition, active=active)
-    assert listener.heard == [(-1, True), (-1, False), (3, False), (-1, True)]
+    reporter = ActiveEvents(listener)
+    reporter.on_active(-1, active=True)
+    assert listener.events == []
+    reporter.attach(listener)
+    for partition, is_active in ((-1, True), (-1, False), (3, False), (-1, False), (-1, True)):
+        reporter.on_active(partition, active=is_active)
+    assert listener.events == [(-1, True), (-1, False), (3, False), (-1, True)]
 
 
-def test_a_listener_in_c_is_called_by_its_table_and_forgotten_with_its_events():
-    """As C++ would: by the address of a method in the table of its object."""
+def test_native_listener_is_called_until_it_is_freed():
+    """C++ calls a listener by the address of a method in its table, and a freed listener is not called."""
     listener = Listener()
-    events = ActiveEvents(listener)
-    events.attach(listener)
-    event_listener.set_event_listener(_pulsar.ConsumerConfiguration(), events)
-    made = event_listener._given[-1]
+    reporter = ActiveEvents(listener)
+    reporter.attach(listener)
+    event_listener.set_event_listener(_pulsar.ConsumerConfiguration(), reporter)
+    made = event_listener._native_listeners[-1]
     methods = (ctypes.c_void_p * 4).from_address(made[0])
     for index, active in ((2, True), (3, False)):
         event_listener._METHOD(methods[index])(ctypes.addressof(made), None, 7)
-        assert listener.heard[-1] == (7, active)
-    del events
+        assert listener.events[-1] == (7, active)
+    del reporter
     gc.collect()
     event_listener._METHOD(methods[2])(ctypes.addressof(made), None, 8)
-    assert len(listener.heard) == 2
+    assert len(listener.events) == 2

@@ -1,4 +1,4 @@
-"""The native core reads what the binding reads, and stays out where it may not fit."""
+"""The native core reads what the binding reads, and is not used if it may not fit."""
 
 import copy
 import gc
@@ -34,7 +34,7 @@ _bases = st.tuples(st.integers(-1, (1 << 31) - 1), _longs, _longs)
 
 @st.composite
 def built(draw):
-    """Return a C++ message of a builder."""
+    """Return a C++ message made by a builder."""
     builder = InnerMessageBuilder()
     builder.content(draw(st.binary(max_size=2000)))
     builder.properties(draw(st.dictionaries(_texts, _texts, max_size=4)))
@@ -56,15 +56,15 @@ def in_batch(base, size=3, key=b"key", payload=b"data"):
     return batch_messages(one * size, size, InnerMessageId(*base, -1))
 
 
-def test_the_core_is_used_here_if_it_was_built():
-    """Its status gives a reason if, and only if, it is not used."""
+def test_native_status_has_a_reason_if_unused():
+    """The status has a reason if, and only if, the core is not used."""
     status = core.native_status()
     assert status.is_used == (not status.why_not)
 
 
 @given(built())
 def test_fields_are_those_of_the_binding(inner):
-    """Each field of any message that can be built is what the binding's getter returns, of the same type."""
+    """Each field of any message that can be built equals the binding's, in value and type."""
     for name in FIELDS:
         ours, theirs = getattr(received(inner), name)(), getattr(inner, name)()
         assert (ours, type(ours)) == (theirs, type(theirs))
@@ -95,8 +95,8 @@ def test_fields_and_ids_of_a_batch_are_those_of_the_binding(base, size, key, pay
 
 @_used
 @given(st.lists(st.one_of(built().map(lambda one: [one]), st.builds(in_batch, _bases, st.integers(1, 5))), max_size=5))
-def test_a_held_message_is_that_of_the_binding(several):
-    """What holds a C++ message has its fields, id and place in its batch, and makes the binding's object when asked."""
+def test_held_message_equals_the_binding(several):
+    """A held C++ message has the binding's fields, id and batch position, and creates its object on demand."""
     inners = [inner for some in several for inner in some]
     held = [core._core.hold(Received, inner) for inner in inners]
     for message, inner in zip(held, inners, strict=True):
@@ -116,8 +116,8 @@ def _places(found):
 
 
 @given(built())
-def test_a_copy_of_a_message_reads_the_same(inner):
-    """A copy, as officially, has the C++ message and attributes of its own."""
+def test_copied_message_has_equal_fields(inner):
+    """A copy has the same C++ message and attributes of its own, as officially."""
     messages = [received(inner), *([core._core.hold(Received, inner)] if core.IS_USED else [])]
     for message in messages:
         message.mine = 1
@@ -127,8 +127,8 @@ def test_a_copy_of_a_message_reads_the_same(inner):
 
 
 @_used
-def test_another_message_takes_the_place_of_a_held_one():
-    """A message that is given another C++ message reads that one, and none if it is taken away."""
+def test_held_message_can_be_replaced():
+    """A message reads the C++ message that was set last, and none after `del`."""
     one, other = in_batch((3, 7, 8), payload=b"data")[0], in_batch((3, 7, 9), payload=b"other")[0]
     message = core._core.hold(Received, one)
     message.inner = other
@@ -140,8 +140,8 @@ def test_another_message_takes_the_place_of_a_held_one():
 
 @_used
 @given(st.one_of(st.binary(max_size=12), st.tuples(_longs, _longs, *[st.none() | st.integers(0, (1 << 31) - 1)] * 3)))
-def test_plain_bytes_of_an_id_are_those_of_the_pattern(data):
-    """Bytes are an id natively if the pattern has them, with the numbers that the C++ client reads."""
+def test_plain_id_matches_the_pattern(data):
+    """The core accepts the bytes of an id exactly if the pattern does, and reads the C++ client's numbers."""
     if isinstance(data, tuple):
         numbers = zip((8, 16, 24, 32, 48), data, strict=True)
         data = b"".join(bytes([tag]) + varint(number) for tag, number in numbers if number is not None)
@@ -154,7 +154,7 @@ def test_plain_bytes_of_an_id_are_those_of_the_pattern(data):
 
 @given(_bases)
 def test_an_id_outside_a_batch_is_that_of_the_binding(base):
-    """A number that looks like the mark of a chunked id in its bytes does not make it one."""
+    """A number that looks like the mark of a chunked id in its bytes does not make the id chunked."""
     inner = batch_messages(b"\x00\x00\x00\x02\x18\x00", 1, InnerMessageId(*base, -1))[0]
     message_id = received(inner).message_id()
     assert type(message_id) is MessageId
@@ -162,7 +162,7 @@ def test_an_id_outside_a_batch_is_that_of_the_binding(base):
 
 
 def test_an_id_holds_nothing_of_its_message():
-    """An id is valid after its message has gone, on whichever thread that went."""
+    """An id stays valid after its message was freed, on any thread."""
     messages = [received(inner) for inner in in_batch((3, 1 << 40, 58), 100)]
     ids = [message.message_id() for message in messages]
     expected = [message.inner.message_id().serialize() for message in messages]
@@ -176,8 +176,8 @@ def test_an_id_holds_nothing_of_its_message():
     freed.join()
 
 
-def test_a_topic_that_an_id_is_given_reaches_the_native_id():
-    """A topic is set on the C++ id that an id makes once and keeps."""
+def test_topic_is_set_on_the_native_id():
+    """A topic is set on the C++ id that an id creates once and keeps."""
     message_id = received(in_batch((3, 7, 8))[1]).message_id()
     assert message_id.topic_name() is None
     message_id.topic_name("persistent://a/b/c")
@@ -186,7 +186,7 @@ def test_a_topic_that_an_id_is_given_reaches_the_native_id():
 
 
 def test_text_that_is_not_utf8_raises_as_officially():
-    """A key of other bytes raises `UnicodeDecodeError`, as the binding does."""
+    """A key that is not UTF-8 raises `UnicodeDecodeError`, as the binding does."""
     inner = in_batch((3, 7, 8), key=b"\xff\xfe")[0]
     with pytest.raises(UnicodeDecodeError):
         inner.partition_key()
@@ -194,17 +194,17 @@ def test_text_that_is_not_utf8_raises_as_officially():
         received(inner).partition_key()
 
 
-def test_a_message_reads_whatever_stands_for_its_native_one():
-    """What is no C++ message is read by its own methods, and a message of nothing is refused."""
+def test_message_reads_any_object_in_inner():
+    """An object that is not a C++ message is read by its own methods; a message without one raises `NotOpen`."""
 
-    class Stand:
+    class Stub:
         def data(self):
             return b"other"
 
         def message_id(self):
             return InnerMessageId(1, 2, 3, 4)
 
-    message = received(Stand())
+    message = received(Stub())
     assert (message.data(), message.message_id().order_key()) == (b"other", (2, 3, 1, 4))
     with pytest.raises(AttributeError):
         message.partition_key()
@@ -213,28 +213,28 @@ def test_a_message_reads_whatever_stands_for_its_native_one():
 
 
 def test_altered_fields_hide_those_of_the_message():
-    """`altered()` gives other fields than the C++ message has."""
+    """`altered()` returns a message with other fields than its C++ message."""
     message = received(in_batch((3, 7, 8))[0]).altered(data=b"new", partition_key="other")
     assert (message.data(), message.partition_key(), message.event_timestamp()) == (b"new", "other", 7)
 
 
 def test_chunked_ids_know_their_first_chunk():
-    """The id of a chunked message names its first chunk."""
+    """The id of a chunked message has its first chunk's id."""
     chunked = ChunkMessageId(MessageId(-1, 5, 5), MessageId(-1, 5, 7))
 
-    class Stand:
+    class Stub:
         def message_id(self):
             return chunked.inner
 
         def topic_name(self):
             return "topic"
 
-    found = received(Stand()).message_id()
+    found = received(Stub()).message_id()
     assert (type(found), found.first_chunk_message_id().entry_id()) == (ChunkMessageId, 5)
 
 
 def test_reading_leaks_no_memory():
-    """A hundred thousand messages, read and identified, leave no reference behind."""
+    """Reading 100,000 messages and their ids leaves no references."""
     inners = in_batch((3, 7, 8), 100)
 
     def run():
@@ -257,7 +257,7 @@ def test_reading_leaks_no_memory():
 
 
 def test_a_forked_child_reads_what_it_inherits():
-    """Messages and ids from before a fork are read, and freed, in the child."""
+    """Messages and ids from before a fork are read and freed in the child."""
     messages = [received(inner) for inner in in_batch((3, 7, 8), 10)]
     ids = [message.message_id() for message in messages]
 
@@ -275,7 +275,7 @@ def test_a_forked_child_reads_what_it_inherits():
     assert child.exitcode == 0
 
 
-# -- where it stays out ------------------------------------------------------------------------------------------------
+# -- conditions in which it is not used --------------------------------------------------------------------------------
 
 _SHOW = "import pulsar_ext; print(pulsar_ext.native_status().why_not)"
 _ANOTHER_LAYOUT = """
@@ -287,7 +287,7 @@ ctypes.c_void_p = type("c_void_p", (ctypes.c_void_p,), {"from_address": before_i
 
 
 def run(program, **environment):
-    """Run a program in a process of its own; return its exit status and the last line it printed."""
+    """Run a program in its own process; return its exit status and the last line that it printed."""
     command = ["env", *(f"{name}={value}" for name, value in environment.items()), sys.executable, "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     return ended.returncode, (ended.stdout + ended.stderr).strip().splitlines()[-1]
@@ -298,12 +298,12 @@ def run(program, **environment):
     [
         ("import sys; sys.modules['pulsar_ext._native._core'] = None", "pulsar_ext._native._core"),
         ("import pulsar; pulsar.__version__ = '3.99'", "not 3.99"),
-        pytest.param(_ANOTHER_LAYOUT, "laid out in another way", marks=_built),
+        pytest.param(_ANOTHER_LAYOUT, "another object layout", marks=_built),
     ],
     ids=["not built", "another client", "another layout"],
 )
-def test_the_core_stays_out_where_it_may_not_fit(before, why):
-    """Where it is missing or does not know the client, the status says why, and messages are read in Python."""
+def test_core_is_unused_if_it_may_not_fit(before, why):
+    """The status has the reason if the core is missing or does not fit the client, and Python reads messages."""
     read = "from pulsar_ext.message import received; import _pulsar; b = _pulsar.MessageBuilder(); b.content(b'x')"
     used = "; assert received(b.build()).data() == b'x'; assert received(b.build()).message_id().ledger_id() == -1"
     status, shown = run(f"{before}\n{read}{used}; {_SHOW}", PULSAR_EXT_NATIVE="")
@@ -313,13 +313,13 @@ def test_the_core_stays_out_where_it_may_not_fit(before, why):
         assert (status, "PULSAR_EXT_NATIVE=1" in shown, "ImportError" in shown) == (1, True, True)
 
 
-def test_the_switch_leaves_the_core_out():
-    """`PULSAR_EXT_NATIVE=0` has everything read in Python."""
+def test_environment_disables_the_core():
+    """`PULSAR_EXT_NATIVE=0` disables the core."""
     assert run(_SHOW, PULSAR_EXT_NATIVE="0") == (0, "PULSAR_EXT_NATIVE=0")
 
 
 def test_ids_and_messages_survive_the_interpreter():
-    """A program that ends with messages and ids in a module, a cycle and a thread ends as usual."""
+    """A program that ends with messages and ids in a module, a cycle and a thread exits normally."""
     program = """
 import threading, builtins
 from pulsar_ext.message import received

@@ -1,4 +1,4 @@
-"""Locks that a signal's handler leaves free, wherever it raises in the `with` block that takes them."""
+"""Locks are free after a signal handler raises anywhere in the `with` block that acquires them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pulsar_ext._native.locks import Lock, OwnedLock
 
 @pytest.fixture(scope="module")
 def points(fault_module):
-    """The module that has a signal arrive at one point of a call."""
+    """Return the module that raises a signal at one point of a call."""
     return fault_module("interrupt_points")
 
 
 def is_free(lock):
-    """Whether another thread can take a lock."""
+    """Return whether another thread can acquire a lock."""
     took = []
 
     def take():
@@ -32,7 +32,7 @@ def is_free(lock):
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("kind", [Lock, OwnedLock])
 def test_a_ctrl_c_leaves_no_lock_held(points, kind):
-    """Interrupted at each point of a block, with a loop in it, another thread can take the lock behind it."""
+    """After a Ctrl-C at any point of a block with a loop, another thread can acquire the lock."""
     lock = kind()
 
     def hold():
@@ -54,8 +54,8 @@ def test_a_ctrl_c_leaves_no_lock_held(points, kind):
 
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
-def test_a_ctrl_c_leaves_a_lock_that_was_held_before_held_once(points):
-    """Interrupted at each point where it is taken again, it is let go as often as it was taken."""
+def test_ctrl_c_leaves_a_held_lock_held_once(points):
+    """After a Ctrl-C during a second acquisition, a lock is held exactly once."""
     lock = OwnedLock()
 
     def hold_again():

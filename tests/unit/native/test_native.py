@@ -1,4 +1,4 @@
-"""The door to the official client's private parts: what it relies on is there."""
+"""Only `_native` uses the official client's private attributes, and they exist."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pulsar_ext.errors import NotOpen
 
 @pytest.mark.parametrize("kind", ["Client", "Producer", "Consumer", "Reader", "Message", "MessageId", "MessageBatch"])
 def test_ours_are_subclasses_of_the_official_classes(kind):
-    """Isinstance and issubclass hold for every class we put in an official one's place."""
+    """`isinstance` and `issubclass` hold for each class that replaces an official one."""
     assert issubclass(getattr(pulsar_ext, kind), getattr(pulsar, kind))
 
 
 def test_only_one_package_touches_private_attributes():
-    """No module outside `_native` names the official handles; `inner` is the one way to them."""
+    """Modules outside `_native` do not use official private attributes; `inner` is the only access."""
     private = {"_msg_id", "_message", "_producer", "_consumer", "_reader", "_msg_batch"}
     package = Path(inspect.getsourcefile(pulsar_ext)).parent
     found = {}
@@ -57,14 +57,14 @@ def test_only_one_package_touches_private_attributes():
         lambda: pulsar_ext.TableView().close(),
     ],
 )
-def test_an_object_that_was_never_opened_says_so(use):
-    """Empty objects raise NotOpen instead of crashing, hanging, or an AttributeError about a private name."""
+def test_unopened_object_raises_not_open(use):
+    """Objects made by their constructor raise NotOpen instead of crashing, hanging, or an AttributeError."""
     with pytest.raises(NotOpen):
         use()
 
 
 def test_values_that_are_false_reach_the_official_client():
-    """'' and 0 pass official `if value:` checks and are still '' and 0; None stays None."""
+    """'' and 0 pass the official `if value:` checks with their values; None stays None."""
     assert truthy("") == ""
     assert bool(truthy(""))
     assert truthy(0) == 0

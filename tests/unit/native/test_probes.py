@@ -1,4 +1,4 @@
-"""What the installed official client has to be like: proved on objects, and refused by name if it is not."""
+"""Requirements on the installed official client are checked on objects, and missing ones are named."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from pulsar_ext._native import (
     schemas,
 )
 from pulsar_ext.cli import command_line
-from pulsar_ext.client.features import FEATURES, refused_features
+from pulsar_ext.client.features import FEATURES, unavailable_features
 from pulsar_ext.errors import InvalidUse
 
 _LEVEL, _PROPERTIES, _LISTENER, _REPLICATED, _SLOTS, _AVRO = FEATURES
 
 
 @pytest.fixture(autouse=True)
-def _proved_again():
-    """Have each feature be proved in this test, and again after it."""
+def _fresh_checks():
+    """Check each feature again in this test and after it."""
     caches = [one for one in (*FEATURES.values(), c_api._type_info, c_api._builds) if hasattr(one, "cache_clear")]
     for cache in caches:
         cache.cache_clear()
@@ -40,15 +40,15 @@ def _proved_again():
 
 
 def test_everything_works_with_the_installed_client(monkeypatch):
-    """Whatever its version says: nothing is missing, and no feature is refused."""
+    """Nothing is missing and all features are available, whatever the version."""
     monkeypatch.setattr(pulsar, "__version__", "3.99.0")
     assert probes.lacking() == []
-    assert refused_features() == {}
+    assert unavailable_features() == {}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, names.split()[0]) for kind, names in probes._NAMES.items()])
-def test_a_name_that_the_binding_lacks_is_named(monkeypatch, kind, name):
-    """A C++ class without a method that is called, or no such class at all."""
+def test_missing_binding_name_is_reported(monkeypatch, kind, name):
+    """A C++ class without a required method, or a missing class, is named."""
     monkeypatch.setitem(probes._NAMES, kind, f"{name} no_such_method")
     assert probes.lacking() == [f"{kind}.no_such_method"]
     monkeypatch.setitem(probes._NAMES, f"No{kind}", name)
@@ -56,7 +56,7 @@ def test_a_name_that_the_binding_lacks_is_named(monkeypatch, kind, name):
 
 
 class _Moved:
-    """Stands before an official class whose private attribute has another name."""
+    """Renames the private attribute of an official class."""
 
     def __init__(self, monkeypatch, kind, private):
         monkeypatch.setattr(kind, private, property(self.refuse, lambda *_: None), raising=False)
@@ -82,7 +82,7 @@ _OPENED = {"Producer": "Client.create_producer()", "Consumer": "Client.subscribe
     ],
 )
 def test_a_private_attribute_that_moved_is_named(monkeypatch, kind, private, named):
-    """The attempt that needs it finds out, and importing raises."""
+    """The check that needs the attribute fails, and importing raises."""
     _Moved(monkeypatch, kind, private)
     assert named in probes.lacking()
     with pytest.raises(ImportError, match=r"pip install pulsar-client==3\.13\.0") as raised:
@@ -91,14 +91,14 @@ def test_a_private_attribute_that_moved_is_named(monkeypatch, kind, private, nam
 
 
 @pytest.mark.parametrize("method", ["create_producer", "subscribe", "create_reader", "get_topic_partitions"])
-def test_an_official_method_that_calls_another_is_named(monkeypatch, method):
-    """A client's method that asks its C++ client for something else than what is answered here."""
+def test_official_method_with_other_calls_is_reported(monkeypatch, method):
+    """A client's method that calls another method of the C++ client is named."""
     monkeypatch.setattr(pulsar.Client, method, lambda client, *_: client._client.another())
     assert probes.lacking() == [f"Client.{method}()"]
 
 
 def test_no_asyncio_reader_is_named(monkeypatch):
-    """As with pulsar-client 3.12."""
+    """A missing asyncio reader, as in pulsar-client 3.12, is named."""
     monkeypatch.delattr(pulsar.asyncio, "Reader")
     assert probes.lacking() == ["asyncio.Reader"]
 
@@ -107,7 +107,7 @@ def test_no_asyncio_reader_is_named(monkeypatch):
 
 
 def _uses():
-    """Return what uses each feature that reads C++ objects."""
+    """Return a use of each feature that reads C++ objects."""
     configuration, message = _pulsar.ConsumerConfiguration(), _pulsar.Message()
     return {
         _LEVEL: lambda: consumer_settings.set_priority_level(configuration, 1),
@@ -118,72 +118,72 @@ def _uses():
 
 
 @pytest.mark.parametrize("builds", [(), (b"built by another compiler",)])
-def test_a_binding_built_otherwise_is_refused(monkeypatch, builds):
-    """Where the binding does not say where its C++ objects are, none is touched; the rest works."""
+def test_binding_without_addresses_raises(monkeypatch, builds):
+    """Features raise if the binding does not provide addresses of C++ objects; everything else works."""
     monkeypatch.setattr(c_api, "_builds", lambda: builds)
-    assert refused_features().keys() == _uses().keys()
+    assert unavailable_features().keys() == _uses().keys()
     for use in _uses().values():
-        with pytest.raises(InvalidUse, match=r"another way than 3\.13\.0 for Linux, which works"):
+        with pytest.raises(InvalidUse, match=r"another object layout than 3\.13\.0 for Linux"):
             use()
 
 
-def test_a_class_without_a_type_is_refused(monkeypatch):
-    """Where the library does not export the type of a class, or pybind11 does not answer, no object is touched."""
+def test_class_without_type_info_raises(monkeypatch):
+    """An object is not read if the library does not export its type or pybind11 does not answer."""
 
     class Message:
-        """No C++ object."""
+        """A class without a C++ object."""
 
     for one in (Message(), object()):
         with pytest.raises(InvalidUse, match="to fly"):
             c_api.address_of(one, "to fly")
     monkeypatch.setattr(c_api._pulsar, "__file__", ctypes.pythonapi._name)
-    assert refused_features().keys() == _uses().keys()
+    assert unavailable_features().keys() == _uses().keys()
 
 
 @pytest.mark.parametrize("feature", [_LEVEL, _PROPERTIES, _LISTENER, _REPLICATED])
-def test_a_known_object_that_is_read_otherwise_is_refused(monkeypatch, feature):
-    """Where an object of known content is not read back, the feature raises before it changes anything."""
+def test_wrongly_read_known_object_raises(monkeypatch, feature):
+    """Features raise before any change if an object of known content is read incorrectly."""
     monkeypatch.setattr(consumer_settings, "_QUEUE", 1 << 32)
     monkeypatch.setattr(consumer_settings._pulsar.ConsumerConfiguration, "receiver_queue_size", lambda *_: None)
     monkeypatch.setattr(consumer_settings, "_WITNESS", {b"a": b"x\0y"})
     monkeypatch.setattr(event_listener, "_IS_SET", "_ZNK6pulsar21ConsumerConfiguration15isReadCompactedEv")
     monkeypatch.setattr(replicated, "_WITNESS", "\0")
-    with pytest.raises(InvalidUse, match="was not asked"):
+    with pytest.raises(InvalidUse, match="nothing was changed"):
         _uses()[feature]()
-    assert feature in refused_features()
+    assert feature in unavailable_features()
 
 
-def test_a_struct_laid_out_otherwise_is_refused(monkeypatch):
-    """A C message whose message is not behind its builder is not read; no map is filled that is not the C++ one."""
-    monkeypatch.setattr(replicated, "_is_laid_out_so", lambda: False)
+def test_other_struct_layout_raises(monkeypatch):
+    """A C message with another layout is not read, and a map that is not a `std::map` is not filled."""
+    monkeypatch.setattr(replicated, "_has_known_layout", lambda: False)
     monkeypatch.setattr(consumer_settings, "_is_empty_map", lambda _: False)
-    assert refused_features().keys() == {_PROPERTIES, _REPLICATED}
+    assert unavailable_features().keys() == {_PROPERTIES, _REPLICATED}
 
 
 @pytest.mark.parametrize(
     "text", ["Message(seq=4321, prod=p, )", "Message(prod=p, seq=)", "Message(prod=pp, seq=5,", ""]
 )
-def test_a_message_text_of_another_form_is_refused(text):
-    """A sequence id is read where it is expected, or not at all."""
+def test_unexpected_message_text_raises(text):
+    """A sequence id in an unexpected text raises."""
     assert messages.sequence_id_of("Message(prod=p, seq=4321, …", "p") == 4321
     with pytest.raises(InvalidUse, match="sequence id"):
         messages.sequence_id_of(text, "p")
 
 
-def test_sequence_ids_that_do_not_show_are_refused(monkeypatch):
-    """A message that shows another one than it was given."""
+def test_wrong_sequence_ids_disable_the_feature(monkeypatch):
+    """The feature is unavailable if a message shows another sequence id than it was built with."""
     monkeypatch.setattr(messages, "InnerMessageBuilder", Builder)
-    assert refused_features().keys() == {_SLOTS}
+    assert unavailable_features().keys() == {_SLOTS}
 
 
 class Builder:
-    """Builds what shows another sequence id than it was given."""
+    """Builds messages that show another sequence id."""
 
     def sequence_id(self, _):
-        """Take it."""
+        """Accept the sequence id."""
 
     def build(self):
-        """Return what stands for a message."""
+        """Return a message's text."""
         return "Message(prod=, seq=0, publish_time=0)"
 
 
@@ -200,35 +200,35 @@ def _forgets(schema, *_):
         (schemas, "without_writers", lambda schema: schema),
     ],
 )
-def test_avro_that_exchanges_fields_is_refused(monkeypatch, owner, name, value):
-    """Where fields would come by the reader's schema, or by one that another broker said, nothing is decoded."""
+def test_avro_that_swaps_fields_raises(monkeypatch, owner, name, value):
+    """Nothing is decoded if fields would be read by the reader's schema or another broker's."""
     monkeypatch.setattr(owner, name, value)
-    assert refused_features().keys() == {_AVRO}
+    assert unavailable_features().keys() == {_AVRO}
     schema = pulsar.schema.AvroSchema(None, {"type": "record", "name": "A", "fields": []})
     with pytest.raises(InvalidUse, match="was not decoded"):
         schemas.value_of(schema, _Valued())
 
 
 class _Valued:
-    """A message that has a value."""
+    """A message with a value."""
 
     def has_null_value(self):
         return False
 
 
-# -- where it is seen --------------------------------------------------------------------------------------------------
+# -- where it is shown -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_command_lists_what_is_not_used(monkeypatch, capsys, as_json):
-    """`pulsar-ext --version` names both versions, each feature that is refused, and why."""
+def test_version_command_lists_unavailable_features(monkeypatch, capsys, as_json):
+    """`pulsar-ext --version` names both versions, each unavailable feature, and the reason."""
     monkeypatch.setattr(c_api, "_builds", lambda: ())
     command_line()(["--version", *(["--json"] if as_json else [])], result_action="return_value")
     shown = capsys.readouterr().out
     if as_json:
-        assert json.loads(shown)["not_used"] == refused_features()
+        assert json.loads(shown)["not_used"] == unavailable_features()
     else:
         first, native, *rest = shown.splitlines()
         assert native.startswith("native core: ")
         assert first == f"pulsar_ext {pulsar_ext.__version__}, pulsar-client {pulsar.__version__}"
-        assert rest == [f"not used: {feature}: {why}" for feature, why in refused_features().items()]
+        assert rest == [f"not used: {feature}: {why}" for feature, why in unavailable_features().items()]

@@ -1,12 +1,12 @@
-"""Reading where a message was replicated from, out of the official library: an own message came from nowhere."""
+"""A message that was not replicated has no origin cluster."""
 
 import _pulsar
 
 from pulsar_ext._native import replicated
 
 
-def test_a_message_made_here_came_from_no_cluster():
-    """The library reads a message as it lies in memory and finds no cluster; an empty one has none either."""
+def test_unreplicated_message_has_no_origin():
+    """The library reads no origin cluster from a message built here, nor from an empty one."""
     builder = _pulsar.MessageBuilder()
     builder.content(b"x")
     assert replicated.replicated_from(builder.build()) is None

@@ -123,8 +123,8 @@ def test_a_message_joins_only_if_it_may(sends, most, size, limit):
             free, left, joined = free - 1, left - 1, joined + 1
         elif kind != "kwarg":
             assert longer[-1] == (arguments, options)
-    assert (group.free, group.left, sequence.last, pending.accepted) == (free, left, 4 + joined, joined)
-    assert group.only.columns()[2] == (0, *range(5, 5 + joined))
+    assert (group.free_messages, group.free_bytes, sequence.last, pending.accepted) == (free, left, 4 + joined, joined)
+    assert group.only_items.columns()[2] == (0, *range(5, 5 + joined))
 
 
 def test_open_batches_are_freed_in_cycles():

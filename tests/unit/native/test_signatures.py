@@ -1,4 +1,4 @@
-"""Arguments by name: as Python itself binds them, for every official method whose arguments are taken apart."""
+"""Arguments are bound by name as Python binds them, for every official method that is wrapped."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_method_takes_arguments_of_any_name(method):
-    """Each argument has one name, and may be given by its place."""
+def test_official_methods_have_named_parameters_only(method):
+    """Each argument of the official methods has a name, and no method has `*args` or `**kwargs`."""
     kinds = {one.kind for one in inspect.signature(method).parameters.values()}
     assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 
 
 @given(st.sampled_from(METHODS), st.integers(0, 40), st.data())
 def test_arguments_are_bound_as_python_binds_them(method, placed, data):
-    """Some by place, some by name, defaults in their order; what does not fit raises TypeError that names it."""
+    """Positional and keyword arguments and defaults are bound in order; invalid ones raise Python's TypeError."""
     names = [*inspect.signature(method).parameters][1:]
     args = tuple(range(placed))
     chosen = data.draw(st.sets(st.sampled_from([*names, "unknown"])))
     kwargs = {name: f"given {name}" for name in chosen}
     signature = inspect.signature(method)
-    refusal = None
+    type_error = None
     try:
         bound = signature.bind(None, *args, **kwargs)
     except TypeError as error:
-        refusal = str(error)
-    if refusal is not None:
+        type_error = str(error)
+    if type_error is not None:
         with pytest.raises(TypeError) as raised:
             named_arguments(method, args, kwargs)
-        assert str(raised.value) == f"{method.__qualname__}() {refusal}"
+        assert str(raised.value) == f"{method.__qualname__}() {type_error}"
         return
     bound.apply_defaults()
     assert [("self", None), *named_arguments(method, args, kwargs).items()] == [*bound.arguments.items()]
 
 
 def test_help_has_the_official_arguments():
-    """A docstring goes on with the official one's arguments; without docstrings, as with -OO, it is empty."""
+    """A docstring continues with the official arguments; without docstrings, as with -OO, it is empty."""
     official = "Send.\n\n        Parameters\n        ----------\n\n        topic: str\n            The topic.\n        "
     shown = with_official_arguments("Send a message.", official)
     assert shown == "Send a message.\n\nThe official arguments\n----------------------\n\ntopic: str\n    The topic."

@@ -1,6 +1,6 @@
-"""Thread states of the C++ client's threads, kept on each Python where that is shown to be right: no broker is needed.
+"""Thread states of the C++ client's threads are kept correctly on each Python version; no broker is needed.
 
-A client whose address refuses every connection calls back on its own thread that it gives up.
+A client whose address accepts no connections calls its callbacks on its own thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HANG_SECONDS = 60
 CALLS = 3
 
 
-def give_up(*callbacks):
-    """Have a new client call functions on its thread, one after the other."""
+def run_on_client_thread(*callbacks):
+    """Make a new client call functions on its thread, in order."""
     configuration, called = _pulsar.ClientConfiguration(), threading.Semaphore(0)
     configuration.operation_timeout_seconds(1)
     configuration.set_file_logger(_pulsar.LoggerLevel.Error, os.devnull)
@@ -40,8 +40,8 @@ def give_up(*callbacks):
     client.close()
 
 
-def found_by_calls(keep):
-    """What each call on the thread of one client finds that the call before left in a `threading.local`."""
+def local_data_of_calls(keep):
+    """Return the value that each call on a client's thread finds in a `threading.local`, set by the call before."""
     own, found = threading.local(), []
 
     def callback():
@@ -49,50 +49,50 @@ def found_by_calls(keep):
         found.append((threading.get_ident(), getattr(own, "before", None)))
         own.before = len(found)
 
-    give_up(*[callback] * CALLS)
+    run_on_client_thread(*[callback] * CALLS)
     assert len({thread for thread, _ in found}) == 1
     assert found[0][0] != threading.get_ident()
     return [before for _, before in found]
 
 
 @pytest.fixture
-def places(monkeypatch):
-    """Leave three places: the tests before may have taken all that a process has."""
-    places = iter(range(3))
-    monkeypatch.setattr(thread_state, "_places", places)
-    return places
+def free_slots(monkeypatch):
+    """Leave three slots: earlier tests may have used all slots of the process."""
+    free_slots = iter(range(3))
+    monkeypatch.setattr(thread_state, "_slots", free_slots)
+    return free_slots
 
 
-def test_a_kept_thread_state_is_that_of_each_later_call(places):
-    """What is local to the thread is there in its next call, and a thread takes one place, however often it asks."""
-    assert found_by_calls(keep_thread_state) == [None, 1, 2]
-    assert list(places) == [1, 2]
+def test_kept_thread_state_is_used_by_later_calls(free_slots):
+    """A thread's local data is there in its next call, and a thread uses one slot for any number of calls."""
+    assert local_data_of_calls(keep_thread_state) == [None, 1, 2]
+    assert list(free_slots) == [1, 2]
 
 
-def test_each_thread_has_its_own(places):
-    """What was left of a thread that has ended is never found by another one."""
-    assert [found_by_calls(keep_thread_state) for _ in range(2)] == [[None, 1, 2]] * 2
-    assert list(places) == [2]
+def test_each_thread_has_its_own_state(free_slots):
+    """Local data of an ended thread is never found by another thread."""
+    assert [local_data_of_calls(keep_thread_state) for _ in range(2)] == [[None, 1, 2]] * 2
+    assert list(free_slots) == [2]
 
 
-def test_none_is_kept_without_being_asked_or_without_a_place(places):
-    """Each call has a thread state of its own then, as officially."""
-    assert found_by_calls(int) == [None] * CALLS
-    assert list(places) == [0, 1, 2]
-    assert found_by_calls(keep_thread_state) == [None] * CALLS
+def test_no_thread_state_is_kept_without_a_free_slot(free_slots):
+    """Each call has a new thread state if none is requested or no slot is free, as officially."""
+    assert local_data_of_calls(int) == [None] * CALLS
+    assert list(free_slots) == [0, 1, 2]
+    assert local_data_of_calls(keep_thread_state) == [None] * CALLS
 
 
-def test_a_thread_of_pythons_own_takes_no_place(places):
-    """Where the main thread, or one that Python started, asks, nothing is kept."""
+def test_python_threads_use_no_slot(free_slots):
+    """Nothing is kept on the main thread or another Python thread."""
     keep_thread_state()
     thread = threading.Thread(target=keep_thread_state)
     thread.start()
     thread.join()
-    assert list(places) == [0, 1, 2]
+    assert list(free_slots) == [0, 1, 2]
 
 
 def test_the_interpreter_ends_with_thread_states_that_were_kept():
-    """A process ends by itself with status 0, though states of threads that are gone were left."""
+    """A process exits with status 0 although thread states of ended threads remain."""
     command = [sys.executable, __file__]
     ended = subprocess.run(command, check=False, timeout=HANG_SECONDS, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "kept 2\n", "")
@@ -100,5 +100,5 @@ def test_the_interpreter_ends_with_thread_states_that_were_kept():
 
 if __name__ == "__main__":
     for _ in range(2):
-        give_up(keep_thread_state, keep_thread_state)
-    print("kept", thread_state._MOST - len(list(thread_state._places)))
+        run_on_client_thread(keep_thread_state, keep_thread_state)
+    print("kept", thread_state._MOST - len(list(thread_state._slots)))

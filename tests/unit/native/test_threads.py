@@ -1,4 +1,4 @@
-"""Locks, queues and threads beside the greenlets of gevent and eventlet, in processes that these have patched."""
+"""Locks, queues and threads work beside gevent's and eventlet's greenlets, in patched processes."""
 
 import importlib.util
 import subprocess
@@ -15,7 +15,7 @@ PATCH = {
 
 @pytest.fixture(params=PATCH)
 def run(request):
-    """Run a program in a process with patched threads; returns what it prints."""
+    """Return a function that runs a program in a process with patched threads and returns what it printed."""
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
 
@@ -27,8 +27,8 @@ def run(request):
     return run
 
 
-def test_a_thread_wakes_a_greenlet_and_others_run_meanwhile(run):
-    """The release on a thread of the system ends the wait, which comes after what another greenlet does meanwhile."""
+def test_thread_wakes_a_greenlet_while_others_run(run):
+    """A release on a system thread ends a greenlet's wait, during which another greenlet runs."""
     assert run("""
         from pulsar_ext._runtime.condition import Condition, Flag
         steps, may_set, changed, queue = threads.Queue(), threads.Lock(), Condition(), threads.Queue()
@@ -54,7 +54,7 @@ def test_a_thread_wakes_a_greenlet_and_others_run_meanwhile(run):
 
 
 def test_a_re_entrant_lock_belongs_to_a_greenlet(run):
-    """Another greenlet of the same thread waits for the lock until it is released as often as it was acquired."""
+    """Another greenlet of the thread waits until the lock is released as many times as it was acquired."""
     assert run("""
         lock, free = threads.RLock(), threads.Lock()
         free.acquire()
@@ -72,7 +72,7 @@ def test_a_re_entrant_lock_belongs_to_a_greenlet(run):
 
 
 def test_waits_with_a_timeout_end(run):
-    """A lock that nobody releases is not acquired, and an empty queue raises."""
+    """A lock that is never released is not acquired, and an empty queue raises."""
     assert run("""
         import queue
         lock = threads.Lock()
@@ -85,8 +85,8 @@ def test_waits_with_a_timeout_end(run):
     """) == ["False", "empty"]
 
 
-def test_threads_beside_greenlets_are_used_again(run):
-    """Fifty calls, one after the other, leave no descriptors of fifty hubs."""
+def test_threads_beside_greenlets_are_reused(run):
+    """Fifty calls, one after the other, do not use the descriptors of fifty hubs."""
     before, after = run("""
         import os, time
         from pulsar_ext._runtime.condition import Flag

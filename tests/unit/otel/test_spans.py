@@ -1,4 +1,4 @@
-"""The spans and metrics of messages, as the interceptors make them; no broker is needed for that."""
+"""Spans and metrics of messages, as the interceptors make them, without a broker."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PRODUCER = types.SimpleNamespace(topic=lambda: TOPIC)
 CONSUMER = types.SimpleNamespace(subscription_name=lambda: "s")
 
 
-class Came:
-    """A message that came."""
+class ReceivedFake:
+    """Fake of a received message."""
 
     span = None
     inner = types.SimpleNamespace(length=lambda: 4)
@@ -40,28 +40,28 @@ class Came:
         self.redelivery_count = lambda: redelivered
 
     def properties(self):
-        """Give them."""
+        """Return the properties."""
         return self._properties
 
     def topic_name(self):
-        """Give it."""
+        """Return the topic."""
         return TOPIC
 
     def message_id(self):
-        """Give it."""
+        """Return the id."""
         self._id.topic_name(TOPIC)
         return self._id
 
 
 def context_of(*consumers):
-    """What a client that has these consumers shares with its parts."""
-    opener = types.SimpleNamespace(_received_by_=lambda: list(consumers))
+    """Return the context of a client that has these consumers."""
+    opener = types.SimpleNamespace(_open_receivers_=lambda: list(consumers))
     options = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader", "schema_info"))
     return ClientContext(opener, operation_timeout_seconds=1, **options)
 
 
 class Telemetry:
-    """One client's, with what it reported."""
+    """Telemetry of one client, with its reported spans and metrics."""
 
     def __init__(self):
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
@@ -75,18 +75,18 @@ class Telemetry:
         pulsar_ext.otel.instrument(self.client, **self.options)
 
     def of(self, kind):
-        """Give the interceptor of one producer, consumer or reader."""
+        """Return the interceptor of one producer, consumer or reader."""
         (make,) = (make for of, make in self.client.context.interceptors if of is kind)
         return make()
 
     @property
     def spans(self):
-        """The spans that ended, in that order."""
+        """Spans in the order of their ends."""
         return self._spans.get_finished_spans()
 
     @property
     def counts(self):
-        """What was counted, by name, with how often a duration was measured."""
+        """Sums of the metrics by name; for a duration the number of measurements."""
         found = {}
         for resource in self._metrics.get_metrics_data().resource_metrics:
             for metric in (one for scope in resource.scope_metrics for one in scope.metrics):
@@ -97,25 +97,25 @@ class Telemetry:
 
 @pytest.fixture
 def telemetry():
-    """A client's telemetry."""
+    """Telemetry of a client."""
     return Telemetry()
 
 
 def sent(telemetry, error=None, **options):
-    """Send a message; give it as it was sent."""
+    """Send a message, and return it as sent."""
     producer = telemetry.of(ProducerInterceptor)
     message = producer.before_send(PRODUCER, OutgoingMessage.of(b"", options)).replace(value=b"by another one")
     producer.on_send_acknowledgement(PRODUCER, message, None if error else MessageId(-1, 1, 2, 3), error)
     return message
 
 
-def how(spans):
-    """Give how the spans of messages ended."""
+def endings(spans):
+    """Return the kinds of the ends of messages' spans."""
     return [one.attributes[ACKNOWLEDGED] for one in spans if ACKNOWLEDGED in one.attributes]
 
 
-def test_a_send_is_a_span_whose_context_goes_with_the_message(telemetry):
-    """By the conventions, and in the properties that Java's client reads; the message keeps its own."""
+def test_send_span_and_context_in_message(telemetry):
+    """A send's span has the conventions' attributes, and its context is added to the message's properties."""
     message = sent(telemetry, properties={"a": "b"})
     (span,) = telemetry.spans
     assert (span.name, span.kind) == (f"send {TOPIC}", SpanKind.PRODUCER)
@@ -127,8 +127,8 @@ def test_a_send_is_a_span_whose_context_goes_with_the_message(telemetry):
         "messaging.message.id": MessageId(-1, 1, 2, 3).to_text(),
     }
     context = span.get_span_context()
-    place = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-    assert dict(message.properties) == {"a": "b", "traceparent": place}
+    expected = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    assert dict(message.properties) == {"a": "b", "traceparent": expected}
     assert telemetry.counts == {
         "messaging.client.operation.duration": 1,
         "messaging.client.sent.messages": 1,
@@ -136,15 +136,15 @@ def test_a_send_is_a_span_whose_context_goes_with_the_message(telemetry):
     }
 
 
-def test_a_send_that_fails_says_why(telemetry):
+def test_failed_send_span_has_error(telemetry):
     """The span has the error, and its type is an attribute of the metrics."""
     sent(telemetry, pulsar.Timeout("too late"))
     (span,) = telemetry.spans
     assert (span.status.status_code, span.attributes["error.type"]) == (StatusCode.ERROR, "Timeout")
 
 
-def test_a_send_is_a_part_of_the_current_span_or_of_the_trace_that_it_passes_on(telemetry):
-    """The current span wins over the properties of a message that is passed on."""
+def test_parent_of_send_span(telemetry):
+    """The parent of a send is the current span, otherwise the span in the properties of a forwarded message."""
     tracer = telemetry.tracing.get_tracer("test")
     first = sent(telemetry)
     sent(telemetry, properties=dict(first.properties))
@@ -156,20 +156,20 @@ def test_a_send_is_a_part_of_the_current_span_or_of_the_trace_that_it_passes_on(
 
 
 @pytest.mark.parametrize("index", [-1, 0, 7])
-def test_a_message_is_processed_until_it_is_acknowledged(telemetry, index):
-    """Its span is a part of the send's, and has the acknowledgement as a part."""
+def test_process_span_ends_with_acknowledgement(telemetry, index):
+    """A message's span has the send's as parent, and the acknowledgement's as child."""
     consumer = telemetry.of(ConsumerInterceptor)
-    message = consumer.before_consume(CONSUMER, Came(dict(sent(telemetry).properties), 1, index))
+    message = consumer.before_consume(CONSUMER, ReceivedFake(dict(sent(telemetry).properties), 1, index))
     assert len(telemetry.spans) == 1
     consumer.on_acknowledge(CONSUMER, message.message_id(), None)
-    send, settle, process = telemetry.spans
+    send, ack, process = telemetry.spans
     assert [one.name for one in telemetry.spans] == [f"{name} {TOPIC}" for name in ("send", "ack", "process")]
-    assert (settle.kind, process.kind) == (SpanKind.CLIENT, SpanKind.CONSUMER)
-    assert settle.attributes["messaging.operation.type"] == "settle"
+    assert (ack.kind, process.kind) == (SpanKind.CLIENT, SpanKind.CONSUMER)
+    assert ack.attributes["messaging.operation.type"] == "settle"
     assert process.attributes["messaging.destination.subscription.name"] == "s"
     assert process.attributes["messaging.message.id"] == message.message_id().to_text()
-    assert how([process]) == ["acknowledge"]
-    assert (process.parent.span_id, settle.parent.span_id) == (
+    assert endings([process]) == ["acknowledge"]
+    assert (process.parent.span_id, ack.parent.span_id) == (
         send.get_span_context().span_id,
         process.get_span_context().span_id,
     )
@@ -177,43 +177,43 @@ def test_a_message_is_processed_until_it_is_acknowledged(telemetry, index):
     assert telemetry.counts["messaging.process.duration"] == 1
 
 
-def test_a_cumulative_acknowledgement_ends_those_before_it_and_no_other(telemetry):
-    """What is behind it, and in another topic, goes on."""
+def test_cumulative_ack_ends_earlier_spans(telemetry):
+    """A cumulative acknowledgement ends spans up to its message, and not later ones or those of another topic."""
     consumer = telemetry.of(ConsumerInterceptor)
-    messages = [Came({}, entry, index) for entry, index in ((1, -1), (2, 0), (2, 1), (2, 2), (3, -1))]
-    other = Came({}, 0)
+    messages = [ReceivedFake({}, entry, index) for entry, index in ((1, -1), (2, 0), (2, 1), (2, 2), (3, -1))]
+    other = ReceivedFake({}, 0)
     other.topic_name = lambda: "other"
     for message in (*messages, other):
         consumer.before_consume(CONSUMER, message)
     consumer.on_acknowledge_cumulative(CONSUMER, messages[2].message_id(), None)
-    assert how(telemetry.spans) == ["cumulative_acknowledge"] * 3
+    assert endings(telemetry.spans) == ["cumulative_acknowledge"] * 3
     consumer.close()
-    assert how(telemetry.spans) == ["cumulative_acknowledge"] * 3 + ["closed"] * 3
+    assert endings(telemetry.spans) == ["cumulative_acknowledge"] * 3 + ["closed"] * 3
 
 
-def test_the_id_of_an_entry_is_that_of_its_whole_batch(telemetry):
-    """As the broker understands it."""
+def test_id_of_entry_ends_spans_of_whole_batch(telemetry):
+    """The id of an entry acknowledges its whole batch, as for the broker."""
     consumer = telemetry.of(ConsumerInterceptor)
     for index in range(3):
-        consumer.before_consume(CONSUMER, Came({}, 5, index))
+        consumer.before_consume(CONSUMER, ReceivedFake({}, 5, index))
     consumer.on_acknowledge(CONSUMER, MessageId(-1, 1, 5, -1), None)
-    assert how(telemetry.spans) == ["acknowledge"] * 3
+    assert endings(telemetry.spans) == ["acknowledge"] * 3
 
 
-def test_an_acknowledgement_that_is_refused_ends_nothing(telemetry):
-    """It has a span that says why; the message is still being processed."""
+def test_failed_acknowledgement_does_not_end_span(telemetry):
+    """A failed acknowledgement has a span with the error, and the message's span continues."""
     consumer = telemetry.of(ConsumerInterceptor)
-    message = consumer.before_consume(CONSUMER, Came({}))
+    message = consumer.before_consume(CONSUMER, ReceivedFake({}))
     consumer.on_acknowledge(CONSUMER, message.message_id(), pulsar.AlreadyClosed("closed"))
-    (settle,) = telemetry.spans
-    assert settle.attributes["error.type"] == "AlreadyClosed"
+    (ack,) = telemetry.spans
+    assert ack.attributes["error.type"] == "AlreadyClosed"
     consumer.close()
-    assert how(telemetry.spans) == ["closed"]
+    assert endings(telemetry.spans) == ["closed"]
 
 
-def test_what_comes_again_ends_and_begins_anew(telemetry):
-    """By a negative acknowledgement, a timeout, or a seek."""
-    consumer, message = telemetry.of(ConsumerInterceptor), Came({}, 1, 4)
+def test_redelivery_ends_span_and_begins_another(telemetry):
+    """A redelivery by a negative acknowledgement, a timeout or a seek ends the span and begins another."""
+    consumer, message = telemetry.of(ConsumerInterceptor), ReceivedFake({}, 1, 4)
     entries = {MessageId(-1, 1, 1, -1)}
     consumer.before_consume(CONSUMER, message)
     consumer.on_negative_acks_send(CONSUMER, entries)
@@ -222,28 +222,28 @@ def test_what_comes_again_ends_and_begins_anew(telemetry):
     consumer.before_consume(CONSUMER, message)
     consumer.before_consume(CONSUMER, message)
     consumer.on_acknowledge(CONSUMER, message.message_id(), None)
-    assert how(telemetry.spans) == ["negative_acknowledge", "ack_timeout", "redelivered", "acknowledge"]
+    assert endings(telemetry.spans) == ["negative_acknowledge", "ack_timeout", "redelivered", "acknowledge"]
 
 
-def test_an_id_that_nobody_received_is_no_span(telemetry):
-    """Such as a stored one: nothing is known of it."""
+def test_unknown_id_has_no_span(telemetry):
+    """An id that was not received here, such as a stored one, has no span."""
     consumer = telemetry.of(ConsumerInterceptor)
     consumer.on_acknowledge(CONSUMER, MessageId(-1, 9, 9, 9), None)
     consumer.on_acknowledge_cumulative(CONSUMER, MessageId(-1, 9, 9, 9), None)
     assert telemetry.spans == ()
 
 
-def test_a_reader_says_that_it_received_a_message(telemetry):
-    """A span that ends at once, in the trace of the message."""
-    telemetry.of(ReaderInterceptor).before_read(None, Came(dict(sent(telemetry).properties)))
+def test_reader_span_ends_immediately(telemetry):
+    """A read message has a span that ends immediately, in the trace of the message."""
+    telemetry.of(ReaderInterceptor).before_read(None, ReceivedFake(dict(sent(telemetry).properties)))
     send, receive = telemetry.spans
     assert (receive.name, receive.parent.span_id) == (f"receive {TOPIC}", send.get_span_context().span_id)
 
 
-def test_what_is_done_in_a_processing_block_is_a_part_of_it(telemetry):
+def test_processing_block_sets_current_span(telemetry):
     """The block makes the message's span the current one, and does not end it."""
     consumer = telemetry.of(ConsumerInterceptor)
-    message = consumer.before_consume(CONSUMER, Came({}))
+    message = consumer.before_consume(CONSUMER, ReceivedFake({}))
     with pulsar_ext.otel.processing(message):
         sent(telemetry)
     assert not trace.get_current_span().get_span_context().is_valid
@@ -252,21 +252,21 @@ def test_what_is_done_in_a_processing_block_is_a_part_of_it(telemetry):
     assert send.parent.span_id == process.get_span_context().span_id
 
 
-def test_wrong_uses_are_refused(telemetry):
-    """What is no client, a second time, and a message that has no span."""
+def test_invalid_instrumentation_raises(telemetry):
+    """Other objects, a second instrumentation, and a message without a span raise."""
     with pytest.raises(InvalidUse, match="already"):
         pulsar_ext.otel.instrument(telemetry.client)
     with pytest.raises(InvalidUse, match="takes a client"):
         pulsar_ext.otel.instrument(pulsar)
     with pytest.raises(InvalidUse, match="no span"):
-        pulsar_ext.otel.processing(Came({}))
+        pulsar_ext.otel.processing(ReceivedFake({}))
 
 
-def test_what_came_again_and_what_was_held_already_are_counted(telemetry):
-    """A message that was delivered before, and one that the topic holds; the others are not."""
+def test_redeliveries_and_duplicates_are_counted(telemetry):
+    """Redelivered messages and duplicates are counted, others are not."""
     consumer = telemetry.of(ConsumerInterceptor)
     for entry, redelivered in ((1, 0), (2, 1), (2, 2)):
-        consumer.before_consume(CONSUMER, Came({}, entry, redelivered=redelivered))
+        consumer.before_consume(CONSUMER, ReceivedFake({}, entry, redelivered=redelivered))
     sent(telemetry, DuplicateMessage("held"))
     counts = telemetry.counts
     assert counts["pulsar.client.consumer.message.redelivered"] == 2
@@ -275,8 +275,8 @@ def test_what_came_again_and_what_was_held_already_are_counted(telemetry):
     assert "pulsar.client.producer.message.send.size" not in counts
 
 
-def test_the_consumers_of_several_clients_are_looked_at(monkeypatch):
-    """One provider shows those of all its clients, in sum; another one none of them, and nothing keeps a client."""
+def test_gauges_sum_consumers_of_several_clients(monkeypatch):
+    """Each provider sums the consumers of its own clients only, and references clients weakly."""
     consumer = pulsar_ext.Consumer()
     monkeypatch.setattr(type(consumer), "subscribed_to", lambda _: TOPIC)
     monkeypatch.setattr(type(consumer), "subscription_name", lambda _: "s")
@@ -307,8 +307,8 @@ def test_the_consumers_of_several_clients_are_looked_at(monkeypatch):
     assert (shown(one), shown(other)) == ([], [3])
 
 
-def test_a_client_of_an_instrumented_process_may_be_instrumented_once_more():
-    """What the application asks for comes in the place of the instrumentor's, so no span is there twice."""
+def test_instrument_replaces_instrumentor():
+    """An instrumentation by the application replaces the instrumentor's, so spans are not duplicated."""
     PulsarExtInstrumentor().instrument()
     try:
         context = context_of()

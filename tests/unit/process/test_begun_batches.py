@@ -1,4 +1,4 @@
-"""Batches that were begun when something ended `process()`: their rest is handled, for a time, and no other message."""
+"""Batches that were begun when `process()` was ended: only their rest is handled, until a timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsar_ext.process.processing import BegunBatches
 
 @dataclass
 class _Message:
-    """One of a batch of `size` messages, in entry `entry` of a topic."""
+    """A message of a batch of `size` messages, in entry `entry` of a topic."""
 
     topic: str
     entry: int
@@ -42,8 +42,8 @@ def begun(*messages, timeout_ms=1_000, asked=None):
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5)), max_size=6), st.randoms())
-def test_no_batch_is_open_after_whole_batches(kinds, random):
-    """Whole batches, interleaved between topics, leave nothing; without the last message of one they do."""
+def test_whole_batches_leave_no_batch_open(kinds, random):
+    """Whole batches, interleaved between topics, leave no batch open; without the last message, one is open."""
     queues = {topic: [] for topic in "ab"}
     for entry, (topic, size) in enumerate(kinds):
         queues[topic] += [_Message(topic, entry, index, size) for index in range(size)]
@@ -55,13 +55,13 @@ def test_no_batch_is_open_after_whole_batches(kinds, random):
         assert begun(*messages[:-1]).seconds_left(0.0) > 0.0, last
 
 
-def test_messages_of_no_batch_and_chunks_leave_nothing_open():
-    """An id without a batch index is of a whole entry."""
+def test_unbatched_messages_and_chunks_leave_no_batch_open():
+    """An id without a batch index refers to a whole entry."""
     assert begun(_Message("a", 3, -1, 0)).seconds_left(0.0) == 0.0
 
 
-def test_the_rest_is_handled_until_the_timeout():
-    """The time begins with the first question, and does not begin again."""
+def test_rest_of_a_batch_is_handled_until_the_timeout():
+    """The timeout begins with the first query, and does not begin again."""
     batches = begun(_Message("a", 0, 0, 3))
     assert batches.seconds_left(10.0) == 1.0
     batches.note(_Message("a", 0, 1, 3))
@@ -69,15 +69,15 @@ def test_the_rest_is_handled_until_the_timeout():
     assert batches.seconds_left(12.0) == 0.0
 
 
-def test_a_timeout_of_0_handles_no_more_and_asks_nothing():
-    """With `batch_timeout_ms=0` the rest of a batch is left to a redelivery."""
+def test_timeout_of_0_handles_no_more_messages():
+    """With `batch_timeout_ms=0` the rest of a batch is left to redelivery."""
     asked = []
     assert begun(_Message("a", 0, 0, 3), timeout_ms=0, asked=asked).seconds_left(0.0) == 0.0
     assert asked == []
 
 
-def test_a_broker_that_keeps_parts_ends_it():
-    """It is asked once; only its yes ends the handling, not a no and not an unknown answer."""
+def test_batch_index_acks_end_the_handling():
+    """The broker is queried once; only the answer True ends the handling, not False and not None."""
     asked = []
     batches = begun(_Message("a", 0, 0, 3), asked=asked)
     batches.seconds_left(0.0)
@@ -87,8 +87,8 @@ def test_a_broker_that_keeps_parts_ends_it():
     assert len(asked) == 1
 
 
-def test_another_entry_ends_a_batch_after_the_end():
-    """Where compaction removed the last messages of a batch, the next message is not handled, and no time is waited."""
+def test_another_entry_completes_a_compacted_batch():
+    """After compaction removed the last messages of a batch, the next message is not handled, without waiting."""
     batches = begun(_Message("a", 0, 0, 3), _Message("b", 7, 0, 2))
     assert batches.note(_Message("a", 1, 0, 3)), "before the end each message is handled"
     assert batches.seconds_left(10.0) == 1.0

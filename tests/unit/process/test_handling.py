@@ -1,4 +1,4 @@
-"""The steps of a message: whatever fails on the way, it is acknowledged, sent on, or comes again."""
+"""The steps of a message: whatever fails, it is acknowledged, sent on or redelivered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Message:
 
 @dataclass
 class _Consumer:
-    """Notes what it is asked for, and raises what it is told to."""
+    """Notes its calls, and raises the configured errors."""
 
     raises: dict[str, BaseException] = field(default_factory=dict)
     calls: list[tuple] = field(default_factory=list)
@@ -56,8 +56,8 @@ def handling(*, fails=None, on_error=ACTIONS[1], has_letters=True):
     return Handling(handle, 1, on_error, has_letters)
 
 
-def test_a_handler_that_returns_has_its_message_acknowledged():
-    """Once, and nothing else is asked for."""
+def test_message_is_acknowledged_when_its_handler_returns():
+    """A returning handler leads to one acknowledgement, and to no other call."""
     consumer = _Consumer()
     run(handling(), consumer, _Message())
     assert consumer.calls == [("acknowledge",)]
@@ -65,12 +65,12 @@ def test_a_handler_that_returns_has_its_message_acknowledged():
 
 @pytest.mark.parametrize("as_function", [False, True])
 @pytest.mark.parametrize(("action", "call"), list(zip(ACTIONS, CALLS, strict=True)))
-def test_each_action_is_its_call(action, call, as_function):
-    """An action, or what a function of the message and the error gives, is one call of the consumer."""
+def test_each_action_is_one_call_of_the_consumer(action, call, as_function):
+    """An action, or the result of a function of the message and the error, is one call of the consumer."""
     consumer, error, message, seen = _Consumer(), ValueError("broken"), _Message(), []
 
-    def on_error(*given):
-        seen.append(given)
+    def on_error(*arguments):
+        seen.append(arguments)
         return action
 
     run(handling(fails=error, on_error=on_error if as_function else action), consumer, message)
@@ -85,8 +85,8 @@ def test_each_action_is_its_call(action, call, as_function):
     closed=st.booleans(),
     has_letters=st.booleans(),
 )
-def test_whatever_fails_something_becomes_of_the_message(fails, action, failing, closed, has_letters):
-    """The last call did not fail, or it was the negative acknowledgement: nothing is left without either."""
+def test_failures_never_lose_the_message(fails, action, failing, closed, has_letters):
+    """The last call succeeded, or was the negative acknowledgement."""
     error = pulsar.AlreadyClosed("closed") if closed else RuntimeError("away")
     consumer = _Consumer(dict.fromkeys(failing - {"negative_acknowledge"}, error))
     run(handling(fails=fails, on_error=lambda *_: action, has_letters=has_letters), consumer, _Message())
@@ -96,16 +96,16 @@ def test_whatever_fails_something_becomes_of_the_message(fails, action, failing,
 
 
 @pytest.mark.parametrize("end", [SystemExit(1), KeyboardInterrupt()])
-def test_what_ends_a_program_is_raised_and_the_message_comes_again(end):
-    """An end of the program in a handler is no failure for on_error."""
+def test_exit_of_the_program_redelivers_the_message(end):
+    """An exception that ends the program is raised, redelivers the message, and does not reach on_error."""
     consumer = _Consumer()
     with pytest.raises(type(end)):
         run(handling(fails=end, on_error=ACTIONS[0]), consumer, _Message())
     assert consumer.calls == [("negative_acknowledge",)]
 
 
-def test_a_backoff_goes_by_how_often_it_was_consumed_later():
-    """The delay of a retry letter is what the backoff gives for the count that the letter has."""
+def test_backoff_depends_on_the_number_of_retries():
+    """The delay of a retry letter is the backoff's for the letter's retry count."""
     backoff = MultiplierRedeliveryBackoff(100, 10_000, 2)
     delays = []
     for times in (None, "1", "5", "50"):
@@ -128,42 +128,42 @@ def test_a_backoff_goes_by_how_often_it_was_consumed_later():
         (print, 1, DeadLetter(), False),
     ],
 )
-def test_what_cannot_be_done_is_refused(handler, concurrency, on_error, has_letters):
-    """Before anything is received."""
+def test_invalid_arguments_of_process_raise(handler, concurrency, on_error, has_letters):
+    """Invalid arguments raise before any message is received."""
     with pytest.raises(InvalidUse):
         Handling(handler, concurrency, on_error, has_letters)
 
 
 @pytest.mark.parametrize("delay", [-1, 1.5, None, True, "1"])
-def test_a_delay_is_whole_milliseconds(delay):
-    """Or what gives them."""
+def test_invalid_delay_raises(delay):
+    """A delay that is neither a non-negative int nor a function raises."""
     with pytest.raises(InvalidUse):
         ReconsumeLater(delay)
 
 
 @pytest.mark.parametrize("on_error", [Acknowledge, DeadLetter, ReconsumeLater, Redeliver, Exception, int, "x", None])
-def test_on_error_must_be_an_object_or_a_function(on_error):
-    """The class of an action, or anything else that is none, is refused before a message is received."""
+def test_on_error_must_be_an_action_or_a_function(on_error):
+    """The class of an action, or another invalid value, raises before a message is received."""
     with pytest.raises(InvalidUse, match="on_error must be one of"):
         handling(on_error=on_error)
 
 
-def test_an_action_that_a_function_returns_is_checked():
-    """A function that returns a class in place of an action has its message delivered again."""
+def test_action_returned_by_a_function_is_checked():
+    """A function that returns a class instead of an action has its message redelivered."""
     consumer = _Consumer()
     run(handling(fails=ValueError(), on_error=lambda *_: DeadLetter), consumer, _Message())
     assert consumer.calls == [("negative_acknowledge",)]
 
 
 @pytest.mark.parametrize("on_error", [DeadLetter, DeadLetter(), 5])
-def test_a_replier_checks_on_error_when_it_is_made(on_error):
-    """A replier refuses what is no action, and letters without `enable_retry=True`, before it subscribes."""
+def test_replier_checks_on_error_when_created(on_error):
+    """A replier raises for an invalid action, and for letters without `enable_retry=True`, before it subscribes."""
     with pytest.raises(InvalidUse):
         Replying(bytes, "repliers", on_error)
     assert Replying(bytes, "repliers", DeadLetter(), has_letters=True).on_error == DeadLetter()
 
 
-def test_a_backoff_must_be_an_object_or_a_function():
-    """The class of a backoff is refused, which would otherwise be called for each delay."""
+def test_backoff_must_be_an_object_or_a_function():
+    """The class of a backoff raises, as it would otherwise be called for each delay."""
     with pytest.raises(InvalidUse, match="must be a MultiplierRedeliveryBackoff"):
         ReconsumeLater(MultiplierRedeliveryBackoff)

@@ -1,4 +1,4 @@
-"""One thread at a time, also where a signal's handler interrupts it: played here by a call from within."""
+"""Exclusive dispatch, with calls of a signal handler simulated by nested calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.produce.dispatch import Exclusive
 
 
-def test_what_interrupts_waits_for_the_interrupted_work():
-    """It is done right behind it, in the order in which it came."""
+def test_interrupting_calls_run_after_interrupted_work():
+    """Deferred calls run right after the interrupted work, in order."""
     exclusive, done = Exclusive(), []
 
     def interrupted():
@@ -24,8 +24,8 @@ def test_what_interrupts_waits_for_the_interrupted_work():
     assert done == [1, 2, 3]
 
 
-def test_what_interrupts_work_that_fails_is_done_with_the_next():
-    """Nothing is lost when a handler raises through the work."""
+def test_deferred_calls_survive_failed_work():
+    """Deferred calls run with the next work if a handler raises through the interrupted work."""
     exclusive, done = Exclusive(), []
 
     def interrupted():
@@ -39,23 +39,23 @@ def test_what_interrupts_work_that_fails_is_done_with_the_next():
     assert done == [1]
 
 
-def test_a_wait_is_refused_where_it_would_wait_for_the_interrupted_work():
-    """On the thread of that work only."""
+def test_waiting_inside_interrupted_work_raises():
+    """`raise_if_inside()` raises only on the thread of the interrupted work."""
     exclusive = Exclusive()
 
     def interrupted():
-        with pytest.raises(InvalidUse, match="flush in a signal's handler"):
-            exclusive.refuse_inside("flush")
-        thread = threading.Thread(target=exclusive.refuse_inside, args=("flush",))
+        with pytest.raises(InvalidUse, match="flush in a signal handler"):
+            exclusive.raise_if_inside("flush")
+        thread = threading.Thread(target=exclusive.raise_if_inside, args=("flush",))
         thread.start()
         thread.join()
 
     exclusive.exclusively(interrupted)
-    exclusive.refuse_inside("flush")
+    exclusive.raise_if_inside("flush")
 
 
-def test_others_may_enter_while_it_is_unlocked():
-    """From any thread, and on this one."""
+def test_unlocked_lets_other_calls_run():
+    """Calls from any thread run while the lock is released."""
     exclusive, done = Exclusive(), []
 
     def enter():

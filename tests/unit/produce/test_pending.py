@@ -1,4 +1,4 @@
-"""The messages that a sender has accepted: their limit, and their outcomes; and the check for keys in mixed batches."""
+"""Limits and outcomes of accepted messages, and the check for keys in mixed batches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome
 from pulsar_ext.produce.pending import PendingMessages
 
 
-def test_room_comes_back_with_the_outcome_and_the_flush_waits_for_the_callbacks():
-    """Released messages leave room; completed ones end waits."""
+def test_release_frees_room_and_complete_ends_waits():
+    """Released messages free room; completed messages end waits."""
     pending = PendingMessages(2)
     pending.accepted = 2
     assert not pending.has_room()
@@ -34,33 +34,33 @@ def test_room_comes_back_with_the_outcome_and_the_flush_waits_for_the_callbacks(
 
 
 @given(st.integers(1, 20), st.lists(st.integers(1, 30), max_size=30), st.data())
-def test_no_more_chunks_than_the_limit_are_inside_except_one_giant(limit, chunks, data):
-    """Whatever enters and leaves, the sum inside stays within the limit, or a single message exceeds it alone."""
-    pending, inside = PendingMessages(limit), []
-    for places in chunks:
-        if pending.has_room(places):
+def test_chunk_permits_stay_within_limit_except_one_giant(limit, chunks, data):
+    """The permits in use stay within the limit, unless a single message exceeds it alone."""
+    pending, used = PendingMessages(limit), []
+    for permits in chunks:
+        if pending.has_room(permits):
             pending.accepted += 1
-            pending.burden += places - 1
-            inside.append(places)
-        assert sum(inside) <= limit or len(inside) == 1
-        if inside and data.draw(st.booleans()):
-            pending.release(1, inside.pop() - 1)
-    for places in inside:
-        pending.release(1, places - 1)
+            pending.extra_permits += permits - 1
+            used.append(permits)
+        assert sum(used) <= limit or len(used) == 1
+        if used and data.draw(st.booleans()):
+            pending.release(1, used.pop() - 1)
+    for permits in used:
+        pending.release(1, permits - 1)
     assert pending.has_room(limit)
 
 
-@pytest.mark.parametrize("flag", ["held", "barred"])
-def test_nothing_enters_where_nothing_may(flag):
-    """However much room there is."""
+@pytest.mark.parametrize("flag", ["paused", "barred"])
+def test_paused_or_barred_has_no_room(flag):
+    """A paused or barred limit has no room, whatever the limit."""
     pending = PendingMessages(0)
     assert pending.has_room(1_000_000)
     setattr(pending, flag, True)
     assert not pending.has_room()
 
 
-def test_the_first_failure_is_kept_for_one_flush_and_a_duplicate_is_none():
-    """Until a flush has reported it."""
+def test_first_failure_is_reported_by_one_flush():
+    """A flush reports the first failure, and the next flush does not; duplicates are not failures."""
     pending = PendingMessages(0)
     pending.accepted = 3
     for result in (pulsar.Result.Ok, DUPLICATE_MESSAGE, pulsar.Result.Timeout, pulsar.Result.AlreadyClosed):
@@ -69,8 +69,8 @@ def test_the_first_failure_is_kept_for_one_flush_and_a_duplicate_is_none():
     assert pending.failure_since(pending.begin_flush(), 3) is None
 
 
-def test_each_flush_that_began_before_a_failure_reports_it():
-    """Two at once report the same failure, a third that began later does not."""
+def test_concurrent_flushes_report_a_failure():
+    """Two concurrent flushes report a failure; a flush that began later does not."""
     pending = PendingMessages(0)
     pending.accepted = 2
     one, another = pending.begin_flush(), pending.begin_flush()
@@ -82,8 +82,8 @@ def test_each_flush_that_began_before_a_failure_reports_it():
 
 
 @pytest.mark.parametrize("accepted", [3, None], ids=["accepted", "refused"])
-def test_a_failure_of_what_was_sent_behind_a_flush_is_kept_for_the_next(accepted):
-    """The thread that sent it has not flushed yet."""
+def test_next_flush_reports_failures_sent_after_a_flush(accepted):
+    """A failure of a message sent after a flush began is reported by that flush and by the next."""
     pending = PendingMessages(0)
     begun, pending.accepted = pending.begin_flush(), 3
     pending.fail(pulsar.Result.Timeout, accepted)
@@ -93,14 +93,14 @@ def test_a_failure_of_what_was_sent_behind_a_flush_is_kept_for_the_next(accepted
 
 
 class Named:
-    """What the warning names."""
+    """A producer with a topic name for the warning."""
 
     def topic(self):
         return "t"
 
 
 class Context:
-    """A client's context whose admin API knows one subscription, and answers when it is told to."""
+    """A client context whose admin API reports one subscription when `answer()` is called."""
 
     def __init__(self, kind):
         self.inquiries, self._kind, self._jobs = self, kind, []
@@ -124,37 +124,37 @@ class Context:
 MIXED = {"batching_enabled": True, "batching_type": pulsar.BatchingType.Default}
 
 
-def test_a_key_warns_when_it_is_known_that_the_topic_is_shared_by_key_and_never_again():
-    """At the line that sends, also where the warning is raised as an error."""
+def test_key_on_key_shared_topic_warns_once():
+    """The warning names the line that sends, and is raised once, even as an error."""
     context = Context("Key_Shared")
     check = mixed_key_check(MIXED, context)
-    assert check.look({"properties": {}}, Named()) is check
-    assert check.look({"partition_key": ""}, Named()) is check
-    assert check.look({"partition_key": ""}, Named()) is check
+    assert check.check({"properties": {}}, Named()) is check
+    assert check.check({"partition_key": ""}, Named()) is check
+    assert check.check({"partition_key": ""}, Named()) is check
     context.answer()
     with pytest.warns(MixedKeyBatchWarning, match="producer on t") as warned:
-        assert check.look({"partition_key": ""}, Named()) is None
+        assert check.check({"partition_key": ""}, Named()) is None
     assert warned[0].filename == __file__
     check = mixed_key_check(MIXED, context)
-    check.look({"ordering_key": "a"}, Named())
+    check.check({"ordering_key": "a"}, Named())
     context.answer()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(MixedKeyBatchWarning):
-            check.look({"ordering_key": "a"}, Named())
-        assert check.look({"ordering_key": "a"}, Named()) is None
+            check.check({"ordering_key": "a"}, Named())
+        assert check.check({"ordering_key": "a"}, Named()) is None
 
 
 @pytest.mark.parametrize("kind", ["Shared", None])
-def test_where_nobody_is_known_to_share_by_key_nothing_is_said(kind):
-    """A subscription of another type, or an admin API that does not answer: silence, and no look at later messages."""
+def test_no_warning_without_key_shared_subscription(kind):
+    """Another subscription type or an unavailable admin API causes no warning and ends the check."""
     context = Context(kind)
     check = mixed_key_check(MIXED, context)
-    check.look({"partition_key": "a"}, Named())
+    check.check({"partition_key": "a"}, Named())
     context.answer()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert check.look({"partition_key": "a"}, Named()) is None
+        assert check.check({"partition_key": "a"}, Named()) is None
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,13 @@ def test_where_nobody_is_known_to_share_by_key_nothing_is_said(kind):
         {"batching_enabled": True, "batching_type": pulsar.BatchingType.KeyBased},
     ],
 )
-def test_what_mixes_nothing_is_not_checked(named):
-    """No batches, or batches by key."""
+def test_unmixed_batches_are_not_checked(named):
+    """Unbatched and key-based producers are not checked."""
     assert mixed_key_check(named, Context("Key_Shared")) is None
 
 
-def test_a_bulk_outcome_keeps_the_last_id_and_the_first_failure():
-    """Duplicates and failures count; ids may come in any order, and partitions without one."""
+def test_bulk_outcome_keeps_last_id_and_first_failure():
+    """Duplicates and failures are counted; ids may arrive in any order, or be missing."""
     outcome = BulkOutcome()
     outcome.raise_failure()
     early, late = MessageId(-1, 1, 5), MessageId(-1, 2, 0)
@@ -190,10 +190,12 @@ def test_a_bulk_outcome_keeps_the_last_id_and_the_first_failure():
         outcome.raise_failure()
 
 
-def test_an_entry_goes_by_the_ordering_key():
-    """Else by the partition key; an empty ordering key is a key."""
+def test_ordering_key_precedes_partition_key():
+    """The ordering key is used even if empty, otherwise the partition key."""
     both = {"ordering_key": "o", "partition_key": "p"}
-    assert [key_of(one) for one in (both, {"partition_key": "p"}, {"ordering_key": "", "partition_key": "p"}, {})] == [
+    assert [
+        key_of(options) for options in (both, {"partition_key": "p"}, {"ordering_key": "", "partition_key": "p"}, {})
+    ] == [
         "o",
         "p",
         "",
@@ -202,12 +204,12 @@ def test_an_entry_goes_by_the_ordering_key():
 
 
 def refuse():
-    """Stand for a thread that may not wait."""
+    """Raise, in place of a thread that must not wait."""
     raise BlockingIOError
 
 
-def test_no_more_than_the_limit_is_inside():
-    """Three enter a limit of three, a fourth does not before one has left."""
+def test_enter_stops_at_the_limit():
+    """Three messages enter a limit of three; a fourth enters after a release."""
     limit = PendingMessages(3)
     for _ in range(3):
         limit.enter(refuse)
@@ -217,8 +219,8 @@ def test_no_more_than_the_limit_is_inside():
     limit.enter(refuse)
 
 
-def test_a_waiting_message_enters_when_room_appears():
-    """enter() returns once another message has left."""
+def test_waiting_enter_returns_after_release():
+    """A waiting `enter()` returns after a release."""
     limit, waits, entered = PendingMessages(1), threading.Event(), threading.Event()
     limit.enter(refuse)
     waiter = threading.Thread(target=lambda: (limit.enter(waits.set), entered.set()))
@@ -230,8 +232,8 @@ def test_a_waiting_message_enters_when_room_appears():
     assert entered.is_set()
 
 
-def test_a_barred_limit_lets_everybody_in():
-    """Behind bar() the producer refuses messages itself, those that waited included."""
+def test_bar_ends_waits_for_room():
+    """After `bar()`, every `enter()` returns, including those that wait."""
     limit, waits = PendingMessages(1), threading.Event()
     limit.enter(refuse)
     waiter = threading.Thread(target=limit.enter, args=(waits.set,))

@@ -1,4 +1,4 @@
-"""Which partition a message goes to."""
+"""Routing of messages to partitions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pulsar_ext.produce.router import HashingScheme, RoundRobin, SinglePartition
     ("key", "partition"),
     [("", 3), ("a", 4), ("key-1", 2), ("é", 5), ("中文", 1), ("12345678", 2), ("123456789", 0), ("x" * 40, 5)],
 )
-def test_keys_go_where_the_cpp_client_sends_them(key, partition):
-    """Measured with pulsar-client 3.13.0 on a topic of seven partitions."""
+def test_key_hash_matches_cpp_client(key, partition):
+    """The partitions were measured with pulsar-client 3.13.0 on a topic with seven partitions."""
     assert key_hash(key) % 7 == partition
 
 
@@ -25,26 +25,26 @@ def test_keys_go_where_the_cpp_client_sends_them(key, partition):
     ("key", "java", "murmur"),
     [("", 0, 0), ("a", 97, 1009084850), ("key-1", 101943363, 414258592), ("é", 233, 0), ("polygenelubricants", 0, 0)],
 )
-def test_the_hashes_of_other_clients(key, java, murmur):
-    """`String.hashCode()`, also where it is the lowest number of 32 bits, and Murmur3, without their signs."""
+def test_hashes_match_java_and_murmur3(key, java, murmur):
+    """Hashes equal `String.hashCode()`, even for the smallest 32-bit integer, and Murmur3, without the sign."""
     assert hash_of(HashingScheme.JavaStringHash)(key) == java
     assert not murmur or hash_of(HashingScheme.Murmur3_32Hash)(key) == murmur
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))), st.sampled_from(HashingScheme))
-def test_a_hash_is_a_number_of_31_bits(key, scheme):
-    """Whatever the key."""
+def test_hash_has_31_bits(key, scheme):
+    """Every key hashes to a non-negative 31-bit integer."""
     assert 0 <= hash_of(scheme)(key) < 1 << 31
 
 
-def test_without_batches_partitions_take_turns():
-    """One message each."""
+def test_round_robin_without_batching_alternates():
+    """Each message goes to the next partition."""
     router = RoundRobin(None, 10)
     assert set(Counter(router.keyless(1, 5) for _ in range(50)).values()) == {10}
 
 
-def test_with_batches_a_partition_keeps_its_turn_for_a_batch():
-    """So many messages, or so many bytes, and then the next partition."""
+def test_round_robin_keeps_a_partition_for_a_batch():
+    """The partition changes after the messages or the bytes of a batch."""
     router = RoundRobin(Bounds(4, 1000), 60_000)
     chosen = [router.keyless(10, 3) for _ in range(12)]
     assert [len(set(chosen[at : at + 4])) for at in (0, 4, 8)] == [1, 1, 1]
@@ -53,7 +53,7 @@ def test_with_batches_a_partition_keeps_its_turn_for_a_batch():
     assert len({by_bytes.keyless(60, 4) for _ in range(4)}) == 4
 
 
-def test_a_single_partition_stays():
-    """All messages without a key go to one."""
+def test_single_partition_is_constant():
+    """All messages without a key go to one partition."""
     router = SinglePartition(9)
     assert len({router.keyless(1, 9) for _ in range(20)}) == 1

@@ -1,4 +1,4 @@
-"""What was removed of a batch, told from what is left: by what a message has, and how far compaction has gone."""
+"""Removed messages of a compacted batch, recognised by their content and the compaction horizon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsar_ext.receive.order import Transition
 
 
 def batch(entry, *messages):
-    """Give C++ messages of a batch at 5:`entry`, of contents and options of a send."""
+    """Return the C++ messages of a batch at 5:`entry`, from contents and send options."""
     fields = [option_fields(options) for _, options in messages]
     made = _pulsar.MessageBatch()
     made.with_message_id(InnerMessageId(-1, 5, entry, -1))
@@ -25,20 +25,20 @@ def batch(entry, *messages):
 
 
 class Admin:
-    """Says up to which entry of 5 compaction has gone, and counts how often it is asked; None for no answer."""
+    """Returns a compaction horizon in ledger 5, or raises if it is None; counts the queries."""
 
     def __init__(self, entry):
-        self.entry, self.asked = entry, 0
+        self.entry, self.queries = entry, 0
 
     def internal_stats(self, _):
-        self.asked += 1
+        self.queries += 1
         if self.entry is None:
             raise AdminUnavailable("no answer")
         return SimpleNamespace(compaction_horizon=Position(5, self.entry))
 
 
 @pytest.mark.parametrize(
-    ("message", "is_left"),
+    ("message", "exists"),
     [
         ((b"", {}), False),
         ((b"x", {}), True),
@@ -48,16 +48,16 @@ class Admin:
         ((b"", {"event_timestamp": 1}), True),
     ],
 )
-def test_only_a_message_with_nothing_in_it_was_removed(message, is_left):
-    """Whatever a message has says that it is left; the admin API is asked about the others only."""
+def test_only_empty_messages_count_as_removed(message, exists):
+    """A message with any content exists; only the others need the admin API."""
     admin = Admin(9)
     (inner,) = batch(9, message)
-    assert CompactionFilter(lambda: admin)(inner) is is_left
-    assert admin.asked == (not is_left)
+    assert CompactionFilter(lambda: admin)(inner) is exists
+    assert admin.queries == (not exists)
 
 
-def test_what_is_beyond_the_compaction_is_left():
-    """An empty message after the last compacted entry is left, and each later entry is asked about."""
+def test_empty_messages_beyond_the_horizon_are_kept():
+    """An empty message beyond the compaction horizon exists, and each such entry queries the admin API."""
     admin = Admin(3)
     found = CompactionFilter(lambda: admin)
     assert [found(batch(entry, (b"", {}))[0]) for entry in (2, 3, 1, 4, 4, 5)] == [
@@ -68,23 +68,23 @@ def test_what_is_beyond_the_compaction_is_left():
         True,
         True,
     ]
-    assert admin.asked == 4  # 2, and each beyond 3
+    assert admin.queries == 4  # entry 2, and each entry beyond 3
 
 
-def test_a_silent_admin_api_is_not_asked_again_at_once(caplog):
-    """Without an answer what has nothing in it was removed; that is said once."""
+def test_silent_admin_api_is_queried_once(caplog):
+    """Without an answer, empty messages count as removed, and one warning is logged."""
     admin = Admin(None)
     found = CompactionFilter(lambda: admin)
     assert [found(inner) for inner in batch(9, (b"", {}), (b"", {}), (b"x", {}))] == [False, False, True]
-    assert (admin.asked, len(caplog.records)) == (1, 1)
+    assert (admin.queries, len(caplog.records)) == (1, 1)
 
 
-def test_a_transition_forgets_the_compaction():
-    """The position may be of another cluster afterwards."""
+def test_transition_drops_the_compaction_horizons():
+    """A horizon is dropped at a transition, as it may belong to another cluster."""
     admin = Admin(9)
     found = CompactionFilter(lambda: admin)
     (inner,) = batch(4, (b"", {}))
     assert not found(inner)
     admin.entry = 3
-    found.after(Transition.ANOTHER_CLUSTER)
+    found.on_after(Transition.ANOTHER_CLUSTER)
     assert found(inner)

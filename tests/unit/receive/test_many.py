@@ -1,4 +1,4 @@
-"""For which consumers messages may be fetched ahead, and what an interrupted fetch leaves."""
+"""Consumers that prefetch messages, and interrupted fetches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pulsar
 import pytest
 
 from pulsar_ext.receive import many as ahead_module
-from pulsar_ext.receive.many import Prefetch, take_over_batches
+from pulsar_ext.receive.many import Prefetch, configure_prefetch
 from pulsar_ext.receive.source import NativeSource
 
 ARGUMENTS = {
@@ -25,10 +25,10 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(("queue", "at_once"), [(200, 50), (401, 100), (1_000, 250), (1_600, 400), (100_000, 400)])
-def test_a_fetch_takes_a_quarter_of_the_queue_at_most(queue, at_once):
-    """And never more than 400: that many more are out of the broker's hands."""
+def test_fetch_takes_at_most_a_quarter_of_the_queue(queue, at_once):
+    """A fetch takes at most a quarter of the queue, and never more than 400 messages."""
     named = ARGUMENTS | {"receiver_queue_size": queue}
-    assert take_over_batches(named, screens=False) == at_once
+    assert configure_prefetch(named, screens=False) == at_once
     policy = named["batch_receive_policy"].policy()
     assert (policy.getMaxNumMessages(), policy.getMaxNumBytes(), policy.getTimeoutMs()) == (at_once, 1 << 20, 1)
 
@@ -45,22 +45,22 @@ def test_a_fetch_takes_a_quarter_of_the_queue_at_most(queue, at_once):
         {"dead_letter_policy": pulsar.ConsumerDeadLetterPolicy(3)},
     ],
 )
-def test_what_counts_from_the_queue_or_is_the_applications_own_stays(changed):
-    """A small queue, a policy, a listener, an acknowledgement timeout, dead letters: the arguments stay as they are."""
+def test_prefetch_is_off_for_own_policies_and_timeouts(changed):
+    """A small queue, a policy, a listener, an acknowledgement timeout or dead letters leave the arguments unchanged."""
     named = ARGUMENTS | changed
-    assert not take_over_batches(named, screens=False)
+    assert not configure_prefetch(named, screens=False)
     assert named == ARGUMENTS | changed
 
 
-def test_a_consumer_that_looks_at_each_message_fetches_none_ahead():
-    """What it looks at is about to be received."""
+def test_prefetch_is_off_for_screening_consumers():
+    """A screening consumer does not prefetch, as a screened message counts as received."""
     named = dict(ARGUMENTS)
-    assert not take_over_batches(named, screens=True)
+    assert not configure_prefetch(named, screens=True)
     assert named == ARGUMENTS
 
 
 class _Queue:
-    """What a C++ consumer has in its queue."""
+    """The queue of a C++ consumer."""
 
     calls_back = False
 
@@ -78,14 +78,14 @@ class _Queue:
 
 
 def _take_all(ahead, turns):
-    """Take everything, and go on after a Ctrl-C."""
+    """Receive everything, and continue after a Ctrl-C."""
     got, quick = [], iter(())
     for turn in islice(turns, 10_000):
         before = len(got)
         try:
-            got.extend(ahead.several_here(70)[0] if turn else islice(quick, 30))
+            got.extend(ahead.available_messages(70)[0] if turn else islice(quick, 30))
             if len(got) == before:
-                quick, _ = ahead.several()
+                quick, _ = ahead.next_messages()
         except KeyboardInterrupt:
             continue
         except pulsar.Timeout:
@@ -95,20 +95,20 @@ def _take_all(ahead, turns):
 
 @contextmanager
 def _ctrl_c(at):
-    """Interrupt the code of `many.py` at the n-th place where Python looks for signals; give how many it passed."""
-    passed, looks = [0], {}
+    """Interrupt the code of `many.py` at the n-th point where Python checks for signals; yield the count of points."""
+    passed, checks = [0], {}
 
     def on_opcode(frame, event, _):
         if event == "opcode":
             code = frame.f_code
-            if code not in looks:
+            if code not in checks:
                 names = [(one.offset, one.opname) for one in dis.get_instructions(code)]
-                looks[code] = {
+                checks[code] = {
                     offset
                     for (_, before), (offset, _) in pairwise(names)
                     if before.startswith(("CALL", "JUMP_BACKWARD"))
                 }
-            if frame.f_lasti in looks[code]:
+            if frame.f_lasti in checks[code]:
                 passed[0] += 1
                 if passed[0] == at:
                     raise KeyboardInterrupt
@@ -129,8 +129,8 @@ def _ctrl_c(at):
 
 
 @pytest.mark.parametrize("turns", [(0,), (1,), (0, 0, 1)])
-def test_a_ctrl_c_anywhere_in_a_fetch_leaves_every_message_in_its_place(monkeypatch, turns):
-    """Interrupted once at each place where Python looks for signals: all come, in order, and fetches go on."""
+def test_ctrl_c_during_a_fetch_loses_no_message(monkeypatch, turns):
+    """Interrupted once at each point where Python checks for signals, all messages arrive, in order."""
     count, interrupted = 1_500, 0
     monkeypatch.setattr(ahead_module, "drainer", lambda *_: _Queue.fetch)
     monkeypatch.setattr(ahead_module, "IS_USED", False)

@@ -12,7 +12,7 @@ from pulsar_ext.receive.native import Unsubscription
 
 
 def interrupted(unsubscription, *, begins):
-    """Interrupt its beginning, before or behind the beginning; give its answer."""
+    """Interrupt an unsubscription before or after its request begins; return its answer."""
     answer = Answer()
 
     def begin(_, begun):
@@ -25,8 +25,8 @@ def interrupted(unsubscription, *, begins):
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_the_answer_is_waited_for_if_it_has_begun(begins):
-    """What a Ctrl-C kept from its beginning is never answered, and is not waited for; what has begun is done."""
+def test_only_a_begun_unsubscription_is_awaited(begins):
+    """A request that a Ctrl-C prevented is not waited for; a begun one is, and counts as done."""
     unsubscription = Unsubscription()
     answer = interrupted(unsubscription, begins=begins)
     threading.Timer(0.3, answer, [pulsar.Result.Ok]).start()

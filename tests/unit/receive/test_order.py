@@ -1,4 +1,4 @@
-"""The owner of what a consumer received: epochs, numbers and transitions, without a broker, a thread or a clock."""
+"""The order of received messages: epochs, numbers and transitions, without a broker, a thread or a clock."""
 
 from __future__ import annotations
 
@@ -14,199 +14,199 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import ScreenedSource
 from pulsar_ext.receive.many import Prefetch
-from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
+from pulsar_ext.receive.order import ReceiveOrder, Transition, TransitionSubscriber
 from pulsar_ext.receive.receiver import Interrupted
 
-MINE, OTHERS = 1, 2
+MINE, OTHER = 1, 2
 
 
-class Heard(Part):
-    """Notes what it hears, and refuses what it is asked to refuse."""
+class Noting(TransitionSubscriber):
+    """Notes its calls, and raises at one kind of transition."""
 
-    def __init__(self, heard, name, refused=None):
-        self.heard, self.name, self.refused = heard, name, refused
+    def __init__(self, calls, name, raises_at=None):
+        self.calls, self.name, self.raises_at = calls, name, raises_at
 
-    def before(self, transition):
-        if transition is self.refused:
+    def on_before(self, transition):
+        if transition is self.raises_at:
             raise ZeroDivisionError
-        self.heard.append((self.name, "before"))
+        self.calls.append((self.name, "before"))
 
-    def after(self, _):
-        self.heard.append((self.name, "after"))
+    def on_after(self, _):
+        self.calls.append((self.name, "after"))
 
-    def abandon(self, _):
-        self.heard.append((self.name, "abandon"))
+    def on_abandon(self, _):
+        self.calls.append((self.name, "abandon"))
 
-    def renew(self, inner, ahead):
-        self.heard.append((self.name, inner, [*ahead]))
+    def on_reopen(self, inner, ahead):
+        self.calls.append((self.name, inner, [*ahead]))
 
 
-class Ground:
+class Replaceable:
     """A C++ object that can be replaced, unless opening fails."""
 
-    def __init__(self, heard):
-        self.heard, self.failures = heard, 0
+    def __init__(self, calls):
+        self.calls, self.failures = calls, 0
 
     def retire(self):
-        self.heard.append("retire")
+        self.calls.append("retire")
 
-    def open_anew(self):
+    def reopen_native(self):
         if self.failures:
             self.failures -= 1
             raise ConnectionError
-        self.heard.append("open")
+        self.calls.append("open")
         return "new", iter([1])
 
 
-def parts(refused_by=None, transition=Transition.SEEK):
-    """An order with three parts, and what they hear."""
-    order, heard = ReceiveOrder(numbers=True), []
+def subscribed(raised_by=None, transition=Transition.SEEK):
+    """Return an order with three subscribers, and the list of their calls."""
+    order, calls = ReceiveOrder(numbers=True), []
     for name in "abc":
-        order.take_part(Heard(heard, name, transition if name == refused_by else None))
-    return order, heard
+        order.add_subscriber(Noting(calls, name, transition if name == raised_by else None))
+    return order, calls
 
 
 @pytest.mark.parametrize("transition", Transition)
-def test_every_part_hears_before_and_after(transition):
-    """Each part gets ready before the cursor moves, in order, and each hears of it when it has moved."""
-    order, heard = parts()
-    with order.passing(transition):
-        heard.append("moved")
-    assert heard == [("a", "before"), ("b", "before"), ("c", "before"), "moved"] + [(name, "after") for name in "abc"]
+def test_subscribers_are_called_before_and_after(transition):
+    """Each subscriber is called before the cursor moves, in order, and again after it has moved."""
+    order, calls = subscribed()
+    with order.run_transition(transition):
+        calls.append("moved")
+    assert calls == [("a", "before"), ("b", "before"), ("c", "before"), "moved"] + [(name, "after") for name in "abc"]
 
 
 REPLACING = [transition for transition in Transition if transition.replaces]
 
 
 @pytest.mark.parametrize("transition", REPLACING)
-def test_another_object_is_opened_when_every_part_has_dropped_what_it_kept(transition):
-    """The old object is closed, each part hears that the cursor moved, and only then is there a new one."""
-    order, heard = parts()
-    order.foundation = Ground(heard)
-    with order.passing(transition):
-        heard.append("moved")
+def test_reopens_after_subscribers_dropped_everything(transition):
+    """The old object is closed, each subscriber is called after the move, and only then a new object is opened."""
+    order, calls = subscribed()
+    order.reopener = Replaceable(calls)
+    with order.run_transition(transition):
+        calls.append("moved")
     after = [(name, "after") for name in "abc"]
-    assert heard[3:] == ["moved", "retire", *after, "open", ("a", "new", [1]), ("b", "new", []), ("c", "new", [])]
+    assert calls[3:] == ["moved", "retire", *after, "open", ("a", "new", [1]), ("b", "new", []), ("c", "new", [])]
 
 
-def test_an_object_that_could_not_be_opened_is_opened_later():
-    """Opening fails twice: the transition says so, and whoever comes next has it opened, once."""
-    order, heard = parts()
-    ground = Ground(heard)
-    order.foundation = ground
-    ground.failures = 2
-    with pytest.raises(ConnectionError), order.passing(Transition.SEEK):
+def test_failed_reopening_is_retried_later():
+    """Opening fails twice: the transition raises, and a later call opens the object once."""
+    order, calls = subscribed()
+    native = Replaceable(calls)
+    order.reopener = native
+    native.failures = 2
+    with pytest.raises(ConnectionError), order.run_transition(Transition.SEEK):
         pass
     with pytest.raises(ConnectionError):
-        order.renew()
-    order.renew()
-    order.renew()
-    assert heard.count("open") == 1
+        order.reopen()
+    order.reopen()
+    order.reopen()
+    assert calls.count("open") == 1
 
 
-def test_a_transition_that_is_out_of_date_is_refused_before_any_part_hears():
-    """Its check is made when no other one is under way: what it raises leaves everything as it is."""
-    order, heard = parts()
-    order.foundation = Ground(heard)
+def test_outdated_transition_notifies_no_subscriber():
+    """The check runs after other transitions; if it raises, nothing has changed."""
+    order, calls = subscribed()
+    order.reopener = Replaceable(calls)
     epoch = order.epoch
-    with pytest.raises(ZeroDivisionError), order.passing(Transition.CURSOR_RESET, lambda: divmod(1, 0)):
-        heard.append("moved")
-    assert heard == []
+    with pytest.raises(ZeroDivisionError), order.run_transition(Transition.CURSOR_RESET, lambda: divmod(1, 0)):
+        calls.append("moved")
+    assert calls == []
     assert order.epoch == epoch
 
 
 @pytest.mark.parametrize("transition", [Transition.SEEK, Transition.CURSOR_RESET])
 @pytest.mark.parametrize("happens", [False, True])
-def test_what_an_interrupted_call_had_is_dropped_if_the_transition_happens(transition, happens):
-    """A seek that fails leaves it to the next call: it does not come again."""
+def test_transition_drops_messages_of_interrupted_calls(transition, happens):
+    """A seek drops the messages of interrupted calls; after a failed seek the next call returns them."""
     order, interrupted = ReceiveOrder(), Interrupted()
-    order.take_part(interrupted)
+    order.add_subscriber(interrupted)
     interrupted.many[MINE], interrupted.batches[MINE] = ["message"], ["another"]
-    with contextlib.suppress(ConnectionError), order.passing(transition):
+    with contextlib.suppress(ConnectionError), order.run_transition(transition):
         if not happens:
             raise ConnectionError
     assert bool(interrupted.many) is bool(interrupted.batches) is not happens
 
 
 @pytest.mark.parametrize("ends", [*Transition, "end"])
-def test_what_is_ahead_is_dropped_by_whatever_comes_next(ends):
-    """A first message that nobody took is not handed out behind a transition or a fork."""
-    order, heard = parts()
-    order.foundation = Ground(heard)
+def test_next_transition_drops_first_messages(ends):
+    """First messages that were not taken are not delivered after a transition or a fork."""
+    order, calls = subscribed()
+    order.reopener = Replaceable(calls)
     kept = []
 
-    class Keeping(Part):
-        def renew(self, _, ahead):
+    class Keeping(TransitionSubscriber):
+        def on_reopen(self, _, ahead):
             kept.append(ahead)
 
     order._parts[:] = [Keeping()]
     order.replace()
     if isinstance(ends, Transition):
-        with order.passing(ends):
+        with order.run_transition(ends):
             pass
     elif ends == "end":
         order.end(object())
     assert list(kept[0]) == []
 
 
-def test_a_part_that_is_interrupted_keeps_no_other_from_hearing_the_end():
-    """A Ctrl-C in the first part's end: the others hear theirs, of what happened and of what failed."""
-    order, heard = parts()
+def test_interrupted_subscriber_does_not_stop_the_others():
+    """After a Ctrl-C in the first subscriber, the others are still notified of a success and of a failure."""
+    order, calls = subscribed()
 
-    class Interrupted(Part):
-        def after(self, _):
+    class Interrupted(TransitionSubscriber):
+        def on_after(self, _):
             raise KeyboardInterrupt
 
-        abandon = after
+        on_abandon = on_after
 
     order._parts.insert(0, Interrupted())
-    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+    with pytest.raises(KeyboardInterrupt), order.run_transition(Transition.SEEK):
         pass
-    assert heard[3:] == [(name, "after") for name in "abc"]
-    heard.clear()
-    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+    assert calls[3:] == [(name, "after") for name in "abc"]
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt), order.run_transition(Transition.SEEK):
         raise KeyError
-    assert heard[3:] == [(name, "abandon") for name in "abc"]
+    assert calls[3:] == [(name, "abandon") for name in "abc"]
 
 
 @pytest.mark.parametrize("transition", [one for one in Transition if one not in REPLACING])
-def test_what_moves_no_cursor_keeps_its_object(transition):
-    """A redelivery, an unsubscription and a close replace nothing, nor does anything that comes after the last two."""
-    order, heard = parts()
-    order.foundation = Ground(heard)
-    with order.passing(transition):
+def test_other_transitions_keep_the_native_object(transition):
+    """A redelivery, an unsubscription and a close replace nothing, nor does a transition after the last two."""
+    order, calls = subscribed()
+    order.reopener = Replaceable(calls)
+    with order.run_transition(transition):
         pass
-    assert "retire" not in heard
-    if not transition.brings_back:
-        with order.passing(Transition.CURSOR_RESET):
+    assert "retire" not in calls
+    if not transition.redelivers:
+        with order.run_transition(Transition.CURSOR_RESET):
             pass
-        assert "retire" not in heard
+        assert "retire" not in calls
 
 
-def test_what_fails_is_abandoned_by_all():
-    """If the cursor does not move, each part that got ready goes on as before."""
-    order, heard = parts()
-    with pytest.raises(KeyError), order.passing(Transition.SEEK):
+def test_failed_transition_is_abandoned_by_all():
+    """Each prepared subscriber continues as before if the cursor does not move."""
+    order, calls = subscribed()
+    with pytest.raises(KeyError), order.run_transition(Transition.SEEK):
         raise KeyError
-    assert heard[3:] == [(name, "abandon") for name in "abc"]
+    assert calls[3:] == [(name, "abandon") for name in "abc"]
 
 
-def test_a_part_that_refuses_keeps_it_from_happening():
-    """It and those that got ready before it go on as before, and nothing moves."""
-    order, heard = parts(refused_by="b")
-    with pytest.raises(ZeroDivisionError), order.passing(Transition.SEEK):
-        heard.append("moved")
-    assert heard == [("a", "before"), ("a", "abandon"), ("b", "abandon")]
+def test_raising_subscriber_prevents_the_transition():
+    """The raising subscriber and those prepared before it are abandoned, and the cursor does not move."""
+    order, calls = subscribed(raised_by="b")
+    with pytest.raises(ZeroDivisionError), order.run_transition(Transition.SEEK):
+        calls.append("moved")
+    assert calls == [("a", "before"), ("a", "abandon"), ("b", "abandon")]
 
 
 @pytest.mark.parametrize("transition", [one for one in Transition if one is not Transition.CLOSE])
-def test_nothing_stays_barred_by_what_was_interrupted_as_it_got_ready(transition):
-    """A Ctrl-C at the end of a part's getting ready: fetching, looking ahead and waiting for batches go on."""
+def test_interrupted_on_before_leaves_nothing_blocked(transition):
+    """After a Ctrl-C at the end of `on_before()`, fetching, screening ahead and waiting for batches continue."""
 
     def interrupted(part):
         class Cut(part):
-            def before(self, transition):
-                super().before(transition)
+            def on_before(self, transition):
+                super().on_before(transition)
                 raise KeyboardInterrupt
 
         return Cut
@@ -218,66 +218,66 @@ def test_nothing_stays_barred_by_what_was_interrupted_as_it_got_ready(transition
         interrupted(Interrupted)(),
     )
     for part in parts:
-        bars = {name: value for name, value in vars(part).items() if "barred" in name or "moving" in name}
+        blocks = {name: value for name, value in vars(part).items() if "block" in name or "moving" in name}
         order = ReceiveOrder()
-        order.take_part(part)
-        with pytest.raises(KeyboardInterrupt), order.passing(transition):
+        order.add_subscriber(part)
+        with pytest.raises(KeyboardInterrupt), order.run_transition(transition):
             pass
-        assert bars.items() <= vars(part).items()
+        assert blocks.items() <= vars(part).items()
 
 
 @pytest.mark.parametrize("first", Transition)
-def test_numbers_of_an_older_epoch_say_so_by_themselves(first):
-    """After a transition no number from before is trusted, and what follows has numbers above all of them."""
+def test_numbers_of_older_epochs_are_recognised(first):
+    """After a transition, no earlier number belongs to the epoch, and later numbers are greater than earlier ones."""
     order = ReceiveOrder(numbers=True)
-    order.number_if(wanted=True)
+    order.set_numbering(wanted=True)
     old = list(islice(order.claim(MINE), 5))
-    assert all(number in order.trusted() for number in old)
-    with order.passing(first):
+    assert all(number in order.epoch_numbers() for number in old)
+    with order.run_transition(first):
         pass
     new = list(islice(order.claim(MINE), 5))
-    assert not any(number in order.trusted() for number in old)
-    assert all(number in order.trusted() for number in new)
+    assert not any(number in order.epoch_numbers() for number in old)
+    assert all(number in order.epoch_numbers() for number in new)
     assert max(old) < min(new)
 
 
-def test_two_consumers_never_give_one_number_twice():
-    """A message may be acknowledged by another consumer than it came from."""
+def test_numbers_are_unique_across_consumers():
+    """A message may be acknowledged by another consumer, so consumers never share a number."""
     orders = [ReceiveOrder(numbers=True) for _ in range(3)]
     for order in orders:
-        order.number_if(wanted=True)
+        order.set_numbering(wanted=True)
     numbers = [number for order in orders for number in islice(order.claim(MINE), 100)]
     assert len(set(numbers)) == len(numbers)
 
 
 @pytest.mark.parametrize("steps", list(permutations(["claim", "seek", "end"])))
-def test_behind_an_end_every_use_is_refused(steps):
-    """In whatever order a claim and a seek came: what is ready refuses, and nothing is numbered."""
-    order, refusal = ReceiveOrder(numbers=True), object()
-    order.number_if(wanted=True)
+def test_every_use_raises_after_end(steps):
+    """After `end()`, in any order with a claim and a seek, receives raise and nothing is numbered."""
+    order, raising = ReceiveOrder(numbers=True), object()
+    order.set_numbering(wanted=True)
     for step in steps:
         if step == "claim":
             order.claim(MINE)
         elif step == "end":
-            order.end(refusal)
+            order.end(raising)
         else:
-            with order.passing(Transition.SEEK):
+            with order.run_transition(Transition.SEEK):
                 pass
     assert order.run is None
     if steps[-1] == "end":
-        assert order.ready is refusal
+        assert order.ready is raising
     assert order.claim(MINE) is None
 
 
-def test_transitions_say_what_they_end():
-    """Which replace the native object, and which have messages delivered again or make them another topic's."""
+def test_transitions_know_their_effects():
+    """Some transitions replace the native object, and these and a redelivery have messages redelivered."""
     replacing = {Transition.SEEK, Transition.CURSOR_RESET, Transition.REPLACEMENT, Transition.ANOTHER_CLUSTER}
     assert {one for one in Transition if one.replaces} == replacing
-    assert {one for one in Transition if one.brings_back} == {*replacing, Transition.REDELIVERY}
+    assert {one for one in Transition if one.redelivers} == {*replacing, Transition.REDELIVERY}
 
 
-def test_a_pause_has_nothing_ready_until_it_is_resumed():
-    """What was ready is dropped, what is offered meanwhile is not taken, and a resume lets in what is offered then."""
+def test_nothing_is_ready_during_a_pause():
+    """A pause drops ready messages and ignores offered ones; after a resume, offered messages are ready."""
     order = ReceiveOrder()
     flags = order.is_paused, order.is_silent, order.is_retired, order.may_number, order.wants_numbers
     assert (flags, order.cluster) == ((False,) * 5, 0)
@@ -292,98 +292,98 @@ def test_a_pause_has_nothing_ready_until_it_is_resumed():
     assert list(order.ready) == [3]
 
 
-def test_numbers_are_of_one_epoch():
-    """They begin at 1 and never reach those of the next epoch; what is offered with older ones is not taken."""
+def test_numbers_belong_to_one_epoch():
+    """Numbers begin at 1 and never reach the next epoch's; offers with older numbers are ignored."""
     order = ReceiveOrder(numbers=True)
-    order.number_if(wanted=True)
+    order.set_numbering(wanted=True)
     assert (order.may_number, order.wants_numbers) == (True, True)
-    assert order.trusted() == range(0)
+    assert order.epoch_numbers() == range(0)
     old = order.claim(MINE)
-    assert order.trusted() == range((order.epoch << 40) + 1, (order.epoch + 1) << 40)
+    assert order.epoch_numbers() == range((order.epoch << 40) + 1, (order.epoch + 1) << 40)
     order.offer(iter("ab"), old)
-    assert list(order.run.messages) == [("a", order.trusted()[0]), ("b", order.trusted()[1])]
+    assert list(order.run.messages) == [("a", order.epoch_numbers()[0]), ("b", order.epoch_numbers()[1])]
     order.begin_epoch()
     new = order.claim(MINE)
     order.offer(iter("c"), old)
     assert list(order.run.messages) == []
-    order.leave_out()
-    assert next(new) == order.trusted()[1]
+    order.skip_number()
+    assert next(new) == order.epoch_numbers()[1]
 
 
-def test_several_threads_end_the_numbers_for_good():
-    """From the first claim of another thread on, nobody gets numbers."""
+def test_second_thread_ends_numbering():
+    """After the first claim of a second thread, no thread gets numbers."""
     order = ReceiveOrder(numbers=True)
-    order.number_if(wanted=True)
+    order.set_numbering(wanted=True)
     assert order.claim(MINE) is not None
     epoch = order.epoch
-    assert order.claim(OTHERS) is None
+    assert order.claim(OTHER) is None
     assert order.epoch > epoch
     assert (order.run, order.may_number, order.claim(MINE)) == (None, False, None)
     epoch = order.epoch
-    order.number_no_more()
+    order.stop_numbering()
     assert order.epoch == epoch
 
 
-def test_an_order_is_owed_what_a_part_is_owed():
-    """If any is; and each part hears which messages to drop."""
+def test_order_awaits_answers_of_its_subscribers():
+    """The order awaits an answer if a subscriber does; dropped topics are passed to each subscriber."""
     order, dropped = ReceiveOrder(), []
 
-    class Owed(Part):
-        owed = False
+    class Awaiting(TransitionSubscriber):
+        awaits = False
 
-        def is_owed(self):
-            return self.owed
+        def awaits_answer(self):
+            return self.awaits
 
-        def drop_some(self, is_of_them):
-            dropped.append(is_of_them)
+        def drop_topics(self, is_affected):
+            dropped.append(is_affected)
 
-    for part in (Part(), owed := Owed(), Owed()):
-        order.take_part(part)
-    assert not order.is_owed()
-    owed.owed = True
-    assert order.is_owed()
-    order.drop_some(bool)
+    for part in (TransitionSubscriber(), awaiting := Awaiting(), Awaiting()):
+        order.add_subscriber(part)
+    assert not order.awaits_answer()
+    awaiting.awaits = True
+    assert order.awaits_answer()
+    order.drop_topics(bool)
     assert dropped == [bool, bool]
 
 
-def test_a_replacement_happens_if_it_is_wanted():
-    """One that is not wanted when its turn comes changes nothing; one that is begins an epoch with the new object."""
-    order, heard = parts()
-    order.foundation = Ground(heard)
+def test_unwanted_replacement_changes_nothing():
+    """A replacement that is not wanted any more changes nothing; a wanted one begins an epoch with a new object."""
+    order, calls = subscribed()
+    order.reopener = Replaceable(calls)
     order.replace(lambda: False)
-    assert heard == []
+    assert calls == []
     order.replace(lambda: True)
-    assert heard[-4:] == ["open", ("a", "new", [1]), ("b", "new", []), ("c", "new", [])]
+    assert calls[-4:] == ["open", ("a", "new", [1]), ("b", "new", []), ("c", "new", [])]
     assert not order.is_retired
 
 
-def test_an_object_that_cannot_be_closed_is_replaced():
-    """Closing it fails: it is closed again, so that whoever uses it finds out, and the next call replaces it."""
-    order, heard = parts()
-    order.foundation = ground = Ground(heard)
+def test_native_object_that_fails_to_close_is_replaced():
+    """An object that failed to close is closed again, so that its users detect it, and the next call replaces it."""
+    order, calls = subscribed()
+    order.reopener = native = Replaceable(calls)
     epochs = []
 
     def retire():
-        heard.append("retire")
-        if heard.count("retire") == 1:
+        calls.append("retire")
+        if calls.count("retire") == 1:
             raise KeyboardInterrupt
 
-    ground.retire = retire
-    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+    native.retire = retire
+    with pytest.raises(KeyboardInterrupt), order.run_transition(Transition.SEEK):
         epochs.append(order.epoch)
-    assert heard[3:] == ["retire", "retire", ("a", "after"), ("b", "after"), ("c", "after")]
+    assert calls[3:] == ["retire", "retire", ("a", "after"), ("b", "after"), ("c", "after")]
     assert order.is_retired
     epochs.append(order.epoch)
-    order.renew()
+    order.reopen()
     assert not order.is_retired
     assert order.epoch > epochs[1] > epochs[0]
 
 
 class Receiving(RuleBasedStateMachine):
-    """Two threads receive from one queue, while it is sought, redelivered, numbered or not.
+    """Two threads receive from one queue during seeks, redeliveries and changes of the numbering.
 
-    The queue is a count: whoever takes from it gets the next message of its epoch. Numbers may be trusted only if the
-    messages that have them came in the order of the numbers, with nothing in between that another thread took.
+    The queue is a count: a receive gets the next message of its epoch. Numbers may belong to the epoch only if their
+    messages arrived in the order of the numbers, without a message in between that another thread received.
     """
 
     def __init__(self):
@@ -391,9 +391,9 @@ class Receiving(RuleBasedStateMachine):
         self.order = ReceiveOrder(numbers=True)
         self.position = 0
         self.ahead = iter(())
-        self.anothers = False
+        self.fetched_by_other = False
         self.taken = []
-        """Number and position of what has numbers, in its order."""
+        """Number and position of each numbered message, in order."""
 
     def _next(self):
         self.position += 1
@@ -401,11 +401,11 @@ class Receiving(RuleBasedStateMachine):
 
     @rule(wanted=st.booleans())
     def number(self, wanted):
-        self.order.number_if(wanted=wanted)
+        self.order.set_numbering(wanted=wanted)
 
-    @rule(thread=st.sampled_from([MINE, OTHERS]), count=st.integers(0, 5))
+    @rule(thread=st.sampled_from([MINE, OTHER]), count=st.integers(0, 5))
     def receive(self, thread, count):
-        """As a receive does: what is ready first, for whoever may take it, and then anew."""
+        """Receive ready messages first, and then refill."""
         order = self.order
         for _ in range(count):
             run = order.run
@@ -425,38 +425,38 @@ class Receiving(RuleBasedStateMachine):
 
     def _refill(self, thread):
         numbers = self.order.claim(thread)
-        if self.anothers:
-            self.order.leave_out()
-            self.anothers = False
+        if self.fetched_by_other:
+            self.order.skip_number()
+            self.fetched_by_other = False
         self.ahead = iter([self._next(), self._next()])
         self.order.offer(self.ahead, numbers)
 
     @rule(transition=st.sampled_from(Transition), fails=st.booleans())
-    def passes(self, transition, fails):
-        """What was ahead is gone, and the position is another one."""
-        with contextlib.suppress(ZeroDivisionError), self.order.passing(transition):
+    def transition(self, transition, fails):
+        """Drop ready messages, and change the position."""
+        with contextlib.suppress(ZeroDivisionError), self.order.run_transition(transition):
             self.position += 100
             _ = 1 // (not fails)
         assert not list(self.order.ready)
 
     @rule(taken=st.integers(0, 2))
-    def another_fetches(self, taken):
-        """Nothing is ahead then, and what it fetched may be behind what this thread takes next."""
+    def other_thread_fetches(self, taken):
+        """Exhaust the prefetched messages; this thread's next one may precede those of the other thread."""
         list(self.ahead)
         self.position += taken
-        self.anothers = True
+        self.fetched_by_other = True
 
     @invariant()
-    def messages_between_two_are_where_their_numbers_say(self):
-        """If two are as far apart as their numbers, then so is each between them."""
-        trusted = self.order.trusted()
-        inside = sorted(pair for pair in self.taken if pair[0] in trusted)
+    def numbers_match_positions(self):
+        """Two numbers that differ as their positions do enclose only such numbers."""
+        epoch_numbers = self.order.epoch_numbers()
+        inside = sorted(pair for pair in self.taken if pair[0] in epoch_numbers)
         for first, between, last in combinations(inside[-8:], 3):
             if last[0] - first[0] == last[1] - first[1]:
                 assert between[0] - first[0] == between[1] - first[1]
 
     @invariant()
-    def numbers_go_up(self):
+    def numbers_increase(self):
         numbers = [number for number, _ in self.taken]
         assert numbers == sorted(set(numbers))
 

@@ -1,4 +1,4 @@
-"""A source that looks at each message before the application gets it."""
+"""A source that screens each message before the application receives it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def built(number):
     return builder.build()
 
 
-@pytest.mark.parametrize(("harmless", "looks"), [(-1, [0, 1, 2, 3]), (0, [])])
-def test_harmless_messages_pass_unseen(harmless, looks):
-    """Messages come in their order, and those that were not redelivered too often are not looked at."""
-    looked = []
+@pytest.mark.parametrize(("harmless", "expected"), [(-1, [0, 1, 2, 3]), (0, [])])
+def test_harmless_messages_are_not_screened(harmless, expected):
+    """Messages keep their order, and those with a low redelivery count are not screened."""
+    screened = []
 
     def screen(message):
-        looked.append(int(message.data()))
+        screened.append(int(message.data()))
         return True
 
     source = SimpleNamespace(each=iter([built(number) for number in range(4)]), wait=None)
     found = ScreenedSource(source, screen, harmless=harmless)
     assert [int(message.data()) for message in found] == [0, 1, 2, 3]
-    assert looked == looks
+    assert screened == expected
 
 
-def test_what_was_looked_at_ahead_comes_first():
-    """A harmless message does not pass one that was looked at before it came."""
+def test_messages_screened_ahead_come_first():
+    """A harmless message does not overtake one that was screened earlier."""
     ahead = iter([built(0)])
     source = SimpleNamespace(each=iter([built(1)]), wait=lambda _: next(ahead))
     found = ScreenedSource(source, lambda _: True, harmless=0)
-    found.look_ahead()
+    found.screen_ahead()
     assert [int(message.data()) for message in found] == [0, 1]

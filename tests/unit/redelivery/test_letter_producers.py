@@ -1,4 +1,4 @@
-"""The producers of a consumer's letters: each that was opened is closed."""
+"""The producers of a consumer's letters: each opened producer is closed."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from pulsar_ext.redelivery.letters import LetterProducers
 
 
 class _Producer:
-    """Sends, until it was closed by itself."""
+    """A fake producer that can be closed by itself."""
 
     def __init__(self):
         self.sender = SimpleNamespace(closed=False)
-        self.meanwhile = lambda: None
+        self.before_error = lambda: None
 
     def send(self, *_, **__):
         if self.sender.closed:
-            self.meanwhile()
+            self.before_error()
             raise pulsar.AlreadyClosed("closed")
 
     def close(self):
         self.sender.closed = True
 
 
-def no_admin():
-    """Be a client that may ask no admin API."""
+def raise_admin_unavailable():
+    """Raise as an admin API that does not answer."""
     raise AdminUnavailable("none")
 
 
-def test_a_producer_that_another_thread_opened_meanwhile_is_kept_and_closed():
-    """Where two letters meet a producer that has closed, the second failure leaves the new producer alone."""
+def test_producer_opened_by_another_thread_is_kept():
+    """A second failure with a closed producer does not remove the producer that another thread opened."""
     opened = []
 
     def create_producer(*_, **__):
         opened.append(_Producer())
         return opened[-1]
 
-    none = {"partition_key": str, "ordering_key": str, "event_timestamp": int, "topic_name": str, "properties": dict}
-    inner = SimpleNamespace(has_null_value=lambda: True, int_schema_version=lambda: -1, **none)
+    empty = {"partition_key": str, "ordering_key": str, "event_timestamp": int, "topic_name": str, "properties": dict}
+    inner = SimpleNamespace(has_null_value=lambda: True, int_schema_version=lambda: -1, **empty)
     opener = SimpleNamespace(create_producer=create_producer)
     cluster = SimpleNamespace(number=lambda: 0)
-    context = SimpleNamespace(opener=opener, schema_info=None, admin_api=no_admin, cluster=cluster)
+    context = SimpleNamespace(opener=opener, schema_info=None, admin_api=raise_admin_unavailable, cluster=cluster)
     letters = LetterProducers(context, BytesSchema())
     letters.send("t", inner, {})
 
     def another_thread():
-        opened[0].meanwhile = lambda: None
+        opened[0].before_error = lambda: None
         with pytest.raises(pulsar.AlreadyClosed):
             letters.send("t", inner, {})
         letters.send("t", inner, {})
 
     opened[0].close()
-    opened[0].meanwhile = another_thread
+    opened[0].before_error = another_thread
     with pytest.raises(pulsar.AlreadyClosed):
         letters.send("t", inner, {})
     letters.send("t", inner, {})

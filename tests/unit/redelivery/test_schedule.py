@@ -1,6 +1,6 @@
-"""What is to be redelivered comes due once, in order, and in groups.
+"""The delay queue returns each item once, in order and in groups.
 
-A backoff gives Java's delays, never less than the one before, and refuses what cannot be one.
+A backoff returns Java's delays, which never decrease, and rejects invalid settings.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.redelivery.schedule import Delayed, MultiplierRedeliveryBackoff, check_backoff, delay_of
+from pulsar_ext.redelivery.schedule import DelayQueue, MultiplierRedeliveryBackoff, check_backoff, delay_of
 
 
-def test_a_steady_stream_holds_nothing_up():
-    """Something added at every moment delays only itself; groups keep their distance."""
-    delayed: Delayed[int] = Delayed(gap=5.0)
-    came = []
+def test_steady_stream_delays_no_earlier_item():
+    """An item added at every moment delays only itself, and groups keep their gap."""
+    delayed: DelayQueue[int] = DelayQueue(gap=5.0)
+    groups = []
     for now in range(100):
         delayed.add(now, now, now + 10.0)
         if found := delayed.due(float(now)):
-            came.append((now, found))
-    assert [now for now, _ in came] == list(range(10, 100, 5))
-    assert [thing for _, found in came for thing in found] == list(range(86))
+            groups.append((now, found))
+    assert [now for now, _ in groups] == list(range(10, 100, 5))
+    assert [item for _, found in groups for item in found] == list(range(86))
     assert delayed.wait(99.0) == 1.0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "drop", "due", "clear"]), st.integers(0, 5), st.integers(0, 20))))
-def test_each_key_comes_due_once_at_its_earliest_time(steps):
-    """Whatever is added, dropped and added again: the model is a dictionary of times."""
-    delayed: Delayed[int] = Delayed()
+def test_each_key_is_due_once_at_its_earliest_time(steps):
+    """After any additions and removals the queue behaves like a dictionary of times."""
+    delayed: DelayQueue[int] = DelayQueue()
     model: dict[int, float] = {}
     now = 0.0
     for step, key, number in steps:
@@ -70,13 +70,13 @@ MULTIPLIERS = st.floats(1.0001, 1e300)
     ],
 )
 def test_delays_are_those_of_java(backoff, delays):
-    """What `MultiplierRedeliveryBackoff.next()` of the Java client gives for the same settings."""
+    """The delays equal those of Java's `MultiplierRedeliveryBackoff.next()` with the same settings."""
     assert {count: backoff(count) for count in delays} == delays
 
 
 @given(DELAYS, DELAYS, MULTIPLIERS, st.integers(-1, 2**31 - 1))
 def test_delays_grow_between_their_limits(one, other, multiplier, count):
-    """Whatever the settings, a delay is a whole number, not below the one before, and within both limits."""
+    """A delay is an int, not below the previous one, and within both limits."""
     least, most = sorted((one, other))
     backoff = MultiplierRedeliveryBackoff(least, most, multiplier)
     delay = backoff(count)
@@ -88,7 +88,7 @@ def test_delays_grow_between_their_limits(one, other, multiplier, count):
 
 @given(st.integers(1, 10**6), st.integers(1, 10**9), st.floats(1.01, 100), st.integers(1, 60))
 def test_each_delay_is_the_power_of_the_multiplier(least, more, multiplier, count):
-    """Between the limits it is the first delay times the multiplier's power, cut to whole milliseconds."""
+    """Between the limits a delay is the first one times a power of the multiplier, truncated to milliseconds."""
     most = least + more
     power = least * math.pow(multiplier, count)
     if power < most:
@@ -107,21 +107,21 @@ def test_each_delay_is_the_power_of_the_multiplier(least, more, multiplier, coun
         *((1, 2, by) for by in (1, 0.5, math.inf, math.nan, "2")),
     ],
 )
-def test_settings_that_cannot_be(settings):
-    """A delay below 0, limits in the wrong order, and a multiplier that does not multiply are refused."""
+def test_invalid_backoff_settings_raise(settings):
+    """A negative delay, limits in the wrong order and an invalid multiplier raise."""
     with pytest.raises(InvalidUse):
         MultiplierRedeliveryBackoff(*settings)
 
 
 @pytest.mark.parametrize("answer", [-1, None, "1", math.nan, math.inf, True])
-def test_an_answer_that_is_no_delay(answer):
-    """A function of the application's that gives no milliseconds is told so."""
+def test_invalid_backoff_result_raises(answer):
+    """A result of the application's function that is not milliseconds raises."""
     with pytest.raises(InvalidUse, match="milliseconds"):
         delay_of(lambda _: answer, 3)
 
 
-def test_any_function_is_a_backoff():
-    """A function of the count is asked with it; what cannot be called is none."""
+def test_any_callable_is_a_backoff():
+    """A callable is called with the redelivery count; anything else raises."""
     assert delay_of(lambda count: count * 250, 3) == 0.75
     check_backoff("a", None)
     with pytest.raises(InvalidUse, match="negative"):

@@ -1,4 +1,4 @@
-"""Messages that the broker delivers to nobody, by statistics, and topics with chunks that nobody can get."""
+"""Stranded messages, detected by statistics, and topics with chunks that no consumer can receive."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pulsar_ext._runtime.context import RecentAnswers
 from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.errors import AdminNotFound
 from pulsar_ext.ids.position import Position
-from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch, is_idle, strands
+from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch, is_idle, is_stranding
 
 
 def _stats(backlog, *consumers, out=10, delayed=0):
-    """Give statistics; each consumer has so many messages, and takes so many more."""
+    """Return statistics; each consumer is a pair of held messages and permits."""
     listed = [
         {"unackedMessages": held, "availablePermits": more, "address": f"h:{number}", "connectedSince": "10:00"}
         for number, (held, more) in enumerate(consumers)
@@ -28,10 +28,10 @@ def _stats(backlog, *consumers, out=10, delayed=0):
 STRANDED = _stats(3, (0, 5))
 
 
-def test_what_nobody_has_and_nobody_gets_is_stranded():
-    """Three entries that are with no consumer, though one takes more and nothing is delivered for a while."""
-    assert strands(STRANDED, STRANDED)
-    assert strands(_stats(5, (1, 5), (1, 5)), _stats(5, (1, 5), (1, 5)))
+def test_undelivered_backlog_is_stranded():
+    """Entries that no consumer holds are stranded if one has permits and nothing is delivered for a while."""
+    assert is_stranding(STRANDED, STRANDED)
+    assert is_stranding(_stats(5, (1, 5), (1, 5)), _stats(5, (1, 5), (1, 5)))
 
 
 @pytest.mark.parametrize(
@@ -51,22 +51,22 @@ def test_what_nobody_has_and_nobody_gets_is_stranded():
         "held",
         "acknowledged",
         "being delivered",
-        "takes no more",
+        "no permits",
         "delayed",
         "just joined",
         "no consumer",
     ],
 )
-def test_what_may_still_come_is_not_stranded(before, after):
-    """What a consumer has, what is being delivered, and what a consumer takes no more of is left alone."""
-    assert not strands(before, after)
+def test_deliverable_backlog_is_not_stranded(before, after):
+    """A backlog that is held, being delivered, or without permits is not stranded."""
+    assert not is_stranding(before, after)
 
 
-def _failover(backlog, *given, more=(5, 5), type_="Failover"):
-    """Give statistics of which the first consumer is the active one; each was given so many, and takes `more`."""
+def _failover(backlog, *delivered, more=(5, 5), type_="Failover"):
+    """Return statistics with the first consumer active; each has a number of delivered messages and permits `more`."""
     listed = [
         {"msgOutCounter": out, "availablePermits": permits, "consumerName": f"c{number}", "address": f"h:{number}"}
-        for number, (out, permits) in enumerate(zip(given, more, strict=False))
+        for number, (out, permits) in enumerate(zip(delivered, more, strict=False))
     ]
     return SubscriptionStats.from_json(
         {"type": type_, "msgBacklog": backlog, "consumers": listed, "activeConsumerName": "c0"}
@@ -74,41 +74,41 @@ def _failover(backlog, *given, more=(5, 5), type_="Failover"):
 
 
 @pytest.mark.parametrize("type_", ["Failover", "Exclusive"])
-def test_more_than_was_given_to_anybody_is_stranded(type_):
-    """Of what goes to one consumer that much is stranded which nobody was given, though the active one takes more."""
-    assert strands(_failover(3, 1, 1, type_=type_), _failover(3, 1, 1, type_=type_))
-    assert strands(_failover(3, 1, 1, more=(5, 0)), _failover(3, 1, 1, more=(5, 0)))
-    assert not strands(_failover(3, 1, 1, more=(0, 5)), _failover(3, 1, 1, more=(0, 5)))
-    assert not strands(_failover(3, 2, 1, type_=type_), _failover(3, 2, 1, type_=type_))
+def test_undelivered_backlog_of_active_consumer_is_stranded(type_):
+    """A backlog that was delivered to no consumer is stranded if the active consumer has permits."""
+    assert is_stranding(_failover(3, 1, 1, type_=type_), _failover(3, 1, 1, type_=type_))
+    assert is_stranding(_failover(3, 1, 1, more=(5, 0)), _failover(3, 1, 1, more=(5, 0)))
+    assert not is_stranding(_failover(3, 1, 1, more=(0, 5)), _failover(3, 1, 1, more=(0, 5)))
+    assert not is_stranding(_failover(3, 2, 1, type_=type_), _failover(3, 2, 1, type_=type_))
 
 
-def test_a_backlog_that_consumers_have_is_idle():
-    """A subscription is idle if all that is not acknowledged is with its consumers."""
+def test_backlog_held_by_consumers_is_idle():
+    """A subscription is idle if its consumers hold all unacknowledged messages."""
     assert is_idle(_stats(2, (1, 0), (1, 0)))
     assert not is_idle(_stats(3, (1, 0), (1, 0)))
 
 
-def test_a_topic_that_cannot_be_looked_at_hides_no_other():
-    """Of two topics one is gone: what is stranded on the other one is brought back, and its cursor is looked at."""
+def test_inaccessible_topic_hides_no_other():
+    """Stranded messages on one topic are redelivered, and its cursor is checked, although another topic was deleted."""
     stats = {"type": "Shared", "msgBacklog": 1, "consumers": [{"availablePermits": 5, "connectedSince": "10:00"}]}
     cursor = SimpleNamespace(mark_delete_position=Position(1, 0))
     cursors = SimpleNamespace(ledger_sizes=lambda: [(1, 5)], cursors={"s": cursor})
-    asked, replaced = [], []
+    queried, replaced = [], []
 
     def answer(value):
-        def ask(name, **_):
-            asked.append(name)
+        def query(name, **_):
+            queried.append(name)
             if name.endswith("gone"):
                 raise AdminNotFound("404")
             return value
 
-        return ask
+        return query
 
     admin = SimpleNamespace(
         stats=answer(SimpleNamespace(subscriptions={"s": SubscriptionStats.from_json(stats)})),
         internal_stats=answer(cursors),
     )
-    acks = SimpleNamespace(collector=SimpleNamespace(has_chunks=True, may_have_chunks=True), era_of=lambda *_: 0)
+    acks = SimpleNamespace(collector=SimpleNamespace(has_chunks=True, may_have_chunks=True), cursor_era=lambda *_: 0)
     context = SimpleNamespace(
         admin_api=lambda: SimpleNamespace(within=lambda _: admin),
         recent=RecentAnswers(),
@@ -116,22 +116,22 @@ def test_a_topic_that_cannot_be_looked_at_hides_no_other():
     )
     topics = ["persistent://public/default/gone", "persistent://public/default/there"]
     order = SimpleNamespace(replace=lambda: replaced.append(True))
-    looked = SimpleNamespace(finish=lambda _: False)
-    watch = StrandedWatch(context, order, topics, "s", acks, looked)
+    leftovers = SimpleNamespace(acknowledge_useless=lambda _: False)
+    watch = StrandedWatch(context, order, topics, "s", acks, leftovers)
     for _ in range(2):
         watch.tick(0.0)
     assert replaced == [True]
-    asked.clear()
+    queried.clear()
     LeftoverWatch(context, order, topics, "s", acks).tick(0.0)
-    assert topics[1] in asked
+    assert topics[1] in queried
 
 
 class _Answer(dict):
-    """What the broker answered, whose end can be seen."""
+    """An answer of the broker to which a weak reference is possible."""
 
 
-def test_statistics_of_what_is_idle_are_not_kept():
-    """A consumer that has nothing to look after holds none of the statistics, in which every consumer is named."""
+def test_statistics_of_idle_topics_are_not_kept():
+    """A consumer of an idle topic keeps no statistics, which contain every consumer."""
     answer = _Answer(type="Shared", msgBacklog=0, consumers=[{"address": "h:0"}])
     gone = weakref.ref(answer)
     topics = [SimpleNamespace(subscriptions={"s": SubscriptionStats.from_json(answer)})]
@@ -144,15 +144,15 @@ def test_statistics_of_what_is_idle_are_not_kept():
     assert gone() is None
 
 
-def test_partitions_that_are_added_are_looked_at():
-    """A consumer that has had chunked messages looks at the one partition, and the next time at both that there are."""
-    partitions, looked_at = ["t-partition-0"], []
+def test_added_partitions_are_checked():
+    """A consumer with chunked messages checks one partition, and both after another one was added."""
+    partitions, checked = ["t-partition-0"], []
 
     def ask(question, answer):
         if question[0] == "partitions":
             return answer()
-        looked_at.append(question[1])
-        return {"s"}  # is at the end
+        checked.append(question[1])
+        return {"s"}  # has no backlog
 
     context = SimpleNamespace(
         opener=SimpleNamespace(get_topic_partitions=lambda _: list(partitions)), recent=SimpleNamespace(ask=ask)
@@ -162,4 +162,4 @@ def test_partitions_that_are_added_are_looked_at():
     watch.tick(0.0)
     partitions.append("t-partition-1")
     watch.tick(0.0)
-    assert looked_at == ["t-partition-0", "t-partition-0", "t-partition-1"]
+    assert checked == ["t-partition-0", "t-partition-0", "t-partition-1"]

@@ -1,4 +1,4 @@
-"""The table, its JSON and its Markdown, and the documents that repeat it."""
+"""Table, JSON and Markdown of a run, and the documents that contain them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ROWS = [
 ]
 
 
-def test_the_documentation_has_a_row_for_every_scenario():
-    """The table of docs/reproduce.md was generated from the scenarios that exist now, in their order."""
+def test_documentation_has_a_row_per_scenario():
+    """The table of docs/reproduce.md has the current scenarios and claims in order."""
     table = (
         (_PROJECT / "docs" / "reproduce.md").read_text().partition("<!-- reproduce: begin -->")[2].partition("<!--")[0]
     )
@@ -32,32 +32,32 @@ def test_the_documentation_has_a_row_for_every_scenario():
     assert "BROKEN" not in table
 
 
-def test_the_documentation_has_a_paragraph_for_every_scenario():
-    """Each scenario is explained under a heading of its name, which the README's table links to."""
+def test_documentation_has_a_paragraph_per_scenario():
+    """Each scenario has a heading with its name, which the README's table links to."""
     headings = re.findall(r"^## ([a-z-]+)$", (_PROJECT / "docs" / "reproduce.md").read_text(), re.MULTILINE)
     assert headings == list(SCENARIOS)
 
 
 def test_every_scenario_is_in_one_group():
-    """The README's short table leaves no scenario out, counts none twice, and was generated from these groups."""
+    """The README's table has each scenario in one group, with the groups' current texts."""
     assert sorted(name for _, names in GROUPS.values() for name in names) == sorted(SCENARIOS)
     table = (_PROJECT / "README.md").read_text().partition("<!-- reproduce summary: begin -->")[2].partition("<!--")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if re.match(r"\| (?!about)[a-z]", line)]
     assert [row[0] for row in rows] == list(GROUPS)
-    for (_, about, official, ours), (says, names) in zip(rows, GROUPS.values(), strict=True):
-        assert about == says
+    for (_, about, official, ours), (expected, names) in zip(rows, GROUPS.values(), strict=True):
+        assert about == expected
         assert ours == f"{len(names)} of {len(names)} right"
         assert official.endswith(f" of {len(names)} right")
 
 
-def test_the_summary_wants_every_scenario():
-    """A run of some scenarios leaves the README's short table as it is."""
-    with pytest.raises(InvalidUse, match="not among them: chunk-seek-in-flight"):
+def test_summary_needs_every_scenario():
+    """A run of some scenarios does not change the README's table."""
+    with pytest.raises(InvalidUse, match="missing: chunk-seek-in-flight"):
         update_markdown("<!-- reproduce summary: begin -->\n<!-- reproduce summary: end -->", _ROWS)
 
 
-def test_json_has_its_keys():
-    """Programs find the counts of both clients and the verdict under names that stay."""
+def test_json_has_stable_keys():
+    """The JSON has the counts of both clients and the verdict under stable keys."""
     data = json.loads(to_json(_ROWS))
     assert set(data) == {"official", "pulsar_ext", "scenarios", "broken"}
     assert data["broken"] == ["chunk-nack"]
@@ -70,16 +70,16 @@ def test_json_has_its_keys():
     assert first["verdict"] == "fixed here"
 
 
-def test_the_table_shows_both_clients_beside_each_other():
-    """A person sees scenario, both outcomes and the verdict in one line."""
+def test_table_shows_both_clients_in_one_line():
+    """A line has the scenario, both results and the verdict."""
     output = io.StringIO()
     Console(file=output, width=120).print(to_table(_ROWS))
     line = next(line for line in output.getvalue().splitlines() if "chunk-seek" in line)
     assert re.search("chunk-seek.+1 of 3 lost.+3 of 3.+fixed here", line)
 
 
-def test_the_markdown_table_replaces_the_old_one():
-    """What stands between the markers is replaced, what stands around them stays, and once more changes nothing."""
+def test_markdown_table_replaces_the_old_one():
+    """The text between the markers is replaced, the text around them stays, and a repetition changes nothing."""
     text = "before\n<!-- reproduce: begin -->\nold\n<!-- reproduce: end -->\nafter\n"
     new = update_markdown(text, _ROWS)
     assert new.startswith("before\n")
@@ -90,8 +90,8 @@ def test_the_markdown_table_replaces_the_old_one():
 
 
 @pytest.mark.parametrize("text", ["", "<!-- reproduce: begin -->", "<!-- reproduce: end --><!-- reproduce: begin -->"])
-def test_a_text_without_markers_is_refused(text):
-    """A file that has no place for the table is not touched."""
+def test_text_without_markers_raises(text):
+    """A text without the table's markers raises, so its file is not changed."""
     with pytest.raises(InvalidUse, match="reproduce: begin"):
         update_markdown(text, _ROWS)
 
@@ -101,15 +101,15 @@ def test_a_text_without_markers_is_refused(text):
     [
         (["no-such"], "choose from: chunk-seek"),
         (["--json", "--markdown"], "exclude each other"),
-        (["--admin-url", "http://localhost:1"], "goes with --url"),
+        (["--admin-url", "http://localhost:1"], "requires --url"),
         (["--url", "pulsar://localhost:1", "--backend", "process"], "exclude each other"),
         (["--url", "nonsense"], "service URL"),
         (["--url", "pulsar://localhost:1", "--admin-url", "http://localhost:1"], "http://localhost:1"),
         (["--update", "/no/such/file"], "cannot be read"),
     ],
 )
-def test_bad_usage_is_told_in_one_line(arguments, words, capsys, monkeypatch):
-    """What cannot run ends with status 2 and a line that says why, without a stack trace."""
+def test_bad_usage_is_reported_in_one_line(arguments, words, capsys, monkeypatch):
+    """A run that is impossible ends with status 2 and one line with the reason, without a stack trace."""
     for name in ("PULSAR_URL", "PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"):
         monkeypatch.delenv(name, raising=False)
     assert app(arguments, result_action="return_value") == 2
@@ -118,8 +118,8 @@ def test_bad_usage_is_told_in_one_line(arguments, words, capsys, monkeypatch):
     assert words in last
 
 
-def test_the_list_needs_no_broker(capsys):
-    """--list names every scenario."""
+def test_list_needs_no_broker(capsys):
+    """--list shows every scenario."""
     assert app(["--list"], result_action="return_value") == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in SCENARIOS)

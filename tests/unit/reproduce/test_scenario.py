@@ -1,4 +1,4 @@
-"""What scenarios count and how two counts are judged."""
+"""Counts of scenarios, and their verdicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAD = [Counts(sent=1, lost=1), Counts(sent=1, duplicated=1), Counts(sent=1, stu
 
 @given(_LABELS.map(set), _LABELS)
 def test_counts_add_up(sent, received):
-    """What was sent is delivered or lost, what arrived is delivered or one too many."""
+    """Sent messages are delivered or lost, and received ones are delivered or duplicated."""
     counts = Counts.of(sent, received)
     assert counts.sent == len(sent) == counts.delivered + counts.lost
     assert len(received) == counts.delivered + counts.duplicated
@@ -27,30 +27,30 @@ def test_counts_add_up(sent, received):
 
 
 @pytest.mark.parametrize("bad", _BAD)
-def test_any_fault_of_ours_is_broken(bad):
-    """A loss, a duplicate, a stuck message or a bad end of ours is BROKEN, whatever the official client does."""
+def test_any_fault_of_pulsar_ext_is_broken(bad):
+    """A lost, duplicated or stuck message, or a bad end, of `pulsar_ext` is BROKEN for any official result."""
     for official in (*_BAD, Counts(sent=1, delivered=1), Counts(ended="error: no")):
         assert judge(official, bad) is Verdict.BROKEN
 
 
 @pytest.mark.parametrize("bad", _BAD)
-def test_a_fault_of_the_official_client_alone_is_fixed_here(bad):
-    """Ours clean and theirs not means that the defect is fixed here."""
+def test_fault_of_the_official_client_only_is_fixed_here(bad):
+    """A fault of the official client only means that the defect is fixed here."""
     assert judge(bad, Counts(sent=1, delivered=1)) is Verdict.FIXED_HERE
 
 
 def test_both_clean_is_fixed_upstream():
-    """An official release that fixes a defect shows in the table by itself."""
+    """Clean counts of both clients mean that the official release fixed the defect."""
     assert judge(Counts(sent=1, delivered=1), Counts(sent=1, delivered=1)) is Verdict.FIXED_UPSTREAM
 
 
 def test_steps_that_failed_prove_nothing():
-    """An error in the official client's steps is not taken for the defect."""
+    """An error in the official client's steps is inconclusive."""
     assert judge(Counts(ended="error: TypeError: no"), Counts(sent=1, delivered=1)) is Verdict.INCONCLUSIVE
 
 
-def test_a_row_that_cannot_run_says_why():
-    """On a broker that lacks what a scenario needs, its row is no verdict about either client."""
+def test_row_that_cannot_run_has_the_reason():
+    """On a broker that lacks what a scenario needs, the row is not run and has the reason."""
     place = Place("pulsar://h:1", "http://h:1", "t/n", why_not="cannot run on this broker: X is off")
     row = carry_out(SCENARIOS["sequence-id-zero"], place)
     assert (row.verdict, str(row.ours)) == (Verdict.NOT_RUN, "fine (cannot run on this broker: X is off)")
@@ -58,7 +58,7 @@ def test_a_row_that_cannot_run_says_why():
 
 @pytest.mark.parametrize("chunk_bytes", [102_400, 5 << 20, 12 << 20])
 def test_large_chunks_are_few(chunk_bytes):
-    """A message is as many chunks as are asked for where they are small, and a few where they are large."""
+    """A message has the requested number of chunks if they are small, and a few if they are large."""
     env = Env(Place("pulsar://h:1", "http://h:1", "t/n", chunk_bytes))
     assert len(env.chunked("m", 200)) <= max(24 << 20, 3 * chunk_bytes)
     assert len(env.chunked("m", 200)) > 2 * chunk_bytes
@@ -76,19 +76,19 @@ def test_large_chunks_are_few(chunk_bytes):
         (Counts(sent=4, lost=1, duplicated=2), "1 of 4 lost, 2 of 4 duplicated"),
     ],
 )
-def test_counts_read_well(counts, text):
-    """The cell of the table names every fault, the bad end first."""
+def test_counts_as_text(counts, text):
+    """The text names every fault, a bad end first."""
     assert str(counts) == text
 
 
 def test_counts_survive_json():
-    """A process hands its counts over as JSON, and nothing is lost on the way."""
+    """Counts are equal after a round trip through JSON."""
     counts = Counts(sent=3, delivered=1, lost=1, duplicated=4, stuck=1, note="n", ended="hung")
     assert Counts(**json.loads(json.dumps(counts.to_dict()))) == counts
 
 
 def test_every_scenario_is_well_declared():
-    """Each has its own name, an existing profile and a claim of one line; those of one profile stand together."""
+    """Each has its own name, an existing profile and a claim of one line; those of one profile are adjacent."""
     profiles = [scenario.profile for scenario in SCENARIOS.values()]
     assert set(profiles) <= set(PROFILES)
     assert sum(one != two for one, two in pairwise(profiles)) == len(set(profiles)) - 1
@@ -98,8 +98,8 @@ def test_every_scenario_is_well_declared():
         assert scenario.run.__module__.rpartition(".")[2] == name.replace("-", "_")
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    """A typing error is answered with every name there is."""
+def test_unknown_name_lists_the_known_ones():
+    """An unknown name raises an error with every known name."""
     with pytest.raises(InvalidUse) as caught:
         select(["chunk-seek", "chunk-sek"])
     assert "chunk-sek;" in str(caught.value)
@@ -107,7 +107,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 def test_selection_keeps_the_order_of_the_table():
-    """Names in any order, even twice, give each scenario once, in the order of the table."""
+    """Names in any order, also repeated, select each scenario once, in the order of the table."""
     names = list(SCENARIOS)
     assert [scenario.name for scenario in select([names[4], names[0], names[4]])] == [names[0], names[4]]
     assert [scenario.name for scenario in select([])] == names

@@ -1,4 +1,4 @@
-"""The programs that show a scenario with the official client alone, and the reports that have them."""
+"""Programs that show a scenario with the official client only, and the reports that contain them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsar_ext.reproduce import SCENARIOS, _support, causes, to_report, to_scri
 
 
 def imported(tree):
-    """The packages that a program imports."""
+    """Yield the packages that a program imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (one.name.partition(".")[0] for one in node.names)
@@ -22,7 +22,7 @@ def imported(tree):
 
 
 def undefined(tree):
-    """Names that a program uses and nobody defines, imports or binds."""
+    """Return the names that a program uses without defining, importing or binding them."""
     nodes = list(ast.walk(tree))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
@@ -35,8 +35,8 @@ def undefined(tree):
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_program_needs_the_official_client_alone(name):
-    """It imports nothing else but the standard library, has no name undefined, and says nothing of this library."""
+def test_program_needs_only_the_official_client(name):
+    """A program imports the official client and the standard library only, and has no undefined name."""
     text = to_script(SCENARIOS[name])
     tree = ast.parse(text)
     assert set(imported(tree)) <= sys.stdlib_module_names | {"pulsar"}
@@ -45,7 +45,7 @@ def test_a_program_needs_the_official_client_alone(name):
 
 
 def defined(tree):
-    """The names that a module defines."""
+    """Yield the names that a module defines."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -53,23 +53,23 @@ def defined(tree):
             yield from (name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
-def test_scenarios_take_no_name_of_what_they_share():
-    """A program is two files in one, so neither may define what the other defines."""
+def test_scenarios_redefine_no_shared_name():
+    """A program is two files in one, so neither defines a name of the other."""
     shared = set(defined(ast.parse(inspect.getsource(_support))))
     for scenario in SCENARIOS.values():
         module = sys.modules[scenario.run.__module__]
         assert not shared & set(defined(ast.parse(inspect.getsource(module)))), scenario.name
 
 
-def test_the_command_prints_it(capsys):
-    """--script prints the program of one scenario, and wants exactly one."""
+def test_command_prints_the_program(capsys):
+    """--script prints the program of one scenario, and requires exactly one."""
     assert app(["chunk-seek", "--script"], result_action="return_value") == 0
     assert capsys.readouterr().out == to_script(SCENARIOS["chunk-seek"])
     assert app(["--script"], result_action="return_value") == 2
 
 
 def test_every_scenario_has_a_report():
-    """causes.toml has the five texts of each scenario and of nothing else, and a report shows them with the program."""
+    """causes.toml has five texts for each scenario, and a report shows them with the program."""
     assert causes().keys() == SCENARIOS.keys()
     assert {tuple(sorted(texts)) for texts in causes().values()} == {("cause", "fix", "thread", "title", "where")}
     scenario = SCENARIOS["chunk-seek"]

@@ -1,4 +1,4 @@
-"""The producers of replies that nobody uses any more: when they are closed, and what becomes of an error there."""
+"""Idle producers of replies: when they are closed, and errors of their closes."""
 
 from types import SimpleNamespace
 
@@ -19,8 +19,8 @@ class _Producer:
         raise pulsar.Timeout(self.topic)
 
 
-def test_what_is_idle_is_closed_apart_from_a_send(caplog):
-    """A send closes nothing, for it may be made in an event loop; an error of a close is logged, the others go on."""
+def test_idle_producers_are_closed_outside_of_sends(caplog):
+    """A send closes nothing, as it may run in an event loop; a failed close is logged, and the others are closed."""
     closed, now = [], [0.0]
     producers = ReplyProducers(lambda topic: _Producer(topic, closed), lambda: now[0])
     for topic in "abc":

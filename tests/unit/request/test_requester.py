@@ -1,4 +1,4 @@
-"""Replies find their request, each is handed out once, and a request ends when its repliers have said all."""
+"""Replies reach their request, each is returned once, and a request ends when its repliers have sent everything."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def answer(asked, replier="r"):
 
 
 def stream(asked, count, replier="r"):
-    """What a replier says that gives several replies."""
-    said = answer(asked, replier)
-    return [_Message(said.next()) for _ in range(count)] + [_Message(said.end())]
+    """Return the messages of a replier that sends several replies."""
+    messages = answer(asked, replier)
+    return [_Message(messages.next()) for _ in range(count)] + [_Message(messages.end())]
 
 
-def test_a_reply_is_for_its_request_alone():
-    """Two requests wait, and each gets its own reply; one that nobody waits for is dropped."""
+def test_reply_is_delivered_to_its_request_only():
+    """Each of two pending requests gets its own reply; a reply without a pending request is dropped."""
     correlations, mine, others = Correlations(), [], []
     first, second = exchange(came=mine), exchange(came=others)
     for one in (first, second):
         correlations.begin(one)
     reply = _Message(answer(second).only())
-    correlations.hand_over(reply)
-    correlations.hand_over(_Message(answer(exchange()).only()))
-    correlations.hand_over(_Message({}))
+    correlations.deliver_reply(reply)
+    correlations.deliver_reply(_Message(answer(exchange()).only()))
+    correlations.deliver_reply(_Message({}))
     assert (mine, others) == ([], [reply])
     assert second.take(reply) is reply
     assert second.is_done
@@ -60,35 +60,35 @@ def test_a_reply_is_for_its_request_alone():
     counts=st.lists(st.integers(0, 4), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_every_reply_is_handed_out_once(counts, data):
-    """Several repliers, of which some die and begin anew, in any order: each reply once, the end behind the last."""
+def test_every_reply_is_returned_once(counts, data):
+    """Several repliers, some of which die and begin again, in any order: each reply is returned once."""
     asked = exchange(repliers=len(counts))
-    said = []
+    messages = []
     for number, count in enumerate(counts):
         whole = stream(asked, count, f"r{number}")
         begun = data.draw(st.integers(0, count))
-        said += [*whole[:begun], *whole]  # it died behind so many
-    order = data.draw(st.permutations(said))
-    handed, done_at = [], None
+        messages += [*whole[:begun], *whole]  # the replier died after `begun` replies
+    order = data.draw(st.permutations(messages))
+    returned, done_at = [], None
     for place, message in enumerate(order):
         taken = asked.take(message)
         if taken is not None:
-            handed.append((taken.properties()["REPLIER"], taken.properties()["REPLY_INDEX"]))
+            returned.append((taken.properties()["REPLIER"], taken.properties()["REPLY_INDEX"]))
         if asked.is_done and done_at is None:
             done_at = place
-    assert sorted(handed) == sorted((f"r{n}", str(i)) for n, count in enumerate(counts) for i in range(count))
+    assert sorted(returned) == sorted((f"r{n}", str(i)) for n, count in enumerate(counts) for i in range(count))
     assert done_at is not None
-    assert not any(map(says_more(order[: done_at + 1]), order[done_at + 1 :]))
+    assert not any(map(is_new_after(order[: done_at + 1]), order[done_at + 1 :]))
 
 
-def says_more(before):
-    """Whether a message is a reply that none of those before it is."""
+def is_new_after(before):
+    """Return a function that returns whether a message is a reply that is not among earlier ones."""
     known = [message.properties() for message in before]
     return lambda message: "REPLY_INDEX" in message.properties() and message.properties() not in known
 
 
-def test_a_missing_reply_is_waited_for():
-    """The end says how many there were: one that is missing keeps the request from ending, and is named as missing."""
+def test_missing_reply_keeps_the_request_pending():
+    """A missing reply keeps the request pending, and the error counts the replies that arrived."""
     asked = exchange()
     first, _, third, end = stream(asked, 3)
     for message in (first, third, end):
@@ -100,8 +100,8 @@ def test_a_missing_reply_is_waited_for():
     assert isinstance(caught.value, pulsar.Timeout)
 
 
-def test_nobody_knows_how_many():
-    """Without a number of repliers only the time ends a request, and that is no error."""
+def test_unknown_number_of_repliers_ends_by_timeout():
+    """Without a number of repliers, the request ends by its timeout, without an error."""
     asked = exchange(repliers=None)
     for replier in ("a", "b"):
         for message in stream(asked, 1, replier):
@@ -111,8 +111,8 @@ def test_nobody_knows_how_many():
     assert asked.is_done
 
 
-def test_a_failure_is_raised_and_others_go_on():
-    """The text of a `RequestFailed` arrives; of any other error only its name does, and others may still answer."""
+def test_failure_is_raised_and_others_may_reply():
+    """The text of a `RequestFailed` arrives, of another error only its class, and others may still reply."""
     asked = exchange(repliers=2)
     with pytest.raises(RequestFailed, match=r"^no such order$"):
         asked.take(_Message(answer(asked, "a").failed(RequestFailed("no such order"))))
@@ -123,16 +123,16 @@ def test_a_failure_is_raised_and_others_go_on():
     assert asked.is_done
 
 
-def test_who_writes_replies_by_hand_needs_the_correlation_id_alone():
-    """It is then the only reply; with a place that is no number, or has more digits than Python reads, it is none."""
+def test_reply_needs_only_a_correlation_id():
+    """A correlation id alone marks a single reply; a message with an invalid index is not a reply."""
     assert Reply.of({"CORRELATION_ID": "x"}) == Reply("x")
     assert Reply.of({"REPLY_TOPIC": "x"}) is None
     for index in ("no", "", "٣", "9" * 5_000):
         assert Reply.of({"CORRELATION_ID": "x", "REPLY_INDEX": index}) is None
 
 
-def test_what_is_dropped_waits_for_nothing():
-    """A request that nobody holds any more is forgotten; behind a close each ends with AlreadyClosed."""
+def test_dropped_requests_are_not_pending():
+    """A collected request is not pending any more; a close ends each pending one with AlreadyClosed."""
     correlations, came = Correlations(), []
     kept, dropped = exchange(came=came), exchange(came=came)
     for one in (kept, dropped):
@@ -147,8 +147,8 @@ def test_what_is_dropped_waits_for_nothing():
         correlations.begin(exchange())
 
 
-def test_what_cannot_be_asked_is_refused():
-    """Repliers and times below 1, and properties that are the requester's own."""
+def test_invalid_requests_raise():
+    """Repliers and timeouts below 1, and properties that the requester sets itself, raise."""
     for repliers, timeout_ms in ((0, 1), (True, 1), (1, 0), (1, 1.5), (1, None)):
         with pytest.raises(InvalidUse):
             check_request(repliers, timeout_ms)
@@ -156,8 +156,8 @@ def test_what_cannot_be_asked_is_refused():
         request_properties({"REPLY_TOPIC": "elsewhere"}, "x", "y")
 
 
-def test_replies_stay_in_the_namespace():
-    """Whatever form a topic's name has."""
+def test_reply_topics_stay_in_the_namespace():
+    """Topics are compared by namespace in every form of their names."""
     assert in_same_namespace("asked", "persistent://public/default/replies")
     assert in_same_namespace("a/b/asked", "non-persistent://a/b/replies")
     assert not in_same_namespace("asked", "public/other/replies")

@@ -11,56 +11,56 @@ from pulsar_ext.errors import InvalidUse
 
 
 def on_another_thread(call):
-    """Call something on a thread of its own."""
+    """Call a function on another thread."""
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()
 
 
-def test_what_would_wait_is_refused_where_callbacks_run():
-    """On that thread, as long as they run, and for that client only."""
-    guard, other, refused = CallbackGuard(), CallbackGuard(), []
+def test_waiting_calls_raise_inside_send_callbacks():
+    """A waiting call raises on the callback's thread, while the callback runs, and for that client only."""
+    guard, other, called = CallbackGuard(), CallbackGuard(), []
 
     def callback():
         with pytest.raises(InvalidUse, match="send inside a send callback"):
-            guard.refuse("send")
-        other.refuse("send")
-        on_another_thread(lambda: guard.refuse("send"))
-        refused.append(True)
+            guard.raise_inside("send")
+        other.raise_inside("send")
+        on_another_thread(lambda: guard.raise_inside("send"))
+        called.append(True)
 
     guard.run(callback)
-    guard.refuse("send")
-    assert refused
+    guard.raise_inside("send")
+    assert called
 
 
-def test_a_callback_inside_a_callback_leaves_the_thread_noted():
-    """The outer one still runs when the inner one has returned."""
+def test_nested_callback_keeps_the_thread_tracked():
+    """The thread stays tracked when an inner callback returns, as the outer one is still running."""
     guard = CallbackGuard()
 
     def outer():
         guard.run(lambda: None)
         guard.guarded(lambda *_: None, lambda inner: inner, ())(None, None)
         with pytest.raises(InvalidUse):
-            guard.refuse("flush")
+            guard.raise_inside("flush")
 
     guard.run(outer)
 
 
-def test_a_callback_that_raises_is_logged_and_leaves_nothing_noted(caplog):
-    """The C++ client must not hear of it."""
+def test_raising_callback_is_logged_and_untracked(caplog):
+    """An exception of a callback is logged, and does not reach the C++ client."""
     guard = CallbackGuard()
     guard.guarded(lambda *_: 1 / 0, lambda inner: inner, ())("Ok", None)
-    guard.refuse("send")
+    guard.raise_inside("send")
     assert "the result of its message was Ok" in caplog.text
 
 
-def test_a_message_that_is_refused_at_once_is_reported_where_waiting_is_fine():
-    """Its sender's own thread, inside its own send."""
-    guard, heard = CallbackGuard(), []
+def test_callback_of_a_rejected_message_may_wait():
+    """The callback of a message rejected inside its own send runs on an untracked thread, so it may wait."""
+    guard, results = CallbackGuard(), []
 
     def callback(result, message_id):
-        guard.refuse("send")
-        heard.append((result, message_id))
+        guard.raise_inside("send")
+        results.append((result, message_id))
 
     guard.guarded(callback, str, [threading.get_ident()])("AlreadyClosed", 7)
-    assert heard == [("AlreadyClosed", "7")]
+    assert results == [("AlreadyClosed", "7")]

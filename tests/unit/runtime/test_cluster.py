@@ -1,4 +1,4 @@
-"""Changes of the cluster that a client is connected to: they are numbered, and consumers and readers follow them."""
+"""Changes of the cluster that a client is connected to: numbering, and consumers and readers that follow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WEST, EAST = "pulsar://west:6650", "pulsar://east:6650"
 
 
 class Following:
-    """A consumer that notes which cluster it follows to, and fails as often as it is told."""
+    """A consumer that notes the cluster it follows to, and raises the given errors when reopened."""
 
     def __init__(self, failures=(), cluster=0):
         self._cluster_, self.failures, self.calls = cluster, list(failures), 0
@@ -24,35 +24,35 @@ class Following:
         self.calls += 1
         self._cluster_, self.is_open = number, False
 
-    def _renew_(self, _timeout_millis):
+    def _reopen_(self, _timeout_millis):
         if self.failures:
             raise self.failures.pop()
         self.is_open = True
 
 
 def watch_of(*followers):
-    """A watch over these, the list whose last item is the service URL, and the list of what was forgotten."""
+    """Return a watch of consumers, the list whose last item is the service URL, and the list of dropped clusters."""
     urls, forgotten = [WEST], []
     return ClusterWatch(lambda: urls[-1], lambda: followers, lambda: forgotten.append(urls[-1])), urls, forgotten
 
 
 @given(urls=st.lists(st.sampled_from([WEST, EAST, "pulsar://north:6650"])))
-def test_each_change_of_the_service_url_counts_once(urls):
-    """The number grows by one with each URL that differs from the one before."""
+def test_each_service_url_change_counts_once(urls):
+    """The number grows by one with each URL that differs from the previous one."""
     changes = ClusterChanges(WEST)
     noted = [changes.note(url) for url in urls]
     assert changes.count == sum(noted) == len(list(groupby([WEST, *urls]))) - 1
 
 
-def test_a_client_of_one_service_url_stays_at_its_cluster():
-    """Where the service URL cannot change it is not asked for."""
+def test_fixed_service_url_is_never_queried():
+    """Without a changing service URL, the client stays at cluster 0."""
     watch = ClusterWatch(None, list, lambda: None)
     assert not watch.may_change
     assert watch.number() == 0
 
 
-def test_consumers_follow_to_the_cluster_of_now():
-    """Each one follows once, also one that was opened on the first cluster after the change was seen."""
+def test_consumers_follow_to_the_current_cluster():
+    """Each consumer follows once, also one that was opened on the first cluster after the change was detected."""
     first, late = Following(), Following()
     followers = [first]
     watch, urls, forgotten = watch_of()
@@ -69,8 +69,8 @@ def test_consumers_follow_to_the_cluster_of_now():
     assert forgotten == [EAST]
 
 
-def test_a_consumer_that_cannot_follow_yet_is_tried_again():
-    """An error of one is retried; neither that nor a consumer that is closed meanwhile keeps others from following."""
+def test_failed_follow_is_retried():
+    """A consumer's error is retried; neither that nor a closed consumer keeps others from following."""
     closed, failing = Following([pulsar.AlreadyClosed()]), Following([pulsar.ConnectError(), pulsar.Timeout()])
     watch, urls, _ = watch_of(closed, failing, last := Following())
     urls.append(EAST)
@@ -80,19 +80,19 @@ def test_a_consumer_that_cannot_follow_yet_is_tried_again():
     assert (failing._cluster_, failing.calls, closed._cluster_) == (1, 1, 1)
 
 
-def test_all_are_closed_before_one_is_opened_elsewhere():
-    """Opening takes time, in which the C++ client would connect the others to the other cluster."""
+def test_all_consumers_are_closed_before_one_is_reopened():
+    """All are closed first, because the C++ client would connect open ones to the other cluster."""
     first, second = Following(), Following()
     seen = []
-    first._renew_ = lambda _: seen.append(second.is_open)
+    first._reopen_ = lambda _: seen.append(second.is_open)
     watch, urls, _ = watch_of(first, second)
     urls.append(EAST)
     watch.tick(0.0)
     assert seen == [False]
 
 
-def test_going_back_is_another_change():
-    """The first cluster again has a number of its own: what was received before is not acknowledged there either."""
+def test_return_to_the_first_cluster_is_another_change():
+    """The first cluster gets a new number, so messages received there before are not acknowledged."""
     following = Following()
     watch, urls, _ = watch_of(following)
     for url in (EAST, WEST):

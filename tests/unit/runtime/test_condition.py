@@ -1,4 +1,4 @@
-"""Conditions and flags whose waits a signal's handler ends at any point, by raising."""
+"""Conditions and flags whose waits a signal handler ends at any point, by raising."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import threading
 import pytest
 
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._runtime.condition import Condition, Flag, refuse_interrupting
+from pulsar_ext._runtime.condition import Condition, Flag, raise_if_interrupting
 from pulsar_ext.errors import InvalidUse
 
 
 @pytest.fixture(scope="module")
 def points(fault_module):
-    """The module that has a signal arrive at one point of a call."""
+    """Return the module that interrupts a call at one point."""
     return fault_module("interrupt_points")
 
 
 def is_free(lock):
-    """Whether another thread can take a lock."""
+    """Return whether another thread can acquire a lock."""
     took = []
     thread = threading.Thread(target=lambda: took.append(lock.acquire(timeout=5) and (lock.release() or True)))
     thread.start()
@@ -28,8 +28,8 @@ def is_free(lock):
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("how", ["hold", "wait", "notify"])
-def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
-    """Interrupted at each point: the lock can be taken by another thread, and who waits next is woken."""
+def test_ctrl_c_leaves_no_lock_held_and_no_waiter(points, how):
+    """After an interruption at any point, another thread can acquire the lock, and no waiter remains."""
     condition = Condition()
 
     def use():
@@ -52,8 +52,8 @@ def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
 
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
-def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
-    """Interrupted at each point: another thread sets it, and a wait that begins then returns."""
+def test_flag_can_be_set_after_an_interrupted_wait(points):
+    """After an interruption at any point, another thread can set the flag, and a new wait returns."""
     flag = Flag()
 
     def wait():
@@ -73,8 +73,8 @@ def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
         assert flag.wait(0)
 
 
-def test_a_flag_may_be_set_again_while_its_wait_ends():
-    """Set a second time between the end of a wait and its leaving the flag set: this wait returns, and the next one."""
+def test_flag_may_be_set_again_while_its_wait_ends():
+    """A second `set()` while a wait ends leaves the flag set: this wait and the next one return."""
     flag = Flag()
     unset = flag._unset
 
@@ -93,13 +93,13 @@ def test_a_flag_may_be_set_again_while_its_wait_ends():
     assert flag.wait(5)
 
 
-def test_a_handler_is_refused_what_would_meet_its_own_thread():
-    """It is refused on the thread that holds the lock, and only there: a handler runs on the thread it interrupts."""
+def test_handler_interrupting_its_own_thread_raises():
+    """The check raises on the thread that holds the lock only: a handler runs on the thread it interrupts."""
     condition = Condition()
-    refuse_interrupting("A close", condition.lock)
+    raise_if_interrupting("A close", condition.lock)
     with condition:
-        with pytest.raises(InvalidUse, match="A close in a signal's handler"):
-            refuse_interrupting("A close", OwnedLock(), condition.lock)
+        with pytest.raises(InvalidUse, match="A close in a signal handler"):
+            raise_if_interrupting("A close", OwnedLock(), condition.lock)
         found = []
         thread = threading.Thread(target=lambda: found.append(condition.lock.is_held))
         thread.start()

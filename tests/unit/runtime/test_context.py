@@ -1,4 +1,4 @@
-"""The version of the broker, when it is asked for, and recent answers, which are not asked for again."""
+"""The version of the broker, and recent answers, which are not queried again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pulsar
 import pytest
 
 from pulsar_ext._runtime import context
-from pulsar_ext._runtime.context import BrokerVersion, RecentAnswers, passes_over_unknown
+from pulsar_ext._runtime.context import BrokerVersion, RecentAnswers, skips_unknown_ledgers
 from pulsar_ext.errors import AdminUnavailable
 
 
@@ -14,50 +14,50 @@ from pulsar_ext.errors import AdminUnavailable
     ("version", "expected"),
     [("4.2.4", True), ("5.0.0-M1", True), ("10.1", True), ("3.3.6", False), ("2.11.0", False), ("", False)],
 )
-def test_brokers_from_4_on_pass_over_unknown_ledgers(version, expected):
-    """A version that cannot be read counts as an old one."""
-    assert passes_over_unknown(version) is expected
+def test_brokers_from_4_0_ignore_unknown_ledgers(version, expected):
+    """Brokers from 4.0 on ignore unknown ledgers; an invalid version counts as an old one."""
+    assert skips_unknown_ledgers(version) is expected
 
 
-def test_the_version_is_asked_for_once():
-    """The first question only begins the look-up, and another cluster is asked again."""
+def test_broker_version_is_queried_once():
+    """The first access only begins the query, and another cluster is queried again."""
     jobs, answers = [], ["4.2.4", "3.0.7"]
     version = BrokerVersion(lambda: answers.pop(0), jobs.append)
-    assert not version.passes_over_unknown
+    assert not version.skips_unknown_ledgers
     jobs.pop()()
-    assert version.passes_over_unknown
+    assert version.skips_unknown_ledgers
     version.forget()
-    assert not version.passes_over_unknown
+    assert not version.skips_unknown_ledgers
     jobs.pop()()
-    assert not version.passes_over_unknown
+    assert not version.skips_unknown_ledgers
     assert not jobs
     assert not answers
 
 
 @pytest.mark.parametrize("error", [AdminUnavailable("no answer"), pulsar.AlreadyClosed("closed")])
-def test_an_unknown_version_counts_as_an_old_one(error):
-    """What the admin API raises is no answer."""
+def test_unknown_version_counts_as_an_old_one(error):
+    """After an error of the admin API, the version counts as an old one."""
     jobs = []
 
     def ask():
         raise error
 
     version = BrokerVersion(ask, jobs.append)
-    assert not version.passes_over_unknown
+    assert not version.skips_unknown_ledgers
     jobs.pop()()
-    assert not version.passes_over_unknown
+    assert not version.skips_unknown_ledgers
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Have the time be what the test says."""
+    """Return a settable monotonic time."""
     now = [100.0]
     monkeypatch.setattr(context.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_an_answer_holds_for_half_a_second(clock):
-    """The second question within half a second is not asked, the one behind that is."""
+def test_answer_is_kept_for_half_a_second(clock):
+    """A second question within half a second is not asked, a later one is."""
     answers, asked = RecentAnswers(), iter(range(10))
     assert answers.ask("a", lambda: next(asked)) == 0
     clock[0] += 0.4
@@ -68,15 +68,15 @@ def test_an_answer_holds_for_half_a_second(clock):
     assert answers.ask("b", lambda: next(asked)) == 1
 
 
-def test_what_fails_is_asked_again(clock):
-    """An error is no answer."""
+def test_failed_query_is_repeated(clock):
+    """An error is not kept as an answer."""
     answers = RecentAnswers()
     with pytest.raises(ZeroDivisionError):
         answers.ask("a", lambda: 1 // 0)
     assert answers.ask("a", lambda: 1) == 1
 
 
-def test_no_old_answer_is_kept(clock):
+def test_old_answers_are_dropped(clock):
     """A thousand questions, a second apart, leave one answer."""
     answers = RecentAnswers()
     for number in range(1000):

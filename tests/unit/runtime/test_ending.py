@@ -13,7 +13,7 @@ from pulsar_ext._runtime.ending import CancellableCall, OpenSenders
 
 
 class Opened:
-    """Notes how often it is closed, and whether a thread waits for that."""
+    """Notes its closes, and whether each waits."""
 
     def __init__(self):
         self.closed = []
@@ -25,8 +25,8 @@ class Opened:
         self.closed.append("waiting")
 
 
-def test_a_cancelled_call_stops_waiting_for_its_answer():
-    """A call that waits for an answer that never comes raises CancelledError as soon as it is cancelled."""
+def test_cancelled_call_stops_waiting():
+    """A call that waits for an answer that never arrives raises CancelledError once it is cancelled."""
     waits = Event()
     call = CancellableCall(lambda: OpenSenders().ask(lambda _: waits.set()))
     with ThreadPoolExecutor(1) as pool:
@@ -37,8 +37,8 @@ def test_a_cancelled_call_stops_waiting_for_its_answer():
             waiting.result(20)
 
 
-def test_a_call_cancelled_before_asks_for_nothing():
-    """A call that is cancelled between two questions raises CancelledError without asking the second one."""
+def test_cancelled_call_begins_no_request():
+    """A call that is cancelled between two requests raises CancelledError without beginning the second one."""
     senders, asked = OpenSenders(), []
 
     def ask(answer):
@@ -54,22 +54,22 @@ def test_a_call_cancelled_before_asks_for_nothing():
     with pytest.raises(CancelledError):
         call()
     assert len(asked) == 1
-    assert senders.ask(ask) is None  # behind it, on the same thread, nothing is cancelled
+    assert senders.ask(ask) is None  # later calls on this thread are not cancelled
 
 
-def test_what_comes_for_an_unwanted_answer_is_closed():
-    """What the C++ client opens after its answer was given up and found unwanted is closed without a wait."""
+def test_late_handle_of_an_abandoned_answer_is_closed():
+    """A handle that the C++ client opens after its answer was abandoned is closed without waiting."""
     answer, opened = Answer(), Opened()
     answer.give_up(CancelledError())
-    answer.close_again()
+    answer.close_abandoned()
     answer(pulsar.Result.Ok, opened)
     assert opened.closed == ["async"]
 
 
-def test_what_came_before_it_was_unwanted_is_closed():
-    """What the C++ client opens between giving up and finding the answer unwanted is closed as well."""
+def test_early_handle_of_an_abandoned_answer_is_closed():
+    """A handle that the C++ client opens between giving up and abandoning the answer is closed as well."""
     answer, opened = Answer(), Opened()
     answer.give_up(CancelledError())
     answer(pulsar.Result.Ok, opened)
-    answer.close_again()
+    answer.close_abandoned()
     assert opened.closed == ["waiting"]

@@ -1,4 +1,4 @@
-"""An attribute that is made when it is first asked for is made once, for every thread."""
+"""A lazy attribute is created once, for every thread."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class _Holder:
 
     @lazy
     def contested(self):
-        self.both.wait(10)  # both threads are here before either has made one
+        self.both.wait(10)  # both threads are here before either has created one
         return object()
 
 
-def test_it_is_made_at_the_first_use_and_kept():
-    """Nothing is made before, and nothing again."""
+def test_attribute_is_created_at_first_use():
+    """The attribute is not created before its first use, and created only once."""
     holder = _Holder()
     assert not holder.made
     assert holder.thing is holder.thing
@@ -32,8 +32,8 @@ def test_it_is_made_at_the_first_use_and_kept():
     assert isinstance(_Holder.thing, lazy)
 
 
-def test_whoever_only_wants_to_know_makes_nothing():
-    """What nobody has asked for is not made by looking whether it was."""
+def test_made_for_creates_nothing():
+    """Checking whether the attribute was created does not create it."""
     holder = _Holder()
     assert _Holder.thing.made_for(holder) is None
     assert not holder.made
@@ -41,8 +41,8 @@ def test_whoever_only_wants_to_know_makes_nothing():
     assert _Holder.thing.made_for(holder) is thing
 
 
-def test_threads_that_ask_first_get_the_same_one():
-    """Though both make one."""
+def test_racing_threads_get_one_value():
+    """Threads that use an attribute first at the same time get one value, though both create one."""
     holder, found = _Holder(), []
     threads = [threading.Thread(target=lambda: found.append(holder.contested)) for _ in range(2)]
     for one in threads:

@@ -1,4 +1,4 @@
-"""What a `with` or a `finally` undoes is undone wherever this Python looks for signals: what its bytecode tells."""
+"""Blocks with a clean-up protect every point where Python checks for signals, as the bytecode shows."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ ON_A_THREAD = {
     "_runtime/scheduler.py Scheduler._await_work",
     "_runtime/scheduler.py Scheduler._do_work",
     "ack/cursor.py CursorMonitor.tick",
-    "ack/cursor.py CursorMonitor._look_at_sessions",
+    "ack/cursor.py CursorMonitor._check_sessions",
 }
-"""Loops that only a scheduler's thread runs, where no handler of a signal does."""
+"""Loops that run only on a scheduler's thread, where signal handlers do not run."""
 HARMLESS = ("contextlib.suppress(", "suppress(")
-"""Blocks that undo nothing."""
+"""Blocks without a clean-up."""
 
 
 def codes_of(code):
-    """A code object, and those in it."""
+    """Yield a code object and the nested ones."""
     yield code
     for one in code.co_consts:
         if isinstance(one, CodeType):
@@ -39,7 +39,7 @@ def codes_of(code):
 
 
 def handlers_of(table, offset):
-    """Where an exception at an instruction goes, and where one that is raised on there goes."""
+    """Return the handler of an exception at an instruction, and the handlers of one raised there."""
     found = []
     while (target := next((one.target for one in table if one.start <= offset < one.end), None)) not in {None, *found}:
         found.append(target)
@@ -48,9 +48,9 @@ def handlers_of(table, offset):
 
 
 def undoes(steps, source):
-    """Whether a handler, given as its instructions, ends a `with` block, or is a `finally` or one for everything."""
+    """Return whether a handler, a list of instructions, ends a `with` block, or is a `finally` or a catch-all."""
     if steps[0].opname != "PUSH_EXC_INFO":
-        return False  # the compiler's own: of a comprehension, a generator, or the end of another handler
+        return False  # the compiler's: of a comprehension, a generator, or the end of another handler
     if steps[1].opname == "WITH_EXCEPT_START":
         at = steps[0].positions
         line = source.splitlines()[at.lineno - 1].encode()[at.col_offset :].decode()
@@ -66,12 +66,12 @@ def undoes(steps, source):
 
 
 def unprotected(source, name):
-    """The functions with a jump back that lies outside what undoes something round its loop."""
+    """Yield the functions with a backward jump outside the block that protects its loop."""
     for code in codes_of(compile(source, name, "exec")):
-        table = dis._parse_exception_table(code)  # the only one there is
+        table = dis._parse_exception_table(code)  # there is no public one
         steps = list(dis.get_instructions(code))
         for one in steps:
-            # A jump without a line goes back into an `await` that raised, where an event loop's handler cancels.
+            # A jump without a line returns into an `await` that raised, where an event loop's handler cancels.
             is_look = "JUMP_BACKWARD" in one.opname and "NO_INTERRUPT" not in one.opname and one.positions.lineno
             if is_look and not handlers_of(table, one.offset):
                 around = handlers_of(table, one.argval)
@@ -79,8 +79,8 @@ def unprotected(source, name):
                     yield f"{name} {code.co_qualname}"
 
 
-def test_a_signal_at_a_loops_end_meets_what_is_round_the_loop():
-    """No loop inside a `with` or a `finally` ends with a jump that this Python's compiler put outside of it."""
+def test_loops_in_with_blocks_end_inside_them():
+    """Loops inside a `with` or a `finally` never end with a jump that the compiler placed outside the block."""
     assert len(MODULES) > 100
     found = {one for path in MODULES for one in unprotected(path.read_text(), str(path.relative_to(PACKAGE)))}
     assert found <= ON_A_THREAD
@@ -97,14 +97,14 @@ def test_a_signal_at_a_loops_end_meets_what_is_round_the_loop():
         ("with lock:\n for one in every:\n  use(one)", False),
     ],
 )
-def test_such_a_jump_is_found(body, harms):
-    """Each shape that the compilers of CPython 3.12 and later leave unprotected is found, and no other."""
+def test_unprotected_jumps_are_detected(body, harms):
+    """Each shape that CPython 3.12 and later leave unprotected is detected, and no other."""
     source = f"def loop():\n{textwrap.indent(body, ' ')}\n"
     assert list(unprotected(source, "m")) == ["m loop"] * (harms and sys.version_info >= (3, 12))
 
 
-def taken_of_pythons_own(path):
-    """Locks without owner that a module takes by a `with`."""
+def python_locks_in_blocks(path):
+    """Return Python's own locks that a module acquires by a `with`."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     pythons = {
         ast.unparse(target)
@@ -116,7 +116,7 @@ def taken_of_pythons_own(path):
     return pythons & {ast.unparse(item.context_expr) for node in blocks for item in node.items}
 
 
-def test_no_block_takes_a_lock_of_pythons_own():
-    """What a `with` takes is a lock of `_native/locks.py`: CPython 3.14 may leave any other one held."""
-    found = {str(path.relative_to(PACKAGE)) for path in MODULES if taken_of_pythons_own(path)}
-    assert found == {"_native/seek_gate.py"}  # which takes it on a thread of its own
+def test_with_blocks_use_no_python_locks():
+    """Every `with` acquires a lock of `_native/locks.py`: CPython 3.14 may leave any other one held."""
+    found = {str(path.relative_to(PACKAGE)) for path in MODULES if python_locks_in_blocks(path)}
+    assert found == {"_native/seek_gate.py"}  # which acquires it on its own thread

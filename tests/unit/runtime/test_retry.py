@@ -1,4 +1,4 @@
-"""Calling again while a call fails with what may be over soon."""
+"""Retries of calls that fail for a transient reason."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pulsar_ext._native import threads
 from pulsar_ext._runtime.retry import retry
 
 
-def test_a_call_is_made_again_with_growing_pauses(monkeypatch):
-    """An error that may be over has the call made again, after pauses that grow up to the longest."""
+def test_retries_have_growing_pauses(monkeypatch):
+    """A transient error is retried after pauses that grow up to the longest."""
     pauses, answers = [], iter([OSError, OSError, OSError, None])
     monkeypatch.setattr(threads, "sleep", pauses.append)
 
@@ -23,8 +23,8 @@ def test_a_call_is_made_again_with_growing_pauses(monkeypatch):
     assert pauses == [1.0, 1.25, 1.3]
 
 
-def test_an_error_that_stays_is_raised_at_once(monkeypatch):
-    """An error that is not over soon is raised without another call."""
+def test_permanent_error_is_raised_at_once(monkeypatch):
+    """A permanent error is raised without another call."""
     monkeypatch.setattr(threads, "sleep", lambda _: pytest.fail("paused"))
     with pytest.raises(ValueError, match="for good"):
         retry(lambda: int("for good"), lambda error: isinstance(error, OSError), seconds=1.0)

@@ -1,4 +1,4 @@
-"""The threads that call back what waits for a time."""
+"""The threads that call scheduled objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 30
 
 
 class Watched:
-    """Answers each tick with the next of some waits, None behind the last; one that is an exception is raised."""
+    """Returns the next of its waits at each tick, and None after the last; an exception among them is raised."""
 
     def __init__(self, *waits):
         self.waits, self.ticks, self.closed = list(waits), [], 0
@@ -45,12 +45,12 @@ class Watched:
 
 @pytest.fixture
 def scheduler():
-    """One of its own."""
+    """Return a scheduler of this test."""
     return Scheduler("test-scheduler", logging.getLogger("test"), "It went wrong", lasting=True)
 
 
-def test_what_is_watched_is_called_until_it_says_never(scheduler):
-    """At once, and then after as many seconds as it answers."""
+def test_scheduled_object_is_called_until_it_returns_none(scheduler):
+    """A scheduled object is called at once, and then after the seconds that it returns."""
     one = Watched(0.01, 0.05)
     scheduler.watch(one)
     assert one.done.wait(SECONDS)
@@ -59,8 +59,8 @@ def test_what_is_watched_is_called_until_it_says_never(scheduler):
     assert one.ticks[2] - one.ticks[1] >= 0.05
 
 
-def test_an_earlier_time_counts_and_a_later_one_does_not(scheduler):
-    """Whatever was asked for before."""
+def test_earlier_due_time_wins(scheduler):
+    """The earliest requested time counts, in any order of the requests."""
     one = Watched()
     scheduler.watch(one, 3600)
     scheduler.watch(one, 0.01)
@@ -68,8 +68,8 @@ def test_an_earlier_time_counts_and_a_later_one_does_not(scheduler):
     assert one.done.wait(SECONDS)
 
 
-def test_times_that_do_not_count_any_more_are_not_kept(scheduler):
-    """However often something is asked for sooner than it was, the queue stays as long as what is due is many."""
+def test_outdated_due_times_are_dropped(scheduler):
+    """The queue stays small however often objects are scheduled again."""
     many = [Watched() for _ in range(50)]
     for after in range(4000, 3600, -1):
         for one in many:
@@ -85,13 +85,13 @@ def test_times_that_do_not_count_any_more_are_not_kept(scheduler):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), max_size=60))
-def test_each_is_due_at_the_earliest_time_that_was_asked_for(asked):
-    """Whatever is asked for in whatever order: the model is a dictionary of times."""
+def test_objects_are_due_at_their_earliest_time(requests):
+    """Each object is due at the earliest requested time; the model is a dictionary of times."""
     scheduler = Scheduler("test-scheduler", logging.getLogger("test"), "It went wrong", lasting=True)
-    scheduler._thread = threading.current_thread()  # so that none begins
+    scheduler._thread = threading.current_thread()  # so that no thread starts
     watched, model = [Watched() for _ in range(6)], {}
     with scheduler._changed:
-        for which, seconds in asked:
+        for which, seconds in requests:
             scheduler.watch(watched[which], 1000 * seconds)
             model[which] = min(seconds, model.get(which, 99))
         left = sorted(model.values())
@@ -104,8 +104,8 @@ def test_each_is_due_at_the_earliest_time_that_was_asked_for(asked):
         assert scheduler._soonest(math.inf) == math.inf
 
 
-def test_jobs_run_on_the_thread_and_an_error_ends_nothing(scheduler, caplog):
-    """What a job raises is logged, and the next one runs."""
+def test_failed_job_does_not_end_the_thread(scheduler, caplog):
+    """A job's exception is logged, and the next job runs."""
     names, done = [], threading.Event()
     scheduler.run(lambda: 1 / 0)
     scheduler.run(lambda: (names.append(threading.current_thread().name), done.set()))
@@ -114,8 +114,8 @@ def test_jobs_run_on_the_thread_and_an_error_ends_nothing(scheduler, caplog):
     assert "It went wrong" in caplog.text
 
 
-def test_a_tick_that_raises_is_tried_again_and_one_that_is_closed_is_not(scheduler, caplog, monkeypatch):
-    """An error is logged; AlreadyClosed ends it without a word."""
+def test_failed_tick_is_retried_unless_closed(scheduler, caplog, monkeypatch):
+    """A failed tick is logged and retried; AlreadyClosed ends the ticks without a log line."""
     monkeypatch.setattr("pulsar_ext._runtime.scheduler._RETRY_SECONDS", 0.01)
     closed, wrong = Watched(pulsar.AlreadyClosed("it is"), 0.01), Watched(ValueError("no"))
     scheduler.watch(closed)
@@ -126,8 +126,8 @@ def test_a_tick_that_raises_is_tried_again_and_one_that_is_closed_is_not(schedul
     assert caplog.text.count("It went wrong") == 1
 
 
-def test_nothing_that_is_watched_is_kept_alive(scheduler):
-    """Neither before nor after a tick."""
+def test_scheduled_objects_are_kept_weakly(scheduler):
+    """The scheduler does not keep an object alive, neither before nor after a tick."""
     late, soon = Watched(), Watched(3600)
     scheduler.watch(late, 3600)
     scheduler.watch(soon)
@@ -142,8 +142,8 @@ def test_nothing_that_is_watched_is_kept_alive(scheduler):
     assert [ref() for ref in kept] == [None, None]
 
 
-def test_a_signal_handler_may_watch_and_run_inside_either(scheduler):
-    """The lock is one that the thread which holds it may take again."""
+def test_signal_handler_may_call_the_scheduler(scheduler):
+    """The scheduler's lock is re-entrant, so a signal handler may use an interrupted scheduler."""
     one, ran = Watched(), threading.Event()
     with scheduler._changed:
         scheduler.watch(one)
@@ -152,8 +152,8 @@ def test_a_signal_handler_may_watch_and_run_inside_either(scheduler):
     assert ran.wait(SECONDS)
 
 
-def test_a_client_that_closes_closes_what_was_watched_and_watches_no_more():
-    """Also what is not due for long, and what is kept though it is not watched; each once."""
+def test_closing_client_closes_scheduled_objects():
+    """A closing client closes scheduled and kept objects once each, and schedules nothing any more."""
     scheduler = ClientScheduler("test-scheduler", logging.getLogger("test"), "It went wrong")
     one, late, kept = Watched(None), Watched(), Watched()
     scheduler.watch(one)
@@ -168,10 +168,10 @@ def test_a_client_that_closes_closes_what_was_watched_and_watches_no_more():
     assert not another.done.wait(0.05)
 
 
-def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
-    """It begins when something is asked for, holds up no acknowledgement, and is closed and refused like the other."""
+def test_client_has_a_thread_for_slow_requests():
+    """The thread for slow requests starts on demand, delays no acknowledgement, and ends with the client."""
     nothing = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader", "schema_info"))
-    context = ClientContext(SimpleNamespace(_received_by_=list), operation_timeout_seconds=1, **nothing)
+    context = ClientContext(SimpleNamespace(_open_receivers_=list), operation_timeout_seconds=1, **nothing)
     slow, quick, answer = Watched(), Watched(), threading.Event()
     before = set(threading.enumerate())
     context.inquiries.run(lambda: answer.wait(SECONDS))
@@ -188,18 +188,18 @@ def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
     context.close_schedulers()
     assert slow.closed
     assert quick.closed
-    context._after_fork_(refusal := object())
-    assert context.scheduler is context.inquiries is refusal
+    context._after_fork_(raising := object())
+    assert context.scheduler is context.inquiries is raising
 
 
-def test_outcomes_are_reported_where_no_thread_begins_any_more(monkeypatch):
-    """The thread that is there for batches runs each job, once, also if another thread could begin later."""
+def test_outcomes_are_reported_at_interpreter_shutdown(monkeypatch):
+    """Without new threads, the batch thread runs each outcome's job once, also when threads can start later."""
     scheduler = OutcomeScheduler("test-scheduler", logging.getLogger("test"), "It went wrong")
     ran = queue.Queue()
     batch_scheduler.run(lambda: ran.put("batches"))
     assert ran.get(timeout=SECONDS) == "batches"
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse_to_start)
+        patched.setattr(threading.Thread, "start", fail_to_start)
         scheduler.run(lambda: ran.put("an outcome"))
         assert ran.get(timeout=SECONDS) == "an outcome"
     scheduler.run(lambda: ran.put("another one"))
@@ -207,14 +207,14 @@ def test_outcomes_are_reported_where_no_thread_begins_any_more(monkeypatch):
     scheduler.close()
 
 
-def refuse_to_start(_thread):
-    """Say what a thread says whose interpreter is ending."""
+def fail_to_start(_thread):
+    """Raise as a thread does when its interpreter is shutting down."""
     raise RuntimeError("can't create new thread at interpreter shutdown")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_a_thread_of_its_own(scheduler):
-    """Although the lock was held at the fork."""
+def test_forked_child_has_its_own_thread(scheduler):
+    """A forked child starts its own thread although the lock was held at the fork."""
     scheduler.watch(Watched(0.001, 0.001, 3600))
     held, go = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Payloads of Java's primitive schemas."""
+"""Decoding of Java's primitive schemas."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from pulsar_ext.schema.auto_consume import PRIMITIVES, NanoDatetime, NanoTime
         ("LOCAL_DATE_TIME", struct.pack(">qq", 21_916, 1_000), datetime(2030, 1, 2, 0, 0, 0, 1)),  # noqa: DTZ001
     ],
 )
-def test_payloads_are_read_as_java_writes_them(kind, payload, value):
-    """A payload has the value, and the type of the value, that it stands for."""
+def test_java_primitives_are_decoded(kind, payload, value):
+    """Each payload is decoded to the expected value and type."""
     found = PRIMITIVES[kind](payload)
     assert (type(found), found) == (type(value), value)
 
@@ -44,11 +44,11 @@ def test_payloads_are_read_as_java_writes_them(kind, payload, value):
         ("LOCAL_TIME", struct.pack(">q", 1_123_456_789), NanoTime),
     ],
 )
-def test_no_nanosecond_is_lost(kind, payload, cls):
-    """Nanoseconds that a datetime or a time has no place for are in `nanosecond`, also after pickling."""
+def test_nanoseconds_survive_and_pickle(kind, payload, cls):
+    """Nanoseconds are in `nanosecond`, even after pickling."""
     found = PRIMITIVES[kind](payload)
-    for one in (found, pickle.loads(pickle.dumps(found))):
-        assert (type(one), one.second, one.microsecond, one.nanosecond) == (cls, 1, 123_456, 789)
+    for value in (found, pickle.loads(pickle.dumps(found))):
+        assert (type(value), value.second, value.microsecond, value.nanosecond) == (cls, 1, 123_456, 789)
     assert found.tzinfo is (UTC if kind == "INSTANT" else None)
 
 
@@ -63,7 +63,7 @@ def test_no_nanosecond_is_lost(kind, payload, cls):
         ("TIMESTAMP", struct.pack(">q", 2**62)),
     ],
 )
-def test_what_is_no_value_raises(kind, payload):
-    """Bytes of another length, and times that Python does not have, are an error."""
+def test_invalid_primitive_payload_raises(kind, payload):
+    """Payloads of another length, and times that Python does not have, raise."""
     with pytest.raises((struct.error, ValueError, OverflowError)):
         PRIMITIVES[kind](payload)

@@ -1,4 +1,4 @@
-"""Versions of schemas are looked up at the cluster of the message, or not at all."""
+"""Schema versions are looked up only at the cluster of the message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC = "persistent://public/default/t"
 
 @dataclass
 class Pair:
-    """What is written."""
+    """The written model."""
 
     a: str
     b: str
@@ -34,7 +34,7 @@ KEY_VALUE = SimpleNamespace(
 
 
 def message(data):
-    """A message of version 3."""
+    """Return a message of schema version 3."""
     return SimpleNamespace(
         data=lambda: data, topic_name=lambda: f"{TOPIC}-partition-1", int_schema_version=lambda: 3, has_null_value=bool
     )
@@ -51,8 +51,8 @@ def message(data):
     ],
     ids=str,
 )
-def test_a_version_is_looked_up_at_its_own_cluster(schema, kind, connected_to):
-    """A value is read, again without a lookup, if its cluster answered; if another one may have answered, it raises."""
+def test_schema_version_is_looked_up_at_its_cluster(schema, kind, connected_to):
+    """A value is read and cached if its cluster answered; it raises if another cluster may have answered."""
     admin = SimpleNamespace(schema=lambda topic, version: {(TOPIC, 3): KEY_VALUE}[topic, version])
     numbers, info = [*connected_to], SchemaInfo(SchemaType.__members__[kind], kind, AVRO)
     mine = schema.of_client(lambda: admin, reads=True)

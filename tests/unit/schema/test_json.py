@@ -1,4 +1,4 @@
-"""JSON as Java's client writes it, and as it reads it."""
+"""JSON in the forms that Java's client writes and reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulsar_ext.schema import JsonSchema, LocalTimestamp
 
 @dataclass
 class Times:
-    """Everything that Jackson writes in a way of its own."""
+    """Types that Jackson writes in forms of its own."""
 
     instant: dt.datetime | None = None
     local: LocalTimestamp | None = None
@@ -50,13 +50,13 @@ POINT = dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)
         ('{"share": 1, "unknown": {}}', Times(share=1.0)),
     ],
 )
-def test_what_jackson_writes_is_read(text, value):
-    """Times as numbers, arrays and text; numbers that no float has; and what is left out."""
+def test_json_of_jackson_is_decoded(text, value):
+    """Times may be numbers, arrays or text; large decimals and omitted fields are read."""
     assert JsonSchema(Times).decode(text.encode()) == value
 
 
-def test_what_is_written_is_what_jackson_reads():
-    """ISO 8601 with Z, base64, and text for decimals and what JSON has no number for."""
+def test_json_is_encoded_for_jackson():
+    """Times are ISO 8601 with Z, bytes base64, and decimals and special floats text."""
     value = Times(
         POINT, POINT.replace(tzinfo=None), POINT.date(), dt.time(1), decimal.Decimal("1.50"), b"\xff", -math.inf
     )
@@ -74,37 +74,37 @@ def test_what_is_written_is_what_jackson_reads():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b'{"date": "x"}', "Times.date is 'x', which is no date"),
-        (b'{"instant": "2023-11-14T22:13:20"}', "which is no datetime"),
-        (b'{"picture": "?"}', "which is no bytes"),
+        (b'{"date": "x"}', "Times.date is 'x', not a valid date"),
+        (b'{"instant": "2023-11-14T22:13:20"}', "not a valid datetime"),
+        (b'{"picture": "?"}', "not valid base64"),
         (b"[]", "Times is list"),
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
     ],
 )
-def test_what_is_something_else_raises(text, why):
-    """The error says where it is."""
+def test_invalid_json_value_raises_with_path(text, why):
+    """The error states the path of the value."""
     with pytest.raises(SchemaMismatch, match=why):
         JsonSchema(Times).decode(text)
 
 
 @dataclass
 class Square:
-    """One object."""
+    """An object."""
 
     side: int = 0
 
 
 @dataclass
 class Oblong:
-    """Another one."""
+    """Another object."""
 
     sides: list[int] | None = None
 
 
 @dataclass
 class Drawn:
-    """One of several objects, and an id."""
+    """A union of objects, and an id."""
 
     shape: Square | Oblong | None = None
     id: uuid.UUID = NIL
@@ -113,27 +113,27 @@ class Drawn:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b'{"shape": {"side": 1, "sides": []}}', "Drawn.shape has 2 names, not one of Square, Oblong"),
-        (b'{"shape": {}}', "Drawn.shape has 0 names"),
-        (b'{"shape": {"side": 1}}', "Drawn.shape is of side, which is none of Square, Oblong"),
-        (b'{"id": 5}', "Drawn.id is 5, which is no UUID"),
-        (b'{"id": {"a": 1}}', "Drawn.id is .*, which is no UUID"),
+        (b'{"shape": {"side": 1, "sides": []}}', "Drawn.shape must have exactly one name of Square, Oblong, got 2"),
+        (b'{"shape": {}}', "Drawn.shape must have exactly one name of Square, Oblong, got 0"),
+        (b'{"shape": {"side": 1}}', "Drawn.shape has the name side, not one of Square, Oblong"),
+        (b'{"id": 5}', "Drawn.id is 5, not a valid UUID"),
+        (b'{"id": {"a": 1}}', "Drawn.id is .*, not a valid UUID"),
     ],
 )
-def test_an_object_that_does_not_say_what_it_is_raises(text, why):
-    """Of a union of objects each has the name of its own; the error says where it is."""
+def test_ambiguous_union_object_raises(text, why):
+    """An object of a union must be wrapped in its name; the error states the path."""
     with pytest.raises(SchemaMismatch, match=why):
         JsonSchema(Drawn).decode(text)
 
 
-def test_a_text_that_cannot_be_written_is_read():
-    """JSON can have half a surrogate pair in it, and others write it."""
+def test_lone_surrogate_is_decoded():
+    """JSON of other writers may contain lone surrogates."""
     text = dataclasses.make_dataclass("Text", [("a", str), ("b", dict[str, str])])
     assert JsonSchema(text).decode(rb'{"a": "\ud800", "b": {"\udfff": ""}}') == text("\ud800", {"\udfff": ""})
 
 
-def test_a_float_that_would_be_text_is_not_written_where_text_is_another_branch():
-    """It would be read as text."""
+def test_infinite_float_in_union_with_text_is_rejected():
+    """Infinity would be read back as text."""
 
     @dataclass
     class Either:

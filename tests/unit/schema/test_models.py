@@ -1,4 +1,4 @@
-"""What a model's shape is, and what is refused before anything is opened."""
+"""Shapes of models, and models that are rejected before anything is opened."""
 
 from __future__ import annotations
 
@@ -36,46 +36,46 @@ def _model(*fields, **options):
     [
         (Any, "Model.x: .*Any has no Avro type"),
         (complex, "complex has no Avro type"),
-        (dict[int, str], "whose keys are str"),
+        (dict[int, str], "keys must be str"),
         (tuple[int, str], "no tuples"),
         (str | uuid.UUID, "both string"),
         (dt.datetime | int, "both long"),
         (list[int] | set[int], "both array"),
     ],
 )
-def test_a_type_that_avro_has_not_is_refused(kind, why):
-    """The error names the field and what is wrong with it."""
+def test_type_without_avro_type_raises(kind, why):
+    """The error names the field and the problem."""
     with pytest.raises(InvalidUse, match=why):
         AvroSchema(_model(("x", kind)))
 
 
 @pytest.mark.parametrize("kind", [str | bytes, str | Color, dt.date | str, uuid.UUID | bytes])
-def test_json_refuses_a_union_of_what_looks_alike(kind):
-    """In Avro the same union is fine, unless both are one type there as well."""
+def test_json_rejects_union_that_looks_alike(kind):
+    """Avro accepts such a union unless both branches are one Avro type."""
     with pytest.raises(InvalidUse, match="look alike in JSON"):
         JsonSchema(_model(("x", kind)))
     AvroSchema(_model(("x", kind)))
 
 
-def test_a_default_of_another_type_is_refused():
-    """It would be found out by a reader only."""
+def test_default_of_another_type_raises():
+    """A mismatch would otherwise surface only in a reader."""
     with pytest.raises(InvalidUse, match=r"The default of Model.x is NoneType None, not an int"):
         AvroSchema(_model(("x", int, None)))
 
 
-def test_names_are_checked():
-    """Two classes of one name, and two fields, cannot be told apart."""
+def test_invalid_and_duplicate_names_raise():
+    """Duplicate class names and field names, and invalid names, raise."""
     other = dataclasses.make_dataclass("Point", [("y", int)])
     with pytest.raises(InvalidUse, match="two classes have the name Point"):
         AvroSchema(_model(("a", Point), ("b", other)))
     with pytest.raises(InvalidUse, match="several fields have the name a"):
         AvroSchema(_model(("a", int), ("b", Annotated[int, AvroName("a")])))
-    with pytest.raises(InvalidUse, match="no Avro name"):
+    with pytest.raises(InvalidUse, match="not a valid Avro name"):
         AvroSchema(_model(("ä", int)))
 
 
-def test_what_is_not_the_same_each_time_is_no_default_of_the_schema():
-    """The schema of a model whose default is the time is the same in each process."""
+def test_varying_default_is_not_in_the_schema():
+    """The schema of a model with the current time as default is equal in each process."""
     model = _model(("at", dt.datetime, field(default_factory=lambda: dt.datetime.now(dt.UTC))), ("n", int, 1))
     (at, number) = definition_of(shape_of_model(model))["fields"]
     assert "default" not in at
@@ -83,8 +83,8 @@ def test_what_is_not_the_same_each_time_is_no_default_of_the_schema():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), (0.5, float("-inf"))])
-def test_what_json_has_no_number_for_is_no_default_of_the_schema(value):
-    """The definition is JSON, which the broker parses; the value itself is written and read."""
+def test_non_finite_default_is_not_in_the_schema(value):
+    """The definition must be valid JSON for the broker; the values are written and read."""
     model = _model(("x", tuple[float, ...] if isinstance(value, tuple) else float | None, value))
     (found,) = json.loads(AvroSchema(model).schema_info().schema(), parse_constant=pytest.fail)["fields"]
     assert "default" not in found
@@ -92,8 +92,8 @@ def test_what_json_has_no_number_for_is_no_default_of_the_schema(value):
         assert repr(schema.decode(schema.encode(model()))) == repr(model())
 
 
-def test_annotations_change_what_is_on_the_wire():
-    """A name, older names, a namespace, another type, and what stands for a type."""
+def test_annotations_set_names_and_types():
+    """Annotations set the name, former names, namespace and type of a field."""
 
     @dataclass
     class Named:
@@ -115,8 +115,8 @@ def test_annotations_change_what_is_on_the_wire():
     assert schema.decode(schema.encode(value)) == value
 
 
-def test_a_symbol_that_is_unknown_is_read_as_the_default():
-    """Without one it is a difference, with one it is read."""
+def test_unknown_symbol_is_read_as_default():
+    """An unknown symbol is a difference without a default, and read as the default with one."""
 
     def version(*symbols, default=None):
         members = {name: name for name in symbols}
@@ -133,8 +133,8 @@ def test_a_symbol_that_is_unknown_is_read_as_the_default():
     assert reader.read(AvroSchema(written).encode(written(kind=old.B))) == lenient(kind=new.X)
 
 
-def test_the_digits_of_a_decimal_are_no_text():
-    """What Avro reads as text would be any characters, or none; as a decimal in text, and as bytes, it is read."""
+def test_decimal_bytes_are_not_read_as_text():
+    """Unscaled bytes would be arbitrary text; they are read as a decimal in text, and as bytes."""
     written = _model(("x", Annotated[Decimal, AvroType("bytes", "decimal", 9, 2)]))
     (found,) = differences(shape_of_model(written), shape_of_model(_model(("x", str))))
     assert str(found) == "Model.x: bytes (decimal) is written, string is read"
@@ -146,7 +146,7 @@ DAY, POINT = dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)
 
 
 class Moment(dt.datetime):
-    """A datetime of another class, as pandas and others have."""
+    """A subclass of datetime, such as that of pandas."""
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ class Moment(dt.datetime):
         (Float32 | float | None, [0.5, None]),
     ],
 )
-def test_the_branch_of_a_union_that_was_written_is_read(kind, values):
-    """Also where Avro writes both branches as a number."""
+def test_union_branch_is_preserved(kind, values):
+    """The branch is preserved even if Avro writes both branches as a number."""
     model = _model(("x", kind))
     schema = AvroSchema(model)
     for value in values:
@@ -169,8 +169,8 @@ def test_the_branch_of_a_union_that_was_written_is_read(kind, values):
         assert (found, isinstance(found, dt.datetime)) == (value, isinstance(value, dt.datetime))
 
 
-def test_the_branch_that_another_writer_wrote_is_read_as_the_one_that_means_the_same():
-    """Java's union of a number and a time is read as it is, and by a model whose time has another unit."""
+def test_union_branch_of_another_writer_is_matched_by_meaning():
+    """Java's union of a number and a time is read by a definition and by models with other units."""
     kinds = ["null", "int", {"type": "long", "logicalType": "timestamp-millis"}, {"type": "array", "items": "int"}]
     definition = {"type": "record", "name": "Model", "fields": [{"name": "x", "type": kinds}]}
     as_it_is = AvroReader(definition, shape_of_definition(definition))
@@ -192,32 +192,32 @@ def test_the_branch_that_another_writer_wrote_is_read_as_the_one_that_means_the_
         (Float32, 1e300, "1e\\+300, beyond Avro's float"),
         (Float32, -3.4028235677973366e38, "beyond Avro's float"),
         (float, 10**400, "an int beyond Avro's double"),
-        (str, "a\ud800", r"which is no UTF-8"),
-        (Decimal, Decimal("NaN"), "NaN, which is no decimal number"),
-        (Decimal, Decimal("-Infinity"), "which is no decimal number"),
+        (str, "a\ud800", r"not valid UTF-8"),
+        (Decimal, Decimal("NaN"), "NaN, not a finite decimal"),
+        (Decimal, Decimal("-Infinity"), "not a finite decimal"),
         (Annotated[Decimal, decimal_type(9, 2)], Decimal("1e1000000"), r"does not fit into decimal\(9, 2\)"),
         (Annotated[Decimal, decimal_type(9, 2)], Decimal("1e7"), r"does not fit into decimal\(9, 2\)"),
     ],
 )
-def test_what_would_be_written_as_something_else_is_refused_with_its_place(schema, kind, value, why):
-    """Infinity in place of a number, text that is no UTF-8, and a decimal that is no number."""
+def test_unwritable_value_raises_with_path(schema, kind, value, why):
+    """Numbers that would become infinite, text that is not UTF-8 and non-finite decimals raise with their path."""
     model = _model(("x", list[kind]), ("by_name", dict[str, int], field(default_factory=dict)))
     with pytest.raises(InvalidUse, match=r"Model\.x\[0\] is .*" + why):
         schema(model).encode(model(x=[value]))
-    with pytest.raises(InvalidUse, match=r"Model\.by_name\['.ud800'\] .*no UTF-8"):
+    with pytest.raises(InvalidUse, match=r"Model\.by_name\['.ud800'\] .*not valid UTF-8"):
         schema(model).encode(model(x=[], by_name={"\ud800": 1}))
 
 
-def test_the_greatest_values_of_a_type_are_written():
-    """The largest float of 32 bits, infinity, and as many digits as a decimal has."""
+def test_largest_values_are_written():
+    """The largest 32-bit float, infinity, and decimals with all digits are written."""
     model = _model(("x", list[Float32]), ("y", Annotated[Decimal, decimal_type(9, 2)]))
     value = model(x=[3.4028234663852886e38, float("-inf")], y=Decimal("-9999999.99"))
     for schema in (AvroSchema(model), JsonSchema(model)):
         assert schema.decode(schema.encode(value)) == value
 
 
-def test_a_decimal_of_so_many_bytes_is_a_decimal():
-    """Java's `fixed` of a decimal is read as a number without a schema of one's own, and by a model; else as bytes."""
+def test_fixed_decimal_is_read_as_decimal():
+    """Java's `fixed` decimal is read as a decimal by its definition and by models, and is not an int."""
     kind = {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 8, "scale": 2}
     definition = {"type": "record", "name": "Model", "fields": [{"name": "x", "type": ["null", kind]}]}
     buffer, value = io.BytesIO(), Decimal("-1.25")
@@ -232,24 +232,24 @@ def test_a_decimal_of_so_many_bytes_is_a_decimal():
     assert str(found) == "Model.x: Money, 4 bytes is written, only null or long is read"
 
 
-def test_what_is_no_value_of_its_type_is_named_with_its_place():
-    """Days beyond the year 9999, and bytes that are no text."""
+def test_unreadable_value_raises_with_path():
+    """Dates beyond the year 9999 and bytes that are not UTF-8 raise with their path."""
     for kind, other, value, why in [
-        (Int32, {"type": "int", "logicalType": "date"}, 10**9, "no date here"),
-        (bytes, "string", b"\xff", "no str here"),
+        (Int32, {"type": "int", "logicalType": "date"}, 10**9, "not a valid date"),
+        (bytes, "string", b"\xff", "not a valid str"),
     ]:
         model = _model(("x", list[kind]))
         definition = definition_of(shape_of_model(model))
         definition["fields"][0]["type"]["items"] = other
         shape = shape_of_definition(definition)
         reader = AvroReader(definition if kind is Int32 else definition_of(shape_of_model(model)), shape)
-        with pytest.raises(SchemaMismatch, match=r"It cannot be read: Model.x\[\]: is .*" + why) as caught:
+        with pytest.raises(SchemaMismatch, match=r"The message cannot be read: Model.x\[\]: is .*" + why) as caught:
             reader.read(AvroSchema(model).encode(model(x=[value])))
         assert len(caught.value.differences) == 1
 
 
-def test_a_value_in_which_a_difference_does_not_occur_is_read():
-    """Java's references may be null: a value without null is read by a model without, and one with it raises."""
+def test_value_without_the_difference_is_read():
+    """Values of nullable fields are read by a model without null, unless a value is null."""
     nullable, strict = _model(("x", str | None)), _model(("x", str))
     reader = AvroSchema(strict).model.reader(definition_of(shape_of_model(nullable)))
     writer = AvroSchema(nullable)
@@ -258,8 +258,8 @@ def test_a_value_in_which_a_difference_does_not_occur_is_read():
         reader.read(writer.encode(nullable(x=None)))
 
 
-def test_pydantic_validates_what_is_read():
-    """A model's own constraints hold for what others wrote; the error is pydantic's."""
+def test_pydantic_validates_decoded_values():
+    """A model's constraints apply to values of other writers; the error is pydantic's."""
     loose = pydantic.create_model("Model", n=(int, ...))
     strict = pydantic.create_model("Model", n=(int, pydantic.Field(gt=0)))
     for kind in (AvroSchema, JsonSchema):
@@ -267,8 +267,8 @@ def test_pydantic_validates_what_is_read():
             kind(strict).decode(kind(loose).encode(loose(n=-1)))
 
 
-def test_a_default_that_can_be_changed_is_each_values_own():
-    """What is done to one value that was read is not seen in the next one, nor in the model's own default."""
+def test_mutable_defaults_are_not_shared():
+    """A change to one decoded value affects neither the next value nor the model's default."""
     part = pydantic.create_model("Part", n=(int, 0))
     whole = pydantic.create_model("Whole", a=(str, ""), part=(part, part()), parts=(list[part], [part()]))
     reader = AvroSchema(whole).model.reader({"type": "record", "name": "Whole", "fields": []})
@@ -278,18 +278,18 @@ def test_a_default_that_can_be_changed_is_each_values_own():
         assert read() == whole() == whole(part=part(n=0), parts=[part(n=0)])
 
 
-def test_a_record_that_contains_itself_is_written_and_read():
-    """However deep it is."""
+def test_recursive_record_round_trips():
+    """A record that contains itself is written and read at any depth."""
     value = Node(1, [Node(2), Node(3, [Node(4)])], Node(5))
     for kind in (AvroSchema, JsonSchema):
         assert kind(Node).decode(kind(Node).encode(value)) == value
 
 
-def test_avro_with_bytes_left_raises():
-    """What is longer than its schema says was written with another one."""
+def test_avro_with_trailing_bytes_raises():
+    """Trailing bytes mean that the value was written with another schema."""
     model = _model(("x", int))
     schema = AvroSchema(model)
     written = schema.encode(model(x=1))
     assert schema.decode(written) == model(x=1)
-    with pytest.raises(SchemaMismatch, match="1 bytes are left"):
+    with pytest.raises(SchemaMismatch, match="1 bytes remain"):
         schema.decode(written + b"x")

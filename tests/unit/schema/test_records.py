@@ -1,4 +1,4 @@
-"""`Record` classes: no field is lost, and what was written is read back as what it was."""
+"""`Record` classes: no field is lost, and values are read back unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulsar_ext.schema.choice import schema_of
 
 
 class Color(enum.Enum):
-    """Its values are text, one of them the name of another member."""
+    """An enum of texts, one of them the name of another member."""
 
     RED = "r"
     GREEN = "g"
@@ -32,7 +32,7 @@ class Color(enum.Enum):
 
 
 class Weekday(enum.Enum):
-    """Its values are of several types."""
+    """An enum of values of several types."""
 
     MONDAY = (1, "mon")
     TUESDAY = 2.5
@@ -41,20 +41,20 @@ class Weekday(enum.Enum):
 
 
 class Access(enum.Flag):
-    """Its values may be combined."""
+    """An enum of values that can be combined."""
 
     READ = 1
     WRITE = 2
 
 
 class Named:
-    """A base that is no record."""
+    """A base that is not a record."""
 
     name = String()
 
 
 class Base(Named, Record):
-    """A record that others derive from."""
+    """A base record."""
 
     id = Integer(required=True)
     note = String()
@@ -64,11 +64,11 @@ class Item(Base):
     """A record whose base has fields."""
 
     count = Integer()
-    note = None  # no field here
+    note = None  # removes the inherited field
 
 
 class Order(Base):
-    """A record with records in it, at every depth."""
+    """A record with nested records at every depth."""
 
     id = Integer()
     items = Array(Item())
@@ -94,24 +94,24 @@ ORDER = Order(
 
 
 @pytest.mark.parametrize("schema", [JsonSchema(Order), AvroSchema(Order)], ids=str)
-def test_a_record_is_read_back_whole(schema):
-    """Inherited fields, and records and bytes in arrays and maps of any depth, are what they were."""
+def test_record_round_trips_completely(schema):
+    """Inherited fields, and records and bytes in nested arrays and maps, are read back unchanged."""
     found = schema.decode(schema.encode(ORDER))
     assert found == ORDER
     inside = [*found.items, *found.grid[0], *found.shelves["x"], found.pages[0]["p"]]
-    assert [type(one) for one in inside] == [Item] * 5
+    assert [type(item) for item in inside] == [Item] * 5
     assert (found.name, found.note, found.grid[0][0].name, found.lids) == ("o", "n", "a", [b"x", b""])
 
 
-def test_inherited_fields_come_first_and_can_be_replaced():
-    """They keep their places, as those of dataclasses; what is no field any more is not in the definition."""
+def test_inherited_fields_precede_and_can_be_overridden():
+    """Inherited fields keep their order, as in dataclasses; removed fields are not in the definition."""
     assert [field["name"] for field in Item.schema()["fields"]] == ["name", "id", "count"]
     assert [field["name"] for field in Order.schema()["fields"]][:4] == ["name", "id", "note", "items"]
-    assert Order.schema()["fields"][1]["type"] == ["null", "int"]  # its own, not the required one
+    assert Order.schema()["fields"][1]["type"] == ["null", "int"]  # overrides the required field
 
 
-def test_a_class_without_bases_is_written_as_officially():
-    """Neither the topic's definition nor the bytes are others."""
+def test_plain_record_is_encoded_as_officially():
+    """The definition and the bytes equal those of the official class."""
     body = {"id": Integer(), "inner": Item, "color": Color, "_sorted_fields": True}
     ours, theirs = type("Row", (Record,), {**body}), type("Row", (official.Record,), {**body})
     values = {"id": 3, "inner": ITEM, "color": Color.GREEN}
@@ -121,8 +121,8 @@ def test_a_class_without_bases_is_written_as_officially():
 
 
 @pytest.mark.parametrize("member", [*Color, *Weekday, *Access, Access.READ | Access.WRITE])
-def test_enums_are_read_back_by_their_value(member):
-    """Text, numbers, bytes and tuples; but not a text that is also the name of another member, which raises."""
+def test_enums_are_decoded_by_value(member):
+    """Texts, numbers, bytes and tuples are decoded; a text that is also another member's name raises."""
 
     class Row(Record):
         it = CustomEnum(type(member))
@@ -136,8 +136,8 @@ def test_enums_are_read_back_by_their_value(member):
         assert schema.decode(schema.encode(row)) == row
 
 
-def test_an_enum_is_read_by_its_name_as_well():
-    """As Java's client and dataclasses write it; what is neither raises."""
+def test_enums_are_decoded_by_name():
+    """Names are decoded as Java's client and dataclasses write them; other values raise."""
 
     class Row(Record):
         color = Color
@@ -149,8 +149,8 @@ def test_an_enum_is_read_by_its_name_as_well():
         schema.decode(b'{"color": "x"}')
 
 
-def test_fields_may_have_the_names_of_parameters():
-    """The official constructor takes these for itself."""
+def test_field_names_may_equal_constructor_parameters():
+    """The official constructor reserves these names."""
 
     class Row(Record):
         default = String()
@@ -163,8 +163,8 @@ def test_fields_may_have_the_names_of_parameters():
 
 
 @pytest.mark.parametrize("kind", [JsonSchema, AvroSchema])
-def test_an_official_record_that_loses_fields_is_refused(kind):
-    """Also if it is in an array of another one; one that loses none is taken, and read as ours."""
+def test_official_record_that_loses_fields_raises(kind):
+    """A class that loses fields raises, even nested in an array; one that loses none is read correctly."""
 
     class Base(official.Record):
         id = Integer()
@@ -185,14 +185,14 @@ def test_an_official_record_that_loses_fields_is_refused(kind):
     assert type(schema.decode(schema.encode(Good(grid=[[Base(id=1)]]))).grid[0][0]) is Base
 
 
-def test_json_that_is_no_object_raises():
-    """A list, as another program may have sent, is no record."""
-    with pytest.raises(SchemaMismatch, match="Item is a JSON object, and list was read"):
+def test_non_object_json_raises():
+    """A JSON list is not a record."""
+    with pytest.raises(SchemaMismatch, match="Item must be a JSON object, got list"):
         JsonSchema(Item).decode(json.dumps([1]).encode())
 
 
-def test_an_official_schema_object_is_replaced():
-    """As of `from pulsar.schema import *`: it reads records back, and a class that loses fields is refused."""
+def test_official_schema_object_is_replaced():
+    """An object from `from pulsar.schema import *` reads records back, and raises for a class that loses fields."""
 
     class Base(official.Record):
         id = Integer()
@@ -214,9 +214,9 @@ def test_an_official_schema_object_is_replaced():
 
 
 @pytest.mark.parametrize("schema", [AvroSchema(Item), AvroSchema(None, Item.schema())], ids=str)
-def test_avro_of_a_record_with_bytes_left_raises(schema):
-    """What is longer than its schema says was written with another one."""
+def test_avro_record_with_trailing_bytes_raises(schema):
+    """Trailing bytes mean that the value was written with another schema."""
     written = AvroSchema(Item).encode(ITEM)
     assert schema.decode(written) == (ITEM if "Item" in str(schema) else {"name": "a", "id": 1, "count": 3})
-    with pytest.raises(SchemaMismatch, match="1 bytes are left"):
+    with pytest.raises(SchemaMismatch, match="1 bytes remain"):
         schema.decode(written + b"x")

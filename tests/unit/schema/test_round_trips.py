@@ -1,4 +1,4 @@
-"""Values of models as Avro and JSON, and back; fastavro and other versions of the model read the same."""
+"""Round trips of model values in Avro and JSON, compared with fastavro and other versions of the model."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def _definition(model):
 
 
 @given(models(), st.data())
-def test_any_value_of_a_model_comes_back_from_avro(pair, data):
-    """What any dataclass of any types is written as, is read as the same value."""
+def test_avro_round_trip(pair, data):
+    """Values of any dataclass are read back from Avro."""
     model, values = pair
     schema, value = AvroSchema(model), data.draw(values)
     assert schema.decode(schema.encode(value)) == value
 
 
 @given(models(), st.data())
-def test_any_value_of_a_model_comes_back_from_json(pair, data):
-    """The same in JSON, which is text that `json` reads."""
+def test_json_round_trip(pair, data):
+    """Values of any dataclass are read back from JSON, which `json` can parse."""
     model, values = pair
     schema, value = JsonSchema(model), data.draw(values)
     written = schema.encode(value)
@@ -43,17 +43,17 @@ def test_any_value_of_a_model_comes_back_from_json(pair, data):
 
 
 @given(models(), st.data())
-def test_fastavro_reads_what_is_written(pair, data):
-    """Avro's own code finds the definition valid, and every field in the bytes."""
+def test_fastavro_reads_our_avro(pair, data):
+    """Avro readers such as fastavro accept the definition and read every field."""
     model, values = pair
     written = AvroSchema(model).encode(data.draw(values))
     found = fastavro.schemaless_reader(io.BytesIO(written), fastavro.parse_schema(_definition(model)))
-    assert found.keys() == {one.name for one in dataclasses.fields(model)}
+    assert found.keys() == {item.name for item in dataclasses.fields(model)}
 
 
 @given(models())
-def test_a_definition_describes_the_shape_that_it_was_made_of(pair):
-    """A definition that the broker gives back is the model's: each reads the other, and both lie alike."""
+def test_definition_round_trips_to_its_shape(pair):
+    """The shape of a definition has no differences to the original, and an equal encoding."""
     shape = shape_of_model(pair[0])
     described = shape_of_definition(definition_of(shape))
     assert differences(described, shape) == differences(shape, described) == ()
@@ -61,23 +61,23 @@ def test_a_definition_describes_the_shape_that_it_was_made_of(pair):
 
 
 @given(evolutions(), st.data())
-def test_any_allowed_evolution_reads(versions, data):
-    """A later version reads what an earlier one wrote: its fields as they were, and the defaults of new ones."""
+def test_later_version_reads_earlier_values(versions, data):
+    """A later version reads earlier values unchanged, with defaults for new fields."""
     written, values, later = versions
     value = data.draw(values)
     schema = AvroSchema(later)
     reader = AvroReader(_definition(written), shape_of_model(later))
     found = reader.read(AvroSchema(written).encode(value))
-    for one in dataclasses.fields(later):
-        assert getattr(found, one.name) == getattr(value, one.name, one.default)
+    for item in dataclasses.fields(later):
+        assert getattr(found, item.name) == getattr(value, item.name, item.default)
     assert schema.decode(schema.encode(found)) == found
 
 
 @given(fields("abc"), fields("abc"), st.data())
-def test_what_has_no_differences_can_be_read(before, after, data):
-    """Of any two versions: without differences every value is read, by this library and by fastavro.
+def test_values_without_differences_are_read(before, after, data):
+    """Values without differences between two versions are read by this library and by fastavro.
 
-    But for bytes that are no text where a text is read: neither reads them.
+    The exception is bytes that are not UTF-8 and are read as text.
     """
     written, values = model_of(data.draw, before)
     later = model_of(data.draw, after)[0]
@@ -87,7 +87,7 @@ def test_what_has_no_differences_can_be_read(before, after, data):
     try:
         fastavro.schemaless_reader(io.BytesIO(encoded), _definition(written), _definition(later))
     except UnicodeDecodeError:
-        with pytest.raises(SchemaMismatch, match="no str"):
+        with pytest.raises(SchemaMismatch, match="not a valid str"):
             AvroReader(_definition(written), shape_of_model(later)).read(encoded)
     else:
         AvroReader(_definition(written), shape_of_model(later)).read(encoded)

@@ -1,4 +1,4 @@
-"""The search for a boundary: runs, chunks that repeat, and messages without an end."""
+"""The search for a boundary: runs, repeated chunks, and incomplete messages."""
 
 import random
 
@@ -11,7 +11,7 @@ from pulsar_ext.skip.boundaries import Backlog, Boundary, BoundaryFinder, Chunk,
 
 
 def test_repeated_chunks():
-    """A chunk that is sent twice after a reconnect does not break its message; a missing one does."""
+    """A chunk that is sent twice after a reconnect does not break its message; a missing chunk does."""
     key = ("u", "p", 1)
     for order, messages in (([0, 1, 1, 2], 1), ([0, 0, 1, 2], 1), ([0, 2], 0)):
         backlog = Backlog(Ledgers([(3, 9)]), Position(3, -1))
@@ -23,8 +23,8 @@ def test_repeated_chunks():
 
 
 @given(st.lists(st.integers(0, 60), max_size=20), st.integers(0, 30), st.integers(1, 20))
-def test_runs_are_their_entries(acked, first, length):
-    """A long run counts as its entries one by one do, with holes of any kind."""
+def test_run_counts_as_its_entries(acked, first, length):
+    """A run counts the same as its entries one by one, with any holes."""
     topic = Topic([Entry(0)] * 60, {3: 60}, [number for number in set(acked) if number < 60])
     wanted = random.Random(first).randrange(70)
     one, each = (BoundaryFinder(topic.backlog, wanted, "message") for _ in range(2))
@@ -36,23 +36,23 @@ def test_runs_are_their_entries(acked, first, length):
 
 
 def _fed(wanted, *items, deleted=(), **options):
-    """A finder over an unacknowledged topic, after the items."""
+    """Return a finder over an unacknowledged topic after it got the items."""
     finder = BoundaryFinder(Backlog(Ledgers([(3, 9)]), Position(3, -1), deleted), wanted, "message", **options)
     for item in items:
         finder.feed(item)
     return finder
 
 
-def test_entries_without_messages_lie_before_the_boundary():
-    """Markers count as entries only, and the search goes on behind them."""
+def test_markers_count_as_entries_only():
+    """Markers count as entries only, and the search continues after them."""
     finder = _fed(1, EntryRun(3, 0, 1, 0))
     assert (finder.boundary, finder.done) == (Boundary(Position(3, 1), 0, 2), False)
     finder.feed(EntryRun(3, 2, 4, 1))
     assert (finder.boundary, finder.done) == (Boundary(Position(3, 2), 1, 3), True)
 
 
-def test_a_boundary_inside_a_batch_is_between_two_or_at_a_message():
-    """Where the broker keeps it, before the message in its batch; else the boundaries around the batch are known."""
+def test_boundary_inside_a_batch():
+    """With batch index acknowledgements, the boundary is inside the batch; without them, both neighbours are known."""
     finder = _fed(7, EntryRun(3, 0, 4, 3), inside_batches=True)
     assert (finder.boundary, finder.exact) == (Boundary(Position(3, 1), 7, 2, 1), True)
     finder = _fed(7, EntryRun(3, 0, 4, 3))
@@ -60,15 +60,15 @@ def test_a_boundary_inside_a_batch_is_between_two_or_at_a_message():
     assert (finder.exact, finder.done) == (False, True)
 
 
-def test_batches_are_noticed():
-    """In a run, or acknowledged in part."""
+def test_finder_notices_batches():
+    """The finder notices a batch in a run, and a partly acknowledged batch."""
     assert not _fed(9, EntryRun(3, 0, 3, 1)).saw_batches
     assert _fed(9, EntryRun(3, 0, 0, 1), EntryRun(3, 1, 1, 2)).saw_batches
     assert _fed(9, PartialBatch(Position(3, 0), (1,)), EntryRun(3, 1, 1, 1)).saw_batches
 
 
-def test_a_message_with_an_acknowledged_or_missing_chunk_is_broken():
-    """It no longer lies across a boundary; one that is abandoned never does."""
+def test_acked_or_missing_chunk_breaks_the_message():
+    """A message with an acknowledged or missing chunk never crosses a boundary, nor does an abandoned one."""
     key = ("u", "p", 1)
     chunks = [Chunk(Position(3, entry), key, entry, 3, OLD + entry) for entry in range(3)]
     opened = _fed(5, *chunks[:2])

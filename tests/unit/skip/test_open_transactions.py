@@ -1,4 +1,4 @@
-"""Where a topic with open transactions ends, against its list of entries."""
+"""The end of a topic with open transactions, against its list of entries."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,8 @@ from pulsar_ext.skip.boundaries import before_open_transactions
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.data())
-def test_a_topic_ends_before_its_open_transactions(sizes, data):
-    """Whatever ledgers it has, the entries that are not held back stay, and no others."""
+def test_topic_ends_before_open_transactions(sizes, data):
+    """Exactly the entries before the open transaction are kept, for any ledgers."""
     ledgers = Ledgers((3 * number, size) for number, size in enumerate(sizes))
     readable = data.draw(st.integers(0, sum(sizes)))
 

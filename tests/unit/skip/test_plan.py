@@ -1,4 +1,4 @@
-"""Planning a skip, against a model that looks at every place where a cursor can stand."""
+"""Planning a skip, against a model that tries every position of a cursor."""
 
 import dataclasses
 
@@ -19,8 +19,8 @@ _ACKED = st.sets(st.integers(0, 80))
 @settings(max_examples=400)
 @given(st.data(), _ACKED, st.integers(0, 30), st.sampled_from(["message", "entry"]), st.booleans())
 def test_plan_equals_the_model(data, acked, count, unit, index):
-    """Whatever interleaves, is broken, or is acknowledged: the plan is the model's, or names its two counts."""
-    # A single chunk of a message that was given up looks like a message to the index: documented in header_count.py.
+    """The plan or the error equals the model, for any interleaving, broken messages and acknowledgements."""
+    # To the index, a single chunk of an incomplete message looks like a message; plan.py documents that.
     entries, sizes = data.draw(topics(least=2 if index else 1))
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
     _check_plan(topic, count, unit)
@@ -34,7 +34,7 @@ def test_plan_equals_the_model(data, acked, count, unit, index):
     st.sampled_from(["message", "entry"]),
 )
 def test_plan_of_large_batches_equals_the_model(data, made, acked, unit):
-    """The same where the batches are so large that the broker may count: chunks, holes and other producers are seen."""
+    """With batches large enough for a count by the broker, chunks, holes and other producers are still detected."""
     topic = Topic(*made, [number for number in acked if number < len(made[0])])
     whole = len(topic.whole()) if unit == "message" else len(topic.at)
     _check_plan(topic, data.draw(st.integers(0, whole + 5)), unit)
@@ -55,17 +55,17 @@ def _check_plan(topic, count, unit):
     assert plan.exact == (expected[1:][unit == "entry"] == count)
     if plan.exact:
         assert plan.boundary.position >= expected[0]
-        # Behind what is acknowledged is the same place as before it.
+        # Positions before and after acknowledged entries are equivalent.
         left = [at for at in topic.at if at not in topic.acked and at <= plan.boundary.position]
         assert (max(left, default=topic.backlog.mark_delete), *found) in topic.boundaries()
-    else:  # past the end: entries that hold nothing deliverable may lie behind
+    else:  # past the end: undeliverable entries may follow
         assert plan.boundary.messages == expected[1]
 
 
 @settings(max_examples=300)
 @given(topics(chunks=False), _ACKED, st.integers(0, 40), st.booleans(), st.sampled_from([True, None]))
 def test_inside_a_batch(made, acked, count, index, batch_index_acks):
-    """Where the broker keeps acknowledgements inside batches, every count up to the end is exact."""
+    """With batch index acknowledgements, every count up to the end is exact."""
     entries, sizes = made
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
     plan = topic.run(plan_skip(topic.situation(batch_index_acks=batch_index_acks), count, "message"))
@@ -85,7 +85,7 @@ def test_inside_a_batch(made, acked, count, index, batch_index_acks):
     ("each", "index", "strategy"), [(1, False, "arithmetic"), (1, True, "index"), (4, True, "index")]
 )
 def test_requests_do_not_grow(each, index, strategy):
-    """One producer's topic is counted with a handful of requests, however far the boundary is."""
+    """A topic of one producer is counted with a few requests, at any distance of the boundary."""
     for total in (400, 8_000):
         topic = Topic(*straight(total, each), index=index)
         plan = topic.run(plan_skip(topic.situation(unbatched=each == 1), total // 2, "message"))
@@ -95,7 +95,7 @@ def test_requests_do_not_grow(each, index, strategy):
 
 @pytest.mark.parametrize("uneven", [False, True])
 def test_large_batches_are_counted_by_the_broker(uneven):
-    """Without an index, large batches of one producer take a handful of requests, also where some ended early."""
+    """Without an index, large batches of one producer take a few requests, even if some batches are smaller."""
     for total in (40, 800):
         entries = [Entry(0, 73 if uneven and number % 7 == 3 else 100) for number in range(total)]
         topic = Topic(entries, {3: total // 2, 4: 0, 7: total - total // 2})
@@ -118,8 +118,8 @@ def test_large_batches_are_counted_by_the_broker(uneven):
 
 
 @pytest.mark.parametrize("odd", ["chunks", "producer", "hole", "short", "far"])
-def test_what_the_broker_does_not_count(odd):
-    """Chunks, another producer, what is acknowledged, and a boundary near the start of a long topic are read."""
+def test_plan_reads_what_the_broker_cannot_count(odd):
+    """With chunks, another producer, holes, small batches or a near boundary, the topic is read."""
     entries = [Entry(0, 100)] * 80
     if odd == "chunks":
         entries[20:23] = [Entry(0, 1, chunk, 3, 1) for chunk in range(3)]
@@ -135,8 +135,8 @@ def test_what_the_broker_does_not_count(odd):
     assert (plan.boundary.messages, plan.exact) == (count, True)
 
 
-def test_a_chunk_disproves():
-    """A chunked message hidden in the middle of an indexed topic turns the count by index down."""
+def test_chunk_disproves_count_by_index():
+    """A chunked message in the middle of an indexed topic prevents the count by index."""
     entries, sizes = straight(400)
     entries[200:203] = [Entry(0, 1, chunk, 3, 1) for chunk in range(3)]
     topic = Topic(entries, sizes, index=True)
@@ -145,15 +145,15 @@ def test_a_chunk_disproves():
     assert (plan.boundary.messages, plan.boundary.entries) == (300, 302)
 
 
-def test_two_names_that_look_alike():
-    """A producer's name that an HTTP header could not carry proves nothing."""
+def test_unprintable_producer_name_proves_nothing():
+    """Producer names that an HTTP header cannot represent prove nothing."""
     topic = Topic(*straight(400), index=True)
     topic.headers = {at: dataclasses.replace(one, producer_name="??") for at, one in topic.headers.items()}
     assert topic.run(plan_skip(topic.situation(), 300, "message")).strategy is Strategy.READER
 
 
-def test_unfinished_message():
-    """A chunked message that is still being written is not divided; after 60 s without a chunk it no longer counts."""
+def test_incomplete_message_is_not_divided():
+    """An incomplete chunked message is not divided; after 60 s without a new chunk it no longer counts."""
     entries = [Entry(0), Entry(1, 1, 0, 2, 7, published=NOW - 59_000), Entry(0), Entry(0)]
     topic = Topic(entries, {3: 4})
     with pytest.raises(SkipInsideMessage, match="begins at 3:1") as error:
@@ -165,22 +165,22 @@ def test_unfinished_message():
 
 @pytest.mark.parametrize(("idle", "strategy", "exact"), [(True, "subscription", True), (False, "headers", False)])
 def test_hidden_acknowledgements(idle, strategy, exact):
-    """Acknowledgements inside batches are looked up through the subscription, or the result is called inexact."""
+    """Acknowledgements inside batches are read through the subscription; if it is busy, the plan is inexact."""
     topic = Topic([Entry(0, 4), Entry(1, 4)], {3: 2})
     plan = topic.run(plan_skip(topic.situation(may_hide_acks=True, idle=idle), 4, "message"))
     assert (plan.strategy.value, plan.exact) == (strategy, exact)
 
 
-def test_a_count_by_index_is_inexact_where_messages_may_be_hidden():
-    """Batches of which messages may be acknowledged are counted whole: then fewer are skipped, never more."""
+def test_index_count_is_inexact_with_hidden_acks():
+    """Batches that may be partly acknowledged count as whole: fewer messages are skipped, never more."""
     topic = Topic(*straight(400, 4), index=True)
     for count, hide, exact in ((200, True, False), (200, False, True), (999, False, False)):
         plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide, idle=False), count, "message"))
         assert (plan.strategy, plan.boundary.messages, plan.exact) == (Strategy.INDEX, min(count, 400), exact)
 
 
-def test_a_count_by_index_ends_inside_a_batch():
-    """The boundary is behind the entry before that batch, and single messages hide nothing."""
+def test_index_count_ends_inside_a_batch():
+    """The boundary is after the entry before that batch; a topic without batches hides no acknowledgements."""
     topic = Topic(*straight(400, 4), index=True)
     plan = topic.run(plan_skip(topic.situation(batch_index_acks=True), 203, "message"))
     assert plan.boundary == Boundary(topic.at[49], 203, 50, 3)
@@ -189,8 +189,8 @@ def test_a_count_by_index_ends_inside_a_batch():
     assert (plan.boundary.position, plan.exact) == (single.at[199], True)
 
 
-def test_the_only_entry_is_not_divided():
-    """A backlog of one batch has two boundaries."""
+def test_single_batch_has_two_counts():
+    """A backlog of one batch has two possible counts."""
     topic = Topic([Entry(0, 4)], {3: 1})
     with pytest.raises(SkipInsideMessage) as error:
         topic.run(plan_skip(topic.situation(), 2, "message"))
@@ -206,7 +206,7 @@ def _long_topic(**odd):
 
 @pytest.mark.parametrize("hide", [False, True])
 def test_counted_by_the_broker(hide):
-    """Where the broker counts as many messages as entries, a long stretch is skipped by arithmetic, in few requests."""
+    """A long range is skipped by arithmetic, in few requests, if the broker counts equal messages and entries."""
     topic = _long_topic()
     plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide), 300, "message"))
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 149), Strategy.ARITHMETIC, True)
@@ -215,13 +215,13 @@ def test_counted_by_the_broker(hide):
 
 @pytest.mark.parametrize(("count", "strategy"), [(256, Strategy.HEADERS), (257, Strategy.ARITHMETIC)])
 def test_few_entries_are_read(count, strategy):
-    """Up to 256 entries, their headers are read; beyond, the broker is asked whether any is a batch."""
+    """Up to 256 entries, their headers are read; above that, the broker is asked if any of them is a batch."""
     topic = _long_topic()
     assert topic.run(plan_skip(topic.situation(), count, "message")).strategy is strategy
 
 
 def test_cheapest_scan_reads_headers_of_few_or_big_entries():
-    """By the number of entries to read, of which there may be fewer than the count, and by their average size."""
+    """The number of entries to read and their average size decide; the backlog may be shorter than the count."""
     long, short = _long_topic().backlog, Topic([Entry(0)] * 20, {3: 20}).backlog
     scans = [
         cheapest_scan(backlog, count, size)
@@ -237,8 +237,8 @@ def test_cheapest_scan_reads_headers_of_few_or_big_entries():
 
 
 @pytest.mark.parametrize("count", [-1, 2**63, True, 1.0, "1"])
-def test_a_count_is_a_long_that_is_not_negative(count):
-    """Anything else is refused before the broker is asked."""
+def test_invalid_count_raises(count):
+    """Any other value raises before the broker is asked."""
     check_count(0)
     check_count(2**63 - 1)
     with pytest.raises(InvalidUse, match="Nothing was moved"):
@@ -246,21 +246,21 @@ def test_a_count_is_a_long_that_is_not_negative(count):
 
 
 def test_batch_in_a_long_stretch():
-    """One batch among hundreds of single messages is counted as what it is."""
+    """A batch among hundreds of single messages is detected and counted."""
     topic = _long_topic(n123=Entry(0, 3))
     plan = topic.run(plan_skip(topic.situation(), 300, "message"))
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 147), Strategy.READER, True)
 
 
 def test_chunks_in_a_long_stretch():
-    """A count by the broker, which takes chunks for messages, does not hide a chunked message."""
+    """A count by the broker, which counts chunks as messages, does not hide a chunked message."""
     topic = _long_topic(n123=Entry(0, 1, 0, 2, 9), n124=Entry(0, 1, 1, 2, 9))
     plan = topic.run(plan_skip(topic.situation(), 300, "message"))
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 150), Strategy.READER, True)
 
 
 def test_partly_acknowledged_batch():
-    """Messages acknowledged inside a batch count nothing, and a boundary inside it stands before the right one."""
+    """Messages acknowledged inside a batch do not count, and a boundary inside it is before the right message."""
     backlog = Backlog(Ledgers([(3, 2)]), Position(3, -1))
     finder = BoundaryFinder(backlog, 3, "message", inside_batches=True)
     finder.feed(PartialBatch(Position(3, 0), (1, 3)))

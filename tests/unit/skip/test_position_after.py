@@ -1,4 +1,4 @@
-"""position_after: the broker's walk over its ledgers, against a model that lists every entry."""
+"""position_after: the broker's walk over its ledgers, against a list of every entry."""
 
 import pytest
 from hypothesis import given
@@ -17,27 +17,27 @@ def _entries(sizes):
 
 
 def _model(sizes, start, count):
-    """The rule in one line: of the entries behind the start, the count-th, or the last there is."""
-    behind = [entry for entry in _entries(sizes) if entry > start]
-    return start if count == 0 or not behind else behind[min(count, len(behind)) - 1]
+    """Return the count-th of the entries after the start, or the last entry."""
+    later = [entry for entry in _entries(sizes) if entry > start]
+    return start if count == 0 or not later else later[min(count, len(later)) - 1]
 
 
 @given(_SIZES, _POSITIONS, st.integers(0, 60))
 def test_model(sizes, start, count):
-    """Any ledgers, empty ones and trimmed starts among them, give the entry that counting them one by one gives."""
+    """The result equals a count one by one, for any ledgers, with empty ones and trimmed starts."""
     assert position_after(sizes.items(), start, count) == _model(sizes, start, count)
 
 
 @given(_SIZES, _POSITIONS, st.integers(0, 20), st.integers(0, 20))
-def test_two_steps_are_one(sizes, start, one, two):
-    """Going on from where one walk ended is the same as going all the way."""
+def test_two_walks_equal_one(sizes, start, one, two):
+    """Two walks, the second from the end of the first, equal one walk over the sum."""
     middle = position_after(sizes.items(), start, one)
     assert position_after(sizes.items(), middle, two) == position_after(sizes.items(), start, one + two)
 
 
 @given(_SIZES, _POSITIONS, _POSITIONS)
-def test_numbers_of_entries(sizes, one, other):
-    """Counting, numbering and stepping over entries agree with the list of them."""
+def test_ledgers_agree_with_list_of_entries(sizes, one, other):
+    """Counting, numbering and stepping over entries agree with the list of entries."""
     ledgers, entries = Ledgers(sizes.items()), _entries(sizes)
     low, high = min(one, other), max(one, other)
     assert ledgers.between(low, high) == sum(low < entry <= high for entry in entries)
@@ -64,20 +64,20 @@ def _stats(ledgers, current):
 
 
 def test_open_ledger():
-    """The open ledger is listed with 0 entries; its count is taken from where internal statistics have it."""
+    """The open ledger is listed with 0 entries; its count comes from another field of the internal statistics."""
     stats = _stats([(3, 2), (5, 0), (8, 0)], 4)
     assert position_after(stats, Position(3, -1), 3) == Position(8, 0)
     assert position_after(stats, Position(3, -1), 99) == Position(8, 3)
 
 
 def test_full_ledger_before_the_next_opens():
-    """A ledger that was just closed is listed with its entries, while the current count is 0 already."""
+    """A ledger that was just closed is listed with its entries, while the current count is already 0."""
     assert _stats([(3, 10)], 0).ledger_sizes() == [(3, 10)]
     assert position_after(_stats([(3, 10)], 0), Position(3, 4), 2) == Position(3, 6)
 
 
 @pytest.mark.parametrize("count", [-1, True, 1.0, None, "1"])
-def test_what_is_no_count(count):
-    """Anything but a count is refused, bool included, instead of being taken for a number."""
+def test_invalid_count_of_position_after(count):
+    """A count that is not an int raises, bool included."""
     with pytest.raises(InvalidUse, match="count"):
         position_after([(1, 5)], Position(1, 0), count)

@@ -1,4 +1,4 @@
-"""Finding the message N later, against the list of all messages."""
+"""The message N later, against the list of all messages."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from pulsar_ext.skip.skipper import FoundMessage, find_after
 @settings(max_examples=200)
 @given(st.data(), st.integers(0, 20), st.integers(1, 12), st.booleans())
 def test_message_after(data, start, count, index):
-    """The message N later is the one that a reader gets N later, past the end None."""
+    """The message N later is the one that a reader receives N later; past the end it is None."""
     entries, sizes = data.draw(topics(least=2 if index else 1))
     topic = Topic(entries, sizes, index=index)
     messages = topic.whole()

@@ -1,4 +1,4 @@
-"""Avro schemas become Spark's types."""
+"""Conversion of Avro schemas to Spark's types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPACED = {**INNER, "namespace": "com.x.Outer"}
 
 
 def record(*kinds, **more):
-    """A record with a field of each type, named a, b, c and so on."""
+    """Return a record with a field of each type, named a, b, c and so on."""
     fields = [{"name": name, "type": kind} for name, kind in zip("abcdef", kinds, strict=False)]
     return {"type": "record", "name": "Outer", "namespace": "com.x", "fields": fields, **more}
 
@@ -36,8 +36,8 @@ def record(*kinds, **more):
         record(INNER, {"type": "Inner"}, namespace=""),
     ],
 )
-def test_a_type_that_is_named_again(schema):
-    """A type is written once, and then named, in full or not: its second use has the same fields and values."""
+def test_reused_named_type_is_resolved(schema):
+    """A type defined once and reused by its full or short name has the same fields and values in both places."""
     first, second = field_types(schema)
     assert first.dataType == second.dataType
     value = '{"at": 5, "b": "6Q=="}'
@@ -45,8 +45,8 @@ def test_a_type_that_is_named_again(schema):
     assert json_reader(schema)(f'{{"a": {value}, "b": {value}}}'.encode()) == {"a": wanted, "b": wanted}
 
 
-def test_named_types_in_arrays_and_maps():
-    """A named type is found in what arrays and maps have, too."""
+def test_named_types_resolve_in_arrays_and_maps():
+    """A named type is resolved inside arrays and maps too."""
     schema = record({"type": "map", "values": INNER}, {"type": "array", "items": ["null", "Inner"]})
     assert field_types(schema)[1].dataType.elementType == field_types(schema)[0].dataType.valueType
     found = json_reader(schema)(b'{"a": {}, "b": [null, {"at": 5, "b": ""}]}')
@@ -61,14 +61,14 @@ def test_named_types_in_arrays_and_maps():
         record("Unknown"),
     ],
 )
-def test_what_cannot_be_columns(schema):
-    """A type that contains itself, or that nothing defines, is refused with its name."""
-    with pytest.raises(InvalidUse, match="is not known, or contains itself"):
+def test_recursive_and_unknown_types_raise(schema):
+    """A type that contains itself, or that is undefined, raises an error with its name."""
+    with pytest.raises(InvalidUse, match="is undefined, or contains itself"):
         field_types(schema)
 
 
-def test_logical_types_that_no_column_has():
-    """Only logical types for which there are columns stay, at any depth."""
+def test_unsupported_logical_types_are_removed():
+    """Only logical types that have a column type are kept, at any depth."""
     kept = {"type": "long", "logicalType": "timestamp-micros"}
     uuid = {"type": "string", "logicalType": "uuid"}
     schema = record(kept, {"type": "array", "items": ["null", uuid]})

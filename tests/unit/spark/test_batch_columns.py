@@ -1,4 +1,4 @@
-"""Two ids of a batch tell where all of its messages are, unless one is missing or comes twice."""
+"""Positions of a batch's messages computed from two ids, unless a message is missing or repeated."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ SIZES = st.lists(st.integers(16, 60), min_size=1, max_size=6)
 
 
 def batches(sizes):
-    """The ids of the messages of batches, one in each entry."""
+    """Return the ids of the messages of batches, one batch per entry."""
     return [
         MessageIdData(7 + entry // 3, entry % 3, batch_index=index, batch_size=size)
         for entry, size in enumerate(sizes)
@@ -19,7 +19,7 @@ def batches(sizes):
 
 
 def found(ids):
-    """What is found of messages with these ids, as rows; and how many ids were asked for."""
+    """Return the computed rows of messages with these ids, and the number of ids that were requested."""
     asked = []
     columns = batch_columns(len(ids), lambda index: asked.append(index) or ids[index])
     rows = None if columns is None else list(zip(*(column.tolist() for column in columns), strict=True))
@@ -27,13 +27,13 @@ def found(ids):
 
 
 def rows_of(ids):
-    """What is to be found of messages with these ids."""
+    """Return the expected rows of messages with these ids."""
     return [(one.ledger_id, one.entry_id, one.batch_index, one.batch_size) for one in ids]
 
 
 @given(SIZES, st.data())
-def test_positions_are_those_of_each_id(sizes, data):
-    """The numbers are right wherever in a batch the messages begin and end, and at most two ids of a batch are read."""
+def test_batch_positions_equal_each_id(sizes, data):
+    """Positions are right at any beginning and end in a batch, and at most two ids of a batch are read."""
     ids = batches(sizes)
     begin = data.draw(st.integers(0, len(ids) - 1))
     end = data.draw(st.integers(begin + 1, len(ids)))
@@ -43,8 +43,8 @@ def test_positions_are_those_of_each_id(sizes, data):
 
 
 @given(SIZES, st.data())
-def test_a_missing_or_repeated_message_is_noticed(sizes, data):
-    """Where one message is missing, or comes twice, positions are not guessed."""
+def test_missing_or_repeated_message_is_detected(sizes, data):
+    """Positions are not guessed if a message is missing or repeated."""
     ids = batches(sizes)
     at = data.draw(st.integers(0, len(ids) - 1))
     changed = data.draw(st.sampled_from([ids[:at] + ids[at + 1 :], ids[:at] + ids[at : at + 1] + ids[at:]]))
@@ -53,8 +53,8 @@ def test_a_missing_or_repeated_message_is_noticed(sizes, data):
 
 
 @given(SIZES, st.sampled_from([MessageIdData(1, 1), MessageIdData(1, 1, batch_index=0, batch_size=15)]), st.data())
-def test_messages_in_no_large_batch(sizes, small, data):
-    """Messages in no batch, and in small ones, have to be looked at, wherever they are."""
+def test_small_batches_return_none(sizes, small, data):
+    """Messages in no batch or in a small one are not computed, at any place."""
     ids = batches(sizes)
     starts = [index for index, one in enumerate(ids) if one.batch_index == 0] + [len(ids)]
     ids.insert(data.draw(st.sampled_from(starts)), small)

@@ -1,4 +1,4 @@
-"""The account of a segment: which messages are kept, which entries are missing, and when the end is reached."""
+"""Account of a segment: messages to keep, missing entries, and the end of the segment."""
 
 import numpy as np
 from hypothesis import given
@@ -17,7 +17,7 @@ def columns_of(ids):
 
 @st.composite
 def topics(draw):
-    """A topic: plain messages, batches, chunked messages that interleave, and markers; as entries and as deliveries."""
+    """Return a topic of plain, batched and interleaved chunked messages and markers, as entries and deliveries."""
     kinds = draw(st.lists(st.sampled_from(["plain", "batch", "chunk", "marker"]), min_size=1, max_size=30))
     ledger_size = draw(st.integers(1, 8))
     entries, deliveries, open_chunks = [], [], []
@@ -47,8 +47,8 @@ def topics(draw):
 
 
 @given(topics(), st.data())
-def test_each_message_is_in_one_segment(topic, data):
-    """However a topic is cut and however deliveries come in blocks, with repeats: each message is kept once in all."""
+def test_each_message_is_kept_once(topic, data):
+    """Each message is kept once, for any cut of the topic, any blocks of deliveries, and redeliveries."""
     sizes, entries, deliveries = topic
     state = TopicState("t", sizes, 1)
     whole = Segment.of(state, Offset(-1, -1), Offset(*entries[-1]))
@@ -58,7 +58,7 @@ def test_each_message_is_in_one_segment(topic, data):
         begin = segment.after.position
         stream = [one for one in deliveries if (one[1] or Position(*one[0][:2])) > begin]
         repeat = data.draw(st.integers(0, len(stream)))
-        stream = stream[:repeat] + stream[max(repeat - 2, 0) :]  # a reconnect delivers some again
+        stream = stream[:repeat] + stream[max(repeat - 2, 0) :]  # a reconnect redelivers some
         while stream:
             count = data.draw(st.integers(1, 5))
             block, stream = stream[:count], stream[count:]
@@ -79,8 +79,8 @@ def feed(account, *ids, sizes=None):
     return account.feed(columns_of(ids), first_chunks={}, batch_size=(sizes or [1] * len(ids)).__getitem__)
 
 
-def test_a_chunked_message_that_comes_late():
-    """It is kept once behind messages of which the segment has none, and not behind one that was kept."""
+def test_late_chunked_message_is_kept_once():
+    """A late chunked message is kept once after messages outside the segment, and not after a kept one."""
     for until, wanted in ((1, [0]), (8, [])):
         account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, until)))
         feed(account, (1, 1, -1))
@@ -92,7 +92,7 @@ def test_a_chunked_message_that_comes_late():
 
 
 def test_end_is_reached_by_a_later_message():
-    """The end of a segment is reached by a message after it, too: no message may come from the last entry."""
+    """A message after the segment's end reaches the end: the last entry may have no message."""
     account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
     assert feed(account, (1, 0, -1), (1, 3, -1)) is None
     assert not account.reached
@@ -104,7 +104,7 @@ def test_end_is_reached_by_a_later_message():
 
 
 def test_end_inside_a_batch():
-    """An end inside a batch is reached by that message, an end after the batch by its last one."""
+    """An end inside a batch is reached by that message; an end after the batch, by its last message."""
     for until, last in ((Offset(1, 0), 2), (Offset(1, 0, 1), 1)):
         account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), until))
         for index in range(3):

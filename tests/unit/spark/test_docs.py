@@ -1,4 +1,4 @@
-"""The documentation's tables are the code's."""
+"""Tables of the documentation, compared with the code."""
 
 from pathlib import Path
 
@@ -12,5 +12,5 @@ PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 
 @pytest.mark.parametrize("table", [option_table, column_table])
 def test_table_is_up_to_date(table):
-    """The page has what `option_table()` and `column_table()` write."""
+    """The page contains the output of `option_table()` and `column_table()`."""
     assert table() in PAGE.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Many ids at once are read and written as each of them alone would be."""
+"""Reading and writing of many ids at once, compared with single ids."""
 
 from itertools import pairwise
 
@@ -25,15 +25,15 @@ IDS = st.builds(MessageId, INTS, LONGS, LONGS, INTS) | st.builds(
 
 
 @given(st.lists(IDS, min_size=1, max_size=20))
-def test_numbers_are_those_of_each_id(ids):
-    """The numbers are right whatever fields an id has, and whichever ids are next to each other."""
+def test_id_columns_equal_decoded_ids(ids):
+    """The numbers are right for any fields of an id, and any neighbouring ids."""
     data = [one.serialize() for one in ids]
     found = list(zip(*(column.tolist() for column in id_columns(data)), strict=True))
     assert found == [(one.ledger_id, one.entry_id, one.batch_index) for one in map(decode, data)]
 
 
-def test_foreign_bytes_are_refused():
-    """Bytes that the C++ client would not write are refused."""
+def test_foreign_id_bytes_raise():
+    """Bytes that the C++ client would not write raise."""
     for data in (b"\x10\x01\x08\x01", b"\x08\x01"):
         with pytest.raises(ValueError, match="message id"):
             id_columns([data])
@@ -43,8 +43,8 @@ def test_foreign_bytes_are_refused():
     st.lists(st.tuples(LONGS, LONGS, INTS, st.integers(0, 200) | st.integers(0, 2**31 - 1)), min_size=1, max_size=20),
     INTS,
 )
-def test_bytes_are_those_of_each_id(numbers, partition):
-    """The bytes are right whatever fields an id has; only ids in a batch have its size."""
+def test_id_bytes_equal_encoded_ids(numbers, partition):
+    """The bytes are right for any fields of an id; only ids in a batch have its size."""
     rows = [(ledger, entry, batch, size if batch >= 0 else 0) for ledger, entry, batch, size in numbers]
     ledger, entry, batch, sizes = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     offsets, data = id_bytes(ledger, entry, partition, batch, sizes)

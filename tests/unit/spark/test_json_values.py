@@ -1,4 +1,4 @@
-"""JSON values of Avro schemas, as Java's client and this library write them, become what Arrow takes."""
+"""Conversion of JSON values of Avro schemas, from Java's client and this library, to Arrow values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOMENT = datetime(2020, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
 
 
 def read(kind, text):
-    """A value of a type, through Arrow."""
+    """Return a value of a type, converted by Arrow."""
     row = json_reader({"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", kind]}]})(
         f'{{"a": {text}, "unknown": 1.5}}'.encode()
     )
@@ -61,8 +61,8 @@ def read(kind, text):
         (MONEY, "3", Decimal("3.00")),
     ],
 )
-def test_values_as_they_are_written(kind, text, value):
-    """Each way in which a value is written gives that value, and not another one."""
+def test_json_values_convert_to_arrow(kind, text, value):
+    """Each JSON form of a value converts to that value."""
     assert read(kind, text) == value
 
 
@@ -78,7 +78,7 @@ def test_values_as_they_are_written(kind, text, value):
         (MONEY, '"}"', "decimal"),
     ],
 )
-def test_what_would_be_another_value(kind, text, words):
-    """What does not fit the schema is refused."""
+def test_json_values_that_do_not_fit_raise(kind, text, words):
+    """A value that does not fit the schema raises."""
     with pytest.raises(ValueError, match=words):
         read(kind, text)

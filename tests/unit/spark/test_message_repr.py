@@ -1,4 +1,4 @@
-"""What is read from `str()` of messages, as the C++ client writes it."""
+"""Parsing of `str()` of messages, as the C++ client writes it."""
 
 import numpy as np
 import pytest
@@ -35,10 +35,10 @@ def rows_of(reprs):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-@settings(deadline=None)  # the first call loads much
+@settings(deadline=None)  # the first call imports many modules
 @given(ROWS, st.integers(-1, 200))
-def test_numbers_are_those_of_each_message(rows, partition):
-    """The numbers are right whatever the names and the properties are."""
+def test_reprs_have_the_numbers_of_each_message(rows, partition):
+    """The numbers are right for any names and properties."""
     reprs = read_reprs([text_of(row, partition) for row in rows], [row[0] for row in rows], partition)
     assert reprs is not None
     assert rows_of(reprs) == [row[1:7] for row in rows]
@@ -47,22 +47,22 @@ def test_numbers_are_those_of_each_message(rows, partition):
     assert [sequence_id_of(text_of(row, partition), row[0]) for row in rows] == [row[1] for row in rows]
 
 
-@settings(deadline=None)  # the first call loads much
+@settings(deadline=None)  # the first call imports many modules
 @given(ROWS, st.integers(-1, 200))
-def test_one_producer(rows, partition):
-    """Texts of another producer than the given one are not read, whatever its name makes them look like."""
+def test_reprs_of_another_producer_are_rejected(rows, partition):
+    """Texts of another producer are not parsed, whatever its name imitates."""
     texts = [text_of(row, partition) for row in rows]
     reprs = read_reprs(texts, rows[0][0], partition)
     if all(row[0] == rows[0][0] for row in rows):
         assert reprs is not None
         assert rows_of(reprs) == [row[1:7] for row in rows]
     elif reprs is not None:
-        # A name could contain the text of a whole message; what follows it then looks like properties.
+        # A name may contain the text of a whole message; the text after it then resembles properties.
         assert not any(bare and row[0] != rows[0][0] for bare, row in zip(reprs.bare, rows, strict=True))
 
 
-def test_a_name_that_looks_like_a_text():
-    """A producer name that imitates the beginning of a text is not read, or its message is not marked as bare."""
+def test_producer_name_that_imitates_a_repr():
+    """A producer name that imitates the beginning of a text is not parsed, or its message is not marked as bare."""
     plain = ("a", 1, 2, 3, 4, 5, -1, {})
     for name in ("a, seq=9", "a, seq=9, publish_time=8, payload_size=7, msg_id=(6,5,-1,4), props={}"):
         reprs = read_reprs([text_of(plain, -1), text_of((name, *plain[1:]), -1)], "a", -1)
@@ -79,8 +79,8 @@ def test_chunked_messages_are_marked():
     assert reprs.take(np.array([0])).chunked.tolist() == [True]
 
 
-def test_numbers_beyond_63_bits_are_javas():
-    """The C++ client shows a sequence id as unsigned; in Java it is a long."""
+def test_unsigned_sequence_ids_become_signed():
+    """The C++ client shows a sequence id as unsigned; the column has Java's signed long."""
     reprs = read_reprs([text_of(("p", 2**64 - 1, 2, 3, 4, 5, 6, {}), -1)], "p", -1)
     assert reprs is not None
     assert reprs.sequence_id.tolist() == [-1]
@@ -97,6 +97,6 @@ def test_numbers_beyond_63_bits_are_javas():
         f"Message(prod=p, seq={'1' * 30}, publish_time=1, payload_size=1, msg_id=(1,2,-1,3), props={{}})",
     ],
 )
-def test_other_texts_are_not_read(text):
-    """Texts of another partition, truncated ones and different ones are not read."""
+def test_unexpected_reprs_return_none(text):
+    """Texts of another partition, truncated texts and texts of another format are not parsed."""
     assert read_reprs([text], "p", -1) is None

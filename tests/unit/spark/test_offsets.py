@@ -1,4 +1,4 @@
-"""Offsets and splits: their order, their JSON, and that splits tile what is to be read."""
+"""Offsets and splits: order, JSON, and coverage of the entries to read."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=6).map(
 
 @st.composite
 def segments(draw):
-    """A topic of some ledgers, and two offsets on it in order."""
+    """Return a segment between two ordered offsets of a topic with some ledgers."""
     sizes = draw(SIZES)
     entries = [(ledger, entry) for ledger, count in sizes for entry in range(count)]
     places = [BEGINNING, *(Offset(*one) for one in entries), *(Offset(ledger, -1) for ledger, _ in sizes)]
@@ -35,7 +35,7 @@ def in_segment(segment, entries):
 
 @given(segments(), st.integers(1, 9))
 def test_cuts_tile_a_segment(drawn, parts):
-    """Every entry of a segment is in exactly one of its pieces, and the pieces have about the same size."""
+    """Every entry of a segment is in exactly one of its pieces, and the pieces have similar sizes."""
     segment, entries = drawn
     wanted = in_segment(segment, entries)
     pieces = segment.cut(parts)
@@ -51,7 +51,7 @@ def test_cuts_tile_a_segment(drawn, parts):
 
 
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 9))
-def test_plans_tile_everything(drawn, parts):
+def test_splits_cover_every_entry_once(drawn, parts):
     """By partition or by entries, each entry has one task; by key hash, each slot has one."""
     every = [segment for segment, _ in drawn]
     total = sum(segment.entries for segment in every)
@@ -66,15 +66,15 @@ def test_plans_tile_everything(drawn, parts):
         assert all(sum(piece.entries for piece in split.segments) == total for split in splits)
 
 
-def test_more_tasks_than_slots_are_refused():
-    """A slot cannot be divided."""
+def test_more_tasks_than_slots_raise():
+    """More tasks than slots raise, because a slot cannot be divided."""
     segment = Segment.of(TopicState("t", ((1, 5),), 1), BEGINNING, Offset(1, 4))
     with pytest.raises(InvalidUse, match="slots"):
         plan_splits([segment], "keyHash", 3, KeyHashRanges([(1, 2)]))
 
 
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 4000))
-def test_limits_hold_and_progress_is_made(drawn, entries, size):
+def test_limited_batch_makes_progress(drawn, entries, size):
     """A limited batch has at most as many entries as the limit, at least one, and never goes backwards."""
     states, start, end = [], {}, {}
     for index, (segment, _) in enumerate(drawn):
@@ -104,15 +104,15 @@ def test_limits_hold_and_progress_is_made(drawn, entries, size):
         (99, 9999, 10),
     ],
 )
-def test_a_batch_is_limited_by_entries_and_by_bytes(entries, size, taken):
-    """Ten entries of 100 bytes: as many as both limits let, one at least."""
+def test_batch_is_limited_by_entries_and_bytes(entries, size, taken):
+    """A batch has as many of ten entries of 100 bytes as both limits allow, at least one."""
     state = TopicState("t", ((3, 12),), 1_200)
     limited = limit_entries([state], {"t": Offset(3, 0)}, {"t": Offset(3, 10)}, entries, size)
     assert limited == {"t": Offset(3, taken)}
 
 
-def test_partitions_share_a_limit_by_what_they_have():
-    """In proportion, the fullest first; one with nothing to read stays, and with nothing at all each is at its end."""
+def test_partitions_share_a_limit_in_proportion():
+    """Partitions share a limit in proportion to their entries, fullest first; one without entries keeps its offset."""
     states = [
         TopicState("none", ((1, 9),), 900),
         TopicState("few", ((2, 10),), 1000),
@@ -128,7 +128,7 @@ def test_partitions_share_a_limit_by_what_they_have():
 
 
 def test_offsets_are_ordered_whole_entries_last():
-    """A whole entry comes after each of its messages."""
+    """A whole entry is ordered after each of its messages."""
     assert Offset(1, 2, 0) < Offset(1, 2, 5) < Offset(1, 2) < Offset(1, 3, 0)
     assert BEGINNING < Offset(0, -1) < Offset(0, 0)
     assert Offset(1, 2, 3).just_before() == Offset(1, 2, 2)
@@ -139,16 +139,16 @@ def test_offsets_are_ordered_whole_entries_last():
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), st.builds(Offset, *[st.integers(-1, 9)] * 3), max_size=4))
-def test_stream_offsets_have_one_text(topics):
-    """Spark compares offsets as text, so the same offsets always have the same text, in whatever order they were."""
+def test_stream_offset_json_is_deterministic(topics):
+    """Equal stream offsets have equal JSON in any order of topics, because Spark compares them as text."""
     shuffled = dict(reversed(list(topics.items())))
     one, two = (json.dumps(StreamOffset("s", found, found).to_json()) for found in (topics, shuffled))
     assert one == two
     assert StreamOffset.from_json(json.loads(one)) == StreamOffset("s", topics, topics)
 
 
-def test_first_batch_begins_where_it_began_at_first():
-    """If Spark asks for the initial offsets again, the end of the first batch still has the original ones."""
+def test_first_batch_keeps_its_initial_offsets():
+    """The end of the first batch keeps the original initial offsets, even if Spark requests them again."""
     first, later = {"t": Offset(1, 1)}, {"t": Offset(1, 9)}
     end = StreamOffset("s", {"t": Offset(1, 5)}, first)
     assert end.begins(StreamOffset("other", later, later)) == first
@@ -156,14 +156,14 @@ def test_first_batch_begins_where_it_began_at_first():
 
 
 @pytest.mark.parametrize("bad", [{}, {"topics": {}}, {"subscription": "s", "topics": {"t": {"ledger": 1}}}])
-def test_foreign_checkpoint_is_refused(bad):
-    """Offsets of another source are refused."""
+def test_foreign_checkpoint_raises(bad):
+    """Offsets of another source raise."""
     with pytest.raises(InvalidUse, match="checkpoint"):
         StreamOffset.from_json(bad)
 
 
-def test_an_offset_is_read_from_an_id_of_any_form():
-    """Text, bytes in hexadecimal, JSON and an id itself; a chunked message is where its first chunk is."""
+def test_offset_is_parsed_from_every_id_form():
+    """An offset is parsed from text, hexadecimal bytes, JSON and an id; a chunked message's is its first chunk's."""
     plain, inside = MessageId(-1, 5, 7), MessageId(-1, 5, 7, 0)
     chunked = ChunkMessageId(MessageId(-1, 5, 3), MessageId(-1, 5, 7))
     for form in (plain, plain.to_text(), plain.serialize().hex(), "5:7", {"ledger": 5, "entry": 7}):
@@ -176,14 +176,14 @@ def test_an_offset_is_read_from_an_id_of_any_form():
 
 
 @pytest.mark.parametrize("bad", ["x", 5, {"ledger": True, "entry": 1}, {"ledger": 1, "entry": -2}, {"a": 1}])
-def test_bad_ids_are_refused(bad):
+def test_invalid_offset_ids_raise(bad):
     """A value that is not a message id raises."""
     with pytest.raises(InvalidMessageId):
         Offset.of_message(bad)
 
 
-def test_deleted_ledgers_that_were_read_are_no_loss():
-    """A deleted ledger is a loss only if the cursor was moved further than the broker moves it by itself."""
+def test_deleted_ledgers_already_read_are_not_a_loss():
+    """A deleted ledger is a loss only if the cursor is further than the broker moves it by itself."""
     assert not lost_before(BEGINNING, 7, None)
     assert not lost_before(Offset(7, 3), 7, None)
     assert not lost_before(Offset(5, 3), 7, Position(7, -1))
@@ -194,15 +194,15 @@ def test_deleted_ledgers_that_were_read_are_no_loss():
 
 
 def test_end_of_a_topic():
-    """The end is the last entry; on a topic of empty ledgers, the place before the first entry of the newest one."""
+    """The end is the last entry; on a topic of empty ledgers, the position before the newest ledger's first entry."""
     assert TopicState("t", (), 0).end == BEGINNING
     assert TopicState("t", ((7, 0), (9, 0)), 0).end == Offset(9, -1)
     assert TopicState("t", ((7, 3), (9, 0)), 0).end == Offset(7, 2)
     assert TopicState("t", ((7, 0), (9, 1)), 0).first_ledger == 7
 
 
-def test_a_segment_knows_what_its_messages_weigh():
-    """By the average entry and the sampled messages; what only the compacted view has counts before all ledgers."""
+def test_segment_estimates_bytes_per_message():
+    """Bytes per message follow the average entry and the sample; entries only in the compacted view are counted."""
     state = TopicState("t", ((3, 4), (5, 0)), 4_001, messages_per_entry=5)
     assert state.bytes_per_entry == 1000
     assert Segment.of(state, BEGINNING, state.end).bytes_per_message == 200

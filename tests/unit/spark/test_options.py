@@ -1,4 +1,4 @@
-"""The options of the Spark source: how they are parsed, and which are refused."""
+"""Parsing and checking of the options of the Spark source."""
 
 import pickle
 
@@ -24,24 +24,26 @@ URL = {"service.url": "pulsar://localhost:6650"}
 TOPIC = {**URL, "topic": "t"}
 
 
-def refused(options, where, *words):
+def assert_invalid(options, where, *words):
     with pytest.raises(InvalidUse) as caught:
         parse_options(options, where)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_keys_are_read_in_any_case():
-    """Spark passes keys in lower case; users write them as documented."""
+def test_option_names_are_case_insensitive():
+    """Options are recognized in lower case, as Spark passes them, and in any other case."""
     settings = parse_options({**URL, "TOPIC": "t", "minpartitions": "3"}, READ)
     assert settings["topic"] == "t"
     assert settings["minPartitions"] == 3
 
 
-def test_unknown_option_names_the_nearest_and_all():
-    """A misspelt option is refused for every operation, with the nearest name and all names."""
+def test_unknown_option_error_suggests_names():
+    """A misspelt option raises for every operation, with the nearest name and all names."""
     for where in (READ, STREAM, None):
-        refused({**TOPIC, "startingoffset": "earliest"}, where, "startingOffsets", "Did you mean", "pulsar.client.")
+        assert_invalid(
+            {**TOPIC, "startingoffset": "earliest"}, where, "startingOffsets", "Did you mean", "pulsar.client."
+        )
 
 
 @pytest.mark.parametrize(
@@ -49,9 +51,9 @@ def test_unknown_option_names_the_nearest_and_all():
     [
         ({}, READ, ["service.url"]),
         (URL, READ, ["topic, topics or topicsPattern"]),
-        ({**TOPIC, "topics": "a,b"}, READ, ["topic and topics", "contradict"]),
-        ({**TOPIC, "startingOffsets": "earliest", "startingTime": "0"}, READ, ["contradict"]),
-        ({**TOPIC, "keys": "a", "keyHashRanges": "0-1"}, READ, ["contradict"]),
+        ({**TOPIC, "topics": "a,b"}, READ, ["topic and topics", "conflict"]),
+        ({**TOPIC, "startingOffsets": "earliest", "startingTime": "0"}, READ, ["conflict"]),
+        ({**TOPIC, "keys": "a", "keyHashRanges": "0-1"}, READ, ["conflict"]),
         ({**TOPIC, "splitBy": "rows"}, READ, ["partition, entries, keyHash"]),
         ({**TOPIC, "splitBy": "entries"}, READ, ["minPartitions"]),
         ({**TOPIC, "splitBy": "partition", "minPartitions": "2"}, READ, ["entries"]),
@@ -84,19 +86,19 @@ def test_unknown_option_names_the_nearest_and_all():
         ({**URL, "topics": "a,b/c"}, READ, ["b/c"]),
         ({**TOPIC, "valueFormat": "json", "valueSchema": "{"}, READ, ["Avro schema in JSON"]),
         ({**TOPIC, "valueFormat": "json", "valueSchema": "[]"}, READ, ["fields"]),
-        ({**TOPIC, "predefinedSubscription": "s", "subscriptionPrefix": "p"}, STREAM, ["contradict"]),
+        ({**TOPIC, "predefinedSubscription": "s", "subscriptionPrefix": "p"}, STREAM, ["conflict"]),
         ({**TOPIC, "pulsar.producer.batchingEnabled": "true"}, READ, ["does not apply", "batch write"]),
         ({**TOPIC, "pulsar.reader.readerName": "r"}, WRITE, ["does not apply", "batch read"]),
         (
             {**TOPIC, "pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "true"},
             WRITE,
-            ["contradict"],
+            ["conflict"],
         ),
     ],
 )
-def test_bad_options_are_refused_with_what_is_allowed(options, where, words):
-    """Invalid or contradicting options are refused, never guessed at."""
-    refused(options, where, *words)
+def test_invalid_options_raise_with_allowed_values(options, where, words):
+    """Invalid or conflicting options raise an error that names the allowed values."""
+    assert_invalid(options, where, *words)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +112,8 @@ def test_bad_options_are_refused_with_what_is_allowed(options, where, words):
         ({**URL, "startingOffsets": "earliest"}, ["topic, topics or topicsPattern"]),
     ],
 )
-def test_options_that_fit_no_operation_are_refused_at_once(options, words):
-    """Before it is known whether they are for a read or a write; the error is that of the operation they fit best."""
+def test_options_that_fit_no_operation_raise_early(options, words):
+    """Options that fit no operation raise before it is known; the error is that of the best-fitting operation."""
     with pytest.raises(InvalidUse) as caught:
         check_options(options)
     for word in words:
@@ -119,14 +121,14 @@ def test_options_that_fit_no_operation_are_refused_at_once(options, words):
 
 
 def test_options_that_fit_an_operation_pass():
-    """Options of each operation pass while it is not known yet."""
+    """Options of each operation pass while the operation is unknown."""
     check_options({**TOPIC, "endingOffsets": "latest"})
     check_options({**TOPIC, "maxEntriesPerTrigger": "2", "pulsar.reader.receiverQueueSize": "5"})
     check_options({**URL, "guarantee": "exactly-once", "producerName": "p"})
     check_options({**TOPIC, "guarantee": "exactly-once", "checkpointLocation": "/tmp/c"})
 
 
-def test_values_are_read():
+def test_option_values_are_parsed():
     """Each kind of value is parsed."""
     settings = parse_options(
         {
@@ -154,24 +156,24 @@ def test_values_are_read():
 
 
 def test_chunked_message_id_starts_at_its_first_chunk():
-    """The id of a chunked message, as text or as bytes, becomes the offset of its first chunk."""
+    """The id of a chunked message, as text or bytes, becomes the offset of its first chunk."""
     assert parse_options({**TOPIC, "startingOffsets": "5:3:-1;5:9:-1"}, READ)["startingOffsets"] == Offset(5, 3)
     stored = "080510073a0408051005"
     assert parse_options({**TOPIC, "startingOffsets": stored}, READ)["startingOffsets"] == Offset(5, 5)
 
 
 def test_settings_survive_pickling_and_hide_the_token():
-    """Spark ships them to tasks and prints them in plans."""
+    """Settings can be pickled for tasks, and their repr in plans hides the token."""
     settings = parse_options({**TOPIC, "token": "s3cret", "startingOffsets": '{"a": "1:1"}'}, READ)
     again = pickle.loads(pickle.dumps(settings))
     assert again["token"] == "s3cret"
     assert again["startingOffsets"] == {"a": Offset(1, 1)}
     assert "s3cret" not in repr(settings) + repr(again)
-    refused({**TOPIC, "token": " "}, READ, "token")
+    assert_invalid({**TOPIC, "token": " "}, READ, "token")
 
 
 def test_table_shows_every_option():
-    """The documentation's table is the code's."""
+    """The documented table has every option."""
     table = option_table()
     assert all(f"| `{option.name}` |" in table for option in OPTIONS)
 
@@ -179,13 +181,13 @@ def test_table_shows_every_option():
 ENVIRONMENT = {"PULSAR_URL": "pulsar://e:1", "PULSAR_ADMIN_URL": "http://e:2", "PULSAR_TOKEN": "secret"}
 
 
-def test_the_environment_says_where_the_broker_is():
-    """Without a broker in the options, the environment's three variables are taken, but for what the options say."""
+def test_environment_provides_broker_urls():
+    """Without a broker in the options, the environment's variables are used for options that are not set."""
     settings = parse_options(with_environment({"Token": "own", "topic": "t"}, ENVIRONMENT), READ)
     assert (settings["service.url"], settings["admin.url"], settings["token"]) == ("pulsar://e:1", "http://e:2", "own")
 
 
-def test_the_environments_token_does_not_go_to_another_broker():
-    """If the options name a broker, nothing of the environment is added; without both, the error names the variable."""
+def test_environment_token_stays_with_its_broker():
+    """The environment is ignored if the options name a broker; without any broker, the error names the variable."""
     assert with_environment({"Service.URL": "pulsar://o:1"}, ENVIRONMENT) == {"Service.URL": "pulsar://o:1"}
-    refused(with_environment({"topic": "t"}, {"PULSAR_URL": ""}), READ, "PULSAR_URL")
+    assert_invalid(with_environment({"topic": "t"}, {"PULSAR_URL": ""}), READ, "PULSAR_URL")

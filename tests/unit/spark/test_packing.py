@@ -1,4 +1,4 @@
-"""What is packed for executors."""
+"""Packing of the library for executors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pulsar_ext.spark import packing
 _PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
-def test_the_roots_are_the_projects():
-    """What is packed are the requirements of the project and of its extra for Spark, without Spark."""
+def test_packing_roots_match_the_requirements():
+    """The packed distributions are the requirements of the project and of its Spark extra, without Spark."""
     project = tomllib.loads(_PROJECT.read_text())["project"]
     required = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     names = {re.match(r"[\w-]+", one)[0] for one in required}
     assert set(packing.ROOTS) == names - {"pyspark"}
 
 
-def test_a_packed_environment_runs(tmp_path, monkeypatch):
-    """A packed environment, unpacked elsewhere, imports the library and a dependency of its own, and nothing else."""
+def test_packed_environment_runs(tmp_path, monkeypatch):
+    """A packed environment, unpacked elsewhere, imports the library and its own dependency, and nothing else."""
     monkeypatch.setattr(packing, "ROOTS", ("pulsar-client", "httpx2", "tenacity", "mmh3"))
     packed = packing.pack(tmp_path / "environment.tar.gz")
     assert packed[0].startswith("pulsar_ext ")
@@ -35,7 +35,7 @@ def test_a_packed_environment_runs(tmp_path, monkeypatch):
     home = tmp_path / "elsewhere"
     home.mkdir()
     with tarfile.open(tmp_path / "environment.tar.gz") as archive:
-        # Spark refuses an archive with an entry for the directory itself.
+        # Spark rejects an archive with an entry for the directory itself.
         assert not any(name.startswith(".") for name in archive.getnames())
     subprocess.run(["tar", "-xzf", tmp_path / "environment.tar.gz", "-C", home], check=True)
     program = "import pulsar_ext, sys; print(pulsar_ext.__file__, sys.prefix, *sys.path, sep='\\n')"
@@ -48,8 +48,8 @@ def test_a_packed_environment_runs(tmp_path, monkeypatch):
     assert [path for path in paths if path.endswith("site-packages")] == [str(Path(file).parents[1])]
 
 
-def test_the_library_alone(tmp_path):
-    """A zip has the library, which can be imported out of it, and nothing else."""
+def test_library_zip_is_importable(tmp_path):
+    """A zip contains only the library, which can be imported from it."""
     target = tmp_path / "library.zip"
     assert len(packing.pack(target)) == 1
     with zipfile.ZipFile(target) as archive:
@@ -66,8 +66,8 @@ def test_the_library_alone(tmp_path):
     assert done.stdout.startswith(str(target)), done.stderr
 
 
-def test_what_cannot_be_packed(tmp_path, monkeypatch):
-    """Another name of the file, or a dependency that is missing, raises, and nothing is written."""
+def test_invalid_packing_raises(tmp_path, monkeypatch):
+    """An unsupported file name or a missing dependency raises, and nothing is written."""
     with pytest.raises(InvalidUse, match=r"\.tar\.gz for a whole environment"):
         packing.pack(tmp_path / "environment.tar")
     monkeypatch.setattr(packing, "ROOTS", ("pulsar-client", "not-a-distribution"))

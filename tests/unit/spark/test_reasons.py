@@ -1,4 +1,4 @@
-"""The line of an error of Spark that says what went wrong."""
+"""Extraction of the cause from an error of Spark."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from pulsar_ext.spark.errors import reason
 _OF_A_STREAM = """[STREAM_FAILED] Query [id = 1] terminated: [PYTHON_ERROR] Failed: Traceback (most recent call last):
   File "stream.py", line 140, in prepareForTriggerAvailableNow
     for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items()
-pulsar_ext.errors.NoSuchTopic: There is no topic sales. Create it first.
+pulsar_ext.errors.NoSuchTopic: Topic sales does not exist. Create it first.
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ===
 Current Committed Offsets: {}"""
@@ -16,7 +16,7 @@ Current Committed Offsets: {}"""
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (_OF_A_STREAM, "There is no topic sales. Create it first."),
+        (_OF_A_STREAM, "Topic sales does not exist. Create it first."),
         ("Traceback:\n_pulsar.Timeout: Pulsar error: Timeout\n\tat org.Java", "Pulsar error: Timeout"),
         (
             "[PATH_NOT_FOUND] Path does not exist: file:/a. SQLSTATE: 42K03",
@@ -27,7 +27,7 @@ Current Committed Offsets: {}"""
     ],
     ids=["stream", "client", "path", "call", "java"],
 )
-def test_an_error_of_spark_has_one_line(text, line):
-    """What a worker or Spark itself found is one line, without Python's and Java's tracebacks."""
+def test_spark_error_is_reduced_to_one_line(text, line):
+    """The cause of an error of a worker or of Spark is one line, without tracebacks of Python and Java."""
     assert reason(text).startswith(line)
     assert "\n" not in reason(text)

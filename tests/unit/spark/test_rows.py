@@ -1,4 +1,4 @@
-"""Batches of rows that are written column by column, compared with the loop over messages."""
+"""Batches of rows written column by column, compared with batches of messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fields_of(row):
 
 
 def plain_batch(rows, ids):
-    """A batch of messages, each written by itself."""
+    """Return a batch of messages that are written one by one."""
     batch = Batch(
         items=[
             (row["content"] or b"", None, number, fields_of(row), key_fields(row))
@@ -57,8 +57,8 @@ def plain_batch(rows, ids):
 
 
 @given(st.lists(ROW, min_size=1, max_size=20), NAMES, st.integers(0, 2**62), st.integers(1, 200), st.data())
-def test_columns_are_written_as_messages_are(rows, names, first, step, data):
-    """A batch of rows has the bytes that a batch of the same messages has, also as a part of more rows and halved."""
+def test_row_batch_equals_message_batch(rows, names, first, step, data):
+    """A batch of rows has the bytes of a batch of the same messages, also as part of more rows, and halved."""
     columns = columns_of(rows, names)
     begin = data.draw(st.integers(0, len(rows) - 1))
     rows = [{name: row[name] for name in names} for row in rows[begin:]]
@@ -76,8 +76,8 @@ def test_columns_are_written_as_messages_are(rows, names, first, step, data):
 
 
 @given(st.lists(ROW, min_size=1, max_size=5), NAMES)
-def test_rows_become_the_arguments_of_a_send(rows, names):
-    """Columns give the arguments that they were made of; no properties and empty ones are the same."""
+def test_rows_convert_to_send_arguments(rows, names):
+    """Columns convert to the arguments they were made of; empty properties become None."""
     found = arguments_of(columns_of(rows, names))
     assert found == {
         name: [row[name] or (None if name == "properties" else row[name]) for row in rows] for name in names
@@ -85,8 +85,8 @@ def test_rows_become_the_arguments_of_a_send(rows, names):
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 10), st.integers(1, 100))
-def test_batches_end_where_the_next_row_does_not_fit(sizes, most, most_bytes):
-    """Batches have all rows once and in order, are within the limits, and none could take the row behind it."""
+def test_batches_are_filled_to_their_limits(sizes, most, most_bytes):
+    """Batches have all rows once and in order, are within the limits, and cannot hold the next row."""
     parts = divide(sizes, most, most_bytes)
     assert [index for part in parts for index in range(len(sizes))[part]] == list(range(len(sizes)))
     for part in parts:
@@ -97,8 +97,8 @@ def test_batches_end_where_the_next_row_does_not_fit(sizes, most, most_bytes):
 
 
 def test_event_times_before_1970_raise():
-    """An event time that a message cannot have is refused with the number of rows that have one."""
+    """An unsupported event time raises an error with the number of rows that have one."""
     times = pa.array([-1, None, 0, 5, -3000], pa.timestamp("ms", tz="UTC"))
     batch = pa.record_batch({"value": pa.array([b""] * 5), "__eventTime": times})
     with pytest.raises(InvalidUse, match="__eventTime is before 1970 in 2 rows"):
-        list(BatchSplitter({"topic": "t", "laneBy": None, "keyValueEncoding": None}).by_lane(batch, "0"))
+        list(BatchSplitter({"topic": "t", "laneBy": None, "keyValueEncoding": None}).by_group(batch, "0"))

@@ -1,4 +1,4 @@
-"""The core tier uses every public method of the blocking client; the awaited ones only forward."""
+"""The core tier uses every public method of the blocking client; the asyncio methods only forward to them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _INTERNAL = {"fetched_ahead", "subscribed_to"}
 _ELSEWHERE = {
     "check_requests": "is a hook of the admin API for its own tests",
     "get_service_info": "needs two clusters: testing/test_replication.py",
-    "schema_compatibility_strategy": "is read as the namespace policies are, through one table",
+    "schema_compatibility_strategy": "is read like the namespace policies, through one table",
     "set_schema_validation_enforced": "is called by a remedy of the doctor: doctor/test_losses.py",
     "send_dead_letter": "is called by `process()`",
-    "use": "sends any request, by which all others are sent",
+    "use": "sends any request, and is used by all other methods",
     "within": "sets a time limit that unit tests prove",
 }
 
 
 def _used():
-    """Return the attributes that core tests use, or helpers of their modules, or modules of helpers."""
+    """Return the attributes that core tests, helpers of their modules, and helper modules use."""
     names = set()
     for path in (Path(__file__).parents[2] / "integration").rglob("*.py"):
         tree = ast.parse(path.read_text())
@@ -44,7 +44,7 @@ def _used():
 
 
 def test_core_uses_every_public_method(fault_module):
-    """A public method that no core test calls is named; what only looks public is left out by another list."""
+    """A public method that no core test calls is named, unless another list excludes it."""
     methods = fault_module("interrupt_methods")
     internal = {name for name, why in methods._LEFT_OUT[""].items() if why == methods._OWN} | _INTERNAL
     public = {name for kind in _CLASSES for name in dir(kind) if not name.startswith("_")}

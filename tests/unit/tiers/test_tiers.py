@@ -1,4 +1,4 @@
-"""Which tests a tier and a part have."""
+"""Selection of tests by tier and part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = st.sampled_from([None, None, *tiers.STARTING])
 
 
 class Item:
-    """A test in the shape that pytest gives it."""
+    """Test item in the shape of pytest's."""
 
     def __init__(self, name, marks=(), **parameters):
         self.path = Path(tiers.__file__).parent / "skip/test_live.py"
@@ -47,8 +47,8 @@ def shown(items):
     return [(item.nodeid.partition("::")[2].partition("[")[0], *item.callspec.params.values()) for item in items]
 
 
-def test_core_has_what_its_marks_say():
-    """One item of each marked test, one of each value of `each`, and the awaited twin where it is asked for."""
+def test_core_selects_marked_tests():
+    """Core has one item of each marked test, one per value of `each`, and the asyncio twin if requested."""
     assert shown(tiers.select(MIXED, "core")) == [
         ("core", "a", "blocking"),
         ("each", "a", "blocking"),
@@ -58,8 +58,8 @@ def test_core_has_what_its_marks_say():
     ]
 
 
-def test_core_and_rest_are_all():
-    """No item is in both, and together they have every value of every parameter, and a twin of each test."""
+def test_core_and_rest_cover_all_tests():
+    """Core and rest have no common item, and together every parameter value, and a twin of each test."""
     core, rest = tiers.select(MIXED, "core"), tiers.select(MIXED, "rest")
     assert not set(core) & set(rest)
     assert set(core) | set(rest) == set(tiers.select(MIXED, "all"))
@@ -77,7 +77,7 @@ def test_core_and_rest_are_all():
     st.dictionaries(st.text("abc", min_size=1), st.tuples(KINDS, st.floats(0.1, 300)), min_size=1), st.integers(1, 9)
 )
 def test_parts_divide_and_balance_modules(modules, parts):
-    """Each module is in one part, whatever order they come in, and no part is longer than it has to be."""
+    """Each module is in one part, for any order of modules, and the parts are balanced."""
     kinds = {name: kind for name, (kind, _) in modules.items()}
     seconds = {name: duration for name, (_, duration) in modules.items()}
     where = tiers.divide(kinds, parts, seconds)
@@ -88,7 +88,7 @@ def test_parts_divide_and_balance_modules(modules, parts):
     assert max(loads) <= sum(seconds.values()) / parts + max(seconds.values()) + starting
 
 
-def test_parts_do_not_share_what_is_dear_to_start():
+def test_parts_group_modules_with_expensive_starts():
     """The modules of a kind that fit into one part are in one part."""
     kinds = {f"{kind}{number}": kind for kind in ("cluster", "spark", None) for number in range(8)}
     where = tiers.divide(kinds, 4, dict.fromkeys(kinds, 100.0))
@@ -97,14 +97,14 @@ def test_parts_do_not_share_what_is_dear_to_start():
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/8", "9/8", "a/b", "1/0", "-1/8"])
-def test_a_wrong_part_is_refused(text):
-    """The error has the value and the form."""
+def test_invalid_part_raises(text):
+    """An invalid part raises an error with the value and the expected form."""
     with pytest.raises(ValueError, match=rf"3/8, got '{text}'"):
         tiers.parse_part(text)
 
 
 def test_durations_are_recorded_by_module(tmp_path):
-    """A module's seconds are those of its tests, through a cluster apart; a module that did not run keeps its own."""
+    """A module's seconds are the sum of its tests, separate per way; a module that did not run keeps its own."""
     report = tmp_path / "report.xml"
     through = '<properties><property name="through" value="cluster"/></properties>'
     cases = [("a.TestB", "test_c", 1.5, ""), ("a", "test_d[mtls]", 1.0, ""), ("a", "test_d[x]", 2.0, through)]

@@ -1,4 +1,4 @@
-"""The codec of message ids: strict, lossless, and the same as protobuf's own."""
+"""The codec of message ids: strict, lossless, and equal to protobuf's."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def _to_proto(data: MessageIdData):
 
 
 @given(IDS)
-def test_what_is_encoded_is_decoded_again(data):
+def test_decode_inverts_encode(data):
     """Encoding loses nothing."""
     assert decode(encode(data)) == data
 
 
 @given(IDS)
-def test_the_bytes_are_those_of_protobuf(data):
-    """Protobuf writes the very same bytes and reads ours."""
+def test_encoding_equals_protobuf(data):
+    """Protobuf writes the same bytes and reads ours."""
     assert encode(data) == _to_proto(data).SerializeToString(deterministic=True)
     assert Proto.FromString(encode(data)) == _to_proto(data)
 
 
 @given(IDS, st.integers(8, 500), st.binary(max_size=20))
-def test_fields_of_a_newer_broker_survive(data, field, content):
-    """An unknown field is written back as it came."""
+def test_unknown_fields_survive_round_trip(data, field, content):
+    """An unknown field is written back unchanged."""
     tag = bytearray()
     value = field << 3 | 2
     while value >= 0x80:
@@ -95,8 +95,8 @@ def test_fields_of_a_newer_broker_survive(data, field, content):
 
 @settings(max_examples=100)
 @given(IDS, st.integers(0, 2**32).map(Random))
-def test_garbage_never_passes_for_what_protobuf_refuses(data, random):
-    """100,000 damaged ids and random bytes: each is refused with InvalidMessageId, or is what protobuf reads too."""
+def test_damaged_ids_are_rejected_like_protobuf(data, random):
+    """Each damaged or random id is rejected with InvalidMessageId, or equals what protobuf reads."""
     for garbage in damaged(encode(data), random, 1000):
         try:
             read = decode(garbage)
@@ -108,8 +108,8 @@ def test_garbage_never_passes_for_what_protobuf_refuses(data, random):
 
 
 @given(IDS, st.data())
-def test_a_cut_id_is_refused_unless_the_cut_falls_between_fields(data, draw):
-    """Half a field never passes."""
+def test_truncated_id_is_rejected_inside_a_field(data, draw):
+    """An id truncated inside a field is rejected."""
     raw = encode(data)
     cut = raw[: draw.draw(st.integers(0, len(raw) - 1))]
     try:
@@ -124,7 +124,7 @@ def test_a_cut_id_is_refused_unless_the_cut_falls_between_fields(data, draw):
 
 
 @pytest.mark.parametrize("wrong", ["08051007", 5, None, b"", b"\x08\x05", b"\x08\x05\x10", b"\x00" * 9, b"x" * 70_000])
-def test_what_is_no_id_is_refused(wrong):
-    """Text, numbers, nothing, half an id and far too much are refused, not misread."""
+def test_invalid_id_bytes_raise(wrong):
+    """Text, integers, None, truncated ids and too many bytes raise."""
     with pytest.raises(InvalidMessageId):
         decode(wrong)

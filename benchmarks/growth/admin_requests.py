@@ -1,4 +1,4 @@
-"""What the admin API is asked for: ids that are resolved, and messages that are skipped."""
+"""Admin API requests: ids that are resolved, and messages that are skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_ext.testing import PROFILES
 __all__ = ["LINES"]
 
 _BATCHES_ENDED_EARLY: Final = 20
-"""So many of the messages are added as one in them: the last batch is not to end where a skip does."""
+"""Divisor for additional messages, so that the last batch does not end where a skip does."""
 
 
 def _prepare_ids(bench: Bench) -> None:
@@ -23,7 +23,7 @@ def _prepare_ids(bench: Bench) -> None:
 
 
 def _run_ids(bench: Bench, watch: Watch) -> None:
-    """Resolve ids of bare numbers, each by itself."""
+    """Resolve ids that have only ledger and entry, one by one."""
     with bench.admin() as admin, bench.open(_counting(bench, watch)) as client:
         sizes = admin.internal_stats(bench.topic).ledger_sizes()
         places = ((ledger, entry) for ledger, entries in sizes for entry in range(entries))
@@ -40,7 +40,7 @@ def _prepare_skip(bench: Bench) -> None:
 
 
 def _run_skip(bench: Bench, watch: Watch) -> None:
-    """Skip messages where the broker numbers them; a skip that would end inside a batch ends before it."""
+    """Skip messages with the broker's entry index; a skip that would end inside a batch ends before it."""
     name = uuid.uuid4().hex
     with bench.admin() as admin, bench.open(_counting(bench, watch)) as client:
         admin.create_subscription(bench.topic, name, "earliest")
@@ -57,7 +57,7 @@ def _run_skip(bench: Bench, watch: Watch) -> None:
 
 
 def _counting(bench: Bench, watch: Watch) -> object:
-    """Open an admin API that counts its requests."""
+    """Return an admin API that counts its requests."""
     watch.requests = 0
 
     def count(_path: str) -> None:

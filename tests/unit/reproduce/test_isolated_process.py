@@ -1,4 +1,4 @@
-"""Steps in a process of their own: how each way to end is reported."""
+"""Isolated processes, and the outcome of each way to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_ext.reproduce import Place
-from pulsar_ext.reproduce._support import Apart, Outcome
+from pulsar_ext.reproduce._support import IsolatedProcess, Outcome
 
 _NOWHERE = Place("pulsar://localhost:1", "http://localhost:1", "public/none")
 _PATIENCE = 60.0
@@ -22,7 +22,7 @@ def _importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
 
 
-def give_back(pulsar, _env, *arguments):
+def return_arguments(pulsar, _env, *arguments):
     return [pulsar.__name__, *arguments]
 
 
@@ -34,7 +34,7 @@ def abort(_pulsar, _env):
     os.abort()
 
 
-def leave(_pulsar, _env):
+def exit_silently(_pulsar, _env):
     os._exit(3)
 
 
@@ -53,7 +53,7 @@ def fork_and_return(_pulsar, _env):
 
 
 def _is_gone(pid):
-    # A killed process that nobody waited for stays as a zombie until init finds it.
+    # A killed process that its parent has not waited for stays as a zombie until init reaps it.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -61,35 +61,35 @@ def _is_gone(pid):
 
 
 def _outcome(function, *arguments, seconds=_PATIENCE, client="pulsar"):
-    with Apart(function, client, _NOWHERE, *arguments, seconds=seconds, leader=True) as process:
+    with IsolatedProcess(function, client, _NOWHERE, *arguments, seconds=seconds, leader=True) as process:
         return process.outcome()
 
 
 @pytest.mark.parametrize("client", ["pulsar", "pulsar_ext"])
-def test_the_value_comes_back(client):
-    """A function gets the client's module and its arguments, and what it returns arrives."""
-    assert _outcome(give_back, "a", 1, client=client) == Outcome("", [client, "a", 1])
+def test_value_is_returned(client):
+    """A function is called with the client's module and its arguments, and its value is returned."""
+    assert _outcome(return_arguments, "a", 1, client=client) == Outcome("", [client, "a", 1])
 
 
-def test_an_error_is_told_in_one_line():
-    """An exception becomes its type and text."""
+def test_error_is_reported_in_one_line():
+    """An exception is reported by its type and text."""
     assert _outcome(fail) == Outcome("error: LookupError: two lines")
 
 
-def test_a_crash_is_told_by_its_signal():
-    """A process that dies by a signal is a crash, not an error."""
+def test_crash_is_reported_by_its_signal():
+    """A process that a signal ends is a crash, not an error."""
     assert _outcome(abort) == Outcome("crashed (SIGABRT)")
 
 
-def test_a_silent_end_is_an_error():
-    """A process that ends without an answer is not taken for a clean one."""
-    assert _outcome(leave).ended.startswith("error: exit status 3")
+def test_silent_end_is_an_error():
+    """A process that ends without an answer is an error."""
+    assert _outcome(exit_silently).ended.startswith("error: exit status 3")
 
 
-def test_a_hanging_process_is_ended_with_its_children(tmp_path):
-    """A process beyond its time is reported as hung, and neither it nor what it forked stays."""
+def test_hanging_process_ends_with_its_children(tmp_path):
+    """A process beyond its time is reported as hung, and it and its forked processes are ended."""
     pid_file = tmp_path / "pid"
-    for seconds in (5.0, 30.0, _PATIENCE):  # a busy machine may end it before it has forked
+    for seconds in (5.0, 30.0, _PATIENCE):  # on a busy machine it may end before it forks
         assert _outcome(hang, str(pid_file), seconds=seconds) == Outcome("hung")
         if pid_file.exists():
             break
@@ -99,8 +99,8 @@ def test_a_hanging_process_is_ended_with_its_children(tmp_path):
     assert _is_gone(int(pid_file.read_text()))
 
 
-def test_what_a_good_process_forked_does_not_stay():
-    """A child that a process leaves behind ends with it."""
+def test_forked_processes_end_with_a_good_process():
+    """A forked child of a process that returned is ended."""
     child = _outcome(fork_and_return).value
     deadline = time.monotonic() + _PATIENCE
     while not _is_gone(child) and time.monotonic() < deadline:
@@ -109,8 +109,8 @@ def test_what_a_good_process_forked_does_not_stay():
 
 
 def test_leaving_the_context_ends_the_process(tmp_path):
-    """An exception between start and outcome, such as a Ctrl-C, leaves no process behind."""
-    process = Apart(hang, "pulsar", _NOWHERE, str(tmp_path / "pid"), seconds=60, leader=True)
+    """An exception between start and outcome, such as a Ctrl-C, ends the process."""
+    process = IsolatedProcess(hang, "pulsar", _NOWHERE, str(tmp_path / "pid"), seconds=60, leader=True)
     with pytest.raises(KeyboardInterrupt), process:
         signal.raise_signal(signal.SIGINT)
     assert _is_gone(process._process.pid)

@@ -1,4 +1,4 @@
-"""Many consumers that acknowledge now and then, whose connections are looked at in one go."""
+"""Many consumers that acknowledge occasionally, whose connections are polled together."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ RECEIVE_MILLIS = 20_000
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
-def test_none_loses_what_it_acknowledged_to_a_short_disconnection(
-    pulsar_fault_proxy, client_factory, broker, admin, topic, type_
-):
-    """Forty subscriptions acknowledge a message in half a second each, while the connection is cut eight times."""
+def test_short_disconnections_lose_no_acks(pulsar_fault_proxy, client_factory, broker, admin, topic, type_):
+    """Forty subscriptions lose no acknowledgement while the connection is cut eight times."""
     chance = random.Random(type_.value)
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
@@ -27,18 +25,18 @@ def test_none_loses_what_it_acknowledged_to_a_short_disconnection(
     send_plain(client_factory(broker), topic, MESSAGES)
     received = [[consumer.receive(RECEIVE_MILLIS) for _ in range(MESSAGES)] for consumer in consumers]
     events = [
-        ((place + chance.random()) / 2, consumer.acknowledge, [messages[place]])
+        ((index + chance.random()) / 2, consumer.acknowledge, [messages[index]])
         for consumer, messages in zip(consumers, received, strict=True)
-        for place in range(MESSAGES)
+        for index in range(MESSAGES)
     ]
     events += [(chance.uniform(0.2, MESSAGES / 2), proxy.cut, []) for _ in range(CUTS)]
     began = time.monotonic()
-    for due, do, what in sorted(events, key=lambda event: event[0]):
+    for due, action, arguments in sorted(events, key=lambda event: event[0]):
         time.sleep(max(began + due - time.monotonic(), 0))
-        do(*what)
+        action(*arguments)
 
-    def left() -> dict[str, int]:
+    def backlogs() -> dict[str, int]:
         subscriptions = admin.stats(topic, precise_backlog=True).subscriptions
         return {name: one.backlog_entries for name, one in subscriptions.items() if one.backlog_entries}
 
-    assert eventually(lambda: not left(), 30.0), left()
+    assert eventually(lambda: not backlogs(), 30.0), backlogs()

@@ -1,4 +1,4 @@
-"""What is left of a client that is closed while it owes answers: nothing, neither threads nor file descriptors."""
+"""A client that is closed with outstanding answers leaks neither threads nor file descriptors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def on_a_thread(call):
     return thread
 
 reach, topic = Reach.unpack(sys.argv[1]), sys.argv[2]
-connect().close()  # what the first client opens for the process is not its own
+connect().close()  # the first client opens resources of the process
 time.sleep(1)
 """
 _END = """
@@ -44,8 +44,8 @@ print(count() - before)
 """
 
 
-def _left(broker, topic, program, url=None):
-    """How many threads and file descriptors are left in a program at its end, of those behind `before`."""
+def _leaked(broker, topic, program, url=None):
+    """Return the number of threads and file descriptors that a program leaks after `before`."""
     command = [sys.executable, "-c", _COMMON + program + _END, Reach.of(broker).pack(url), topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -53,8 +53,8 @@ def _left(broker, topic, program, url=None):
 
 
 @pytest.mark.parametrize("opening", ["create_producer(topic)", "subscribe(topic, 's')"])
-def test_what_is_being_opened_as_the_client_is_closed(pulsar_broker, pulsar_topic, opening):
-    """Clients are closed at some moment of an opening, 300 times: it fails, or not, and nothing of it is left."""
+def test_closing_during_an_opening_leaks_nothing(pulsar_broker, pulsar_topic, opening):
+    """Clients are closed at 300 moments of an opening, which fails or succeeds, without a leak."""
     program = f"""
 def session(seconds):
     client = connect()
@@ -67,12 +67,12 @@ before = count()
 for index in range(300):
     session(index % 30 / 1000)
 """
-    assert _left(pulsar_broker, pulsar_topic, program) == 0
+    assert _leaked(pulsar_broker, pulsar_topic, program) == 0
 
 
 @pytest.mark.parametrize("opening", ["create_producer(topic)", "create_reader(topic, pulsar.MessageId.earliest)"])
-def test_what_is_being_opened_while_the_broker_is_silent(pulsar_broker, pulsar_topic, opening):
-    """A client is closed while the broker does not answer: the opening fails at once, and is left to nobody."""
+def test_closing_with_a_silent_broker_leaks_nothing(pulsar_broker, pulsar_topic, opening):
+    """Closing a client during an opening with a silent broker fails it at once, without a leak."""
     program = f"""
 before = count()
 client = connect(seconds=3)
@@ -83,11 +83,11 @@ thread.join()
 """
     with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         proxy.pause()
-        assert _left(pulsar_broker, pulsar_topic, program, proxy.service_url) == 0
+        assert _leaked(pulsar_broker, pulsar_topic, program, proxy.service_url) == 0
 
 
-def test_who_cannot_connect_as_the_broker_is_silent(pulsar_broker, pulsar_topic):
-    """Sixty clients are closed as soon as a first connection to a silent broker has failed: nothing is left of them."""
+def test_failed_connections_leak_nothing(pulsar_broker, pulsar_topic):
+    """Sixty clients are closed after their first connection to a silent broker failed, without a leak."""
     program = """
 before = count()
 def session():
@@ -105,12 +105,12 @@ for thread in threads:
 """
     with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         proxy.pause()
-        assert _left(pulsar_broker, pulsar_topic, program, proxy.service_url) == 0
+        assert _leaked(pulsar_broker, pulsar_topic, program, proxy.service_url) == 0
 
 
 @pytest.mark.parametrize("closes", ["client.close()", "consumer.close(); client.close()"])
-def test_who_waits_for_a_message_as_the_client_is_closed(pulsar_broker, pulsar_topic, closes):
-    """Consumers without a queue, for whom a message was asked for, are closed, or their clients: nothing is left."""
+def test_closing_during_a_receive_leaks_nothing(pulsar_broker, pulsar_topic, closes):
+    """Consumers without a queue are closed during a receive, or their clients are, without a leak."""
     program = f"""
 def session(index):
     client = connect()
@@ -124,12 +124,12 @@ before = count()
 for index in range(20):
     session(index)
 """
-    assert _left(pulsar_broker, pulsar_topic, program) == 0
+    assert _leaked(pulsar_broker, pulsar_topic, program) == 0
 
 
 @pytest.mark.parametrize("options", ["", "batching_enabled=True", "chunking_enabled=True"])
-def test_a_message_that_is_sent_behind_the_close(pulsar_broker, pulsar_topic, options):
-    """A producer that is used once more after its close keeps its client for good no more."""
+def test_send_after_close_leaks_nothing(pulsar_broker, pulsar_topic, options):
+    """A send after the close does not keep its client alive."""
     program = f"""
 def session():
     client = connect()
@@ -138,9 +138,9 @@ def session():
     client.close()
     producer.send_async(b"x", None)
 
-session()  # which begins the one thread of a process that looks after batches and chunks
+session()  # starts the process's thread for batches and chunks
 before = count()
 for _ in range(3):
     session()
 """
-    assert _left(pulsar_broker, pulsar_topic, program) == 0
+    assert _leaked(pulsar_broker, pulsar_topic, program) == 0

@@ -1,4 +1,4 @@
-"""Arguments of another kind are refused before anything is opened."""
+"""Arguments of a wrong type raise before anything is opened."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pulsar_ext import Client, ConsumerEventListener, InvalidUse, MultiplierRede
 
 
 class Listener(ConsumerEventListener):
-    """A listener; the class in place of an object is the mistake."""
+    """A listener class, passed by mistake instead of an object."""
 
 
 @pytest.fixture
 def client():
-    """Return a client that never connects."""
+    """Yield a client that never connects."""
     made = Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1)
     yield made
     made.close()
@@ -33,27 +33,27 @@ def client():
         ("subscription_properties", {"a": 1}),
     ],
 )
-def test_subscribe_refuses_another_kind(client, name, value):
-    """A class in place of an object, or a value of another kind, is refused by the argument's name."""
+def test_subscribe_raises_for_wrong_types(client, name, value):
+    """A class instead of an object, or a value of a wrong type, raises an error that names the argument."""
     with pytest.raises(InvalidUse, match=name):
         client.subscribe("topic", "subscription", **{name: value})
 
 
-def test_create_producer_refuses_a_router_of_another_kind(client):
-    """A `message_router` that cannot be called is refused when the producer is created."""
-    with pytest.raises(InvalidUse, match="message_router must be a function, not 5"):
+def test_create_producer_raises_for_an_invalid_router(client):
+    """A `message_router` that is not callable raises when the producer is created."""
+    with pytest.raises(InvalidUse, match="message_router must be a function, got 5"):
         client.create_producer("topic", message_router=5)
 
 
-def test_an_unknown_keyword_is_told_with_the_functions_name(client):
-    """A misspelt argument is told as Python tells it of any function."""
+def test_unknown_keyword_raises_type_error(client):
+    """A misspelt argument raises Python's own TypeError with the method's name."""
     with pytest.raises(TypeError, match=r"^Client\.subscribe\(\) got an unexpected keyword argument 'nosuch'$"):
         client.subscribe("topic", "subscription", nosuch=5)
 
 
 @pytest.mark.parametrize("given", ["a URL", None])
-def test_a_closed_client_asks_no_admin_api(given):
-    """After `close()` and after `shutdown()` each admin call raises `AlreadyClosed`, and no other API is derived."""
+def test_closed_client_uses_no_admin_api(given):
+    """Each admin call raises `AlreadyClosed` after `close()` and `shutdown()`, and no admin API is derived."""
     for end in (Client.close, Client.shutdown):
         client = Client("pulsar://127.0.0.1:1", admin=given and "http://127.0.0.1:1")
         end(client)

@@ -1,16 +1,16 @@
-"""A broker that cannot store for a moment, again and again: nothing lost, nothing stored twice.
+"""A broker that repeatedly cannot store for a moment: nothing is lost, nothing stored twice.
 
-    python tests/faults/refused_writes.py [--client pulsar_ext] [--topics N] [--seconds N] [--kill SECONDS]
+    python tests/faults/rejected_writes.py [--client pulsar_ext] [--topics N] [--seconds N] [--kill SECONDS]
 
-A standalone broker of ledgers of 300 entries. As many unbatched, deduplicating producers as there are topics send
-numbers all the time, up to a thousand of them unanswered, on one connection (`refused_writer.py`). Meanwhile the
-namespace asks by turns for two bookies, of which there is one, and for one: whenever a ledger is full, no other can be
-made for a while, and the broker refuses what it is sent. With `--kill`, the process that sends is killed every so many
-seconds on average, and another goes on behind what its client says is persisted. In the end the official client reads
-every topic, and the numbers are compared.
+A standalone broker with ledgers of 300 entries. An unbatched, deduplicating producer for each topic sends numbers
+continuously, up to a thousand of them unanswered, on one connection (`rejected_writer.py`). The namespace alternately
+requires two bookies, of which there is one, and one: after a full ledger, no other can be created for a while, and the
+broker rejects what it receives. With `--kill`, the sending process is killed at this average interval, and another one
+resumes after the last persisted id that its client reports. Finally the official client reads every topic, and the
+numbers are compared.
 
-Such a broker goes on feeding a producer that it has closed, so that a later message is stored where earlier ones were
-refused; when those are sent again, it calls them duplicates. Exits with 1 if `pulsar_ext` lost or repeated anything.
+Such a broker still accepts messages of a producer that it has closed, so a later message is stored after earlier ones
+were rejected; when those are resent, it calls them duplicates. Exits with 1 if `pulsar_ext` lost or repeated messages.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from pulsar_ext.testing import Profile, PulsarProcess
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NAMESPACE = "public/refused"
+_NAMESPACE = "public/rejected"
 _PROFILE = Profile(
-    "refused-writes",
+    "rejected-writes",
     "small ledgers, deduplication",
     {
         "brokerDeduplicationEnabled": "true",
@@ -45,16 +45,16 @@ _PROFILE = Profile(
     },
 )
 _QUIET = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
-_WRITER = Path(__file__).with_name("refused_writer.py")
+_WRITER = Path(__file__).with_name("rejected_writer.py")
 
 
 def want(admin: PulsarAdmin, bookies: int) -> None:
-    """Have every ledger made from now on stored by so many bookies."""
+    """Store every new ledger on `bookies` bookies."""
     admin.set_persistence(_NAMESPACE, Persistence(bookies, bookies, bookies, 0))
 
 
 def run(client_name: str, topics: Sequence[str], seconds: float, kill: float | None) -> dict[str, Any]:
-    """Have one client's producers send to topics while writes are refused; count what came of it."""
+    """Let one client's producers send to topics while writes are rejected; return the counts."""
     with PulsarProcess(_PROFILE) as broker, PulsarAdmin(broker.admin_url) as admin:
         admin.create_namespace(_NAMESPACE)
         admin.set_retention(_NAMESPACE, Retention(-1, -1))
@@ -83,17 +83,23 @@ def run(client_name: str, topics: Sequence[str], seconds: float, kill: float | N
 
 def _counted(service_url: str, said: dict[str, tuple[int, dict[str, str]]]) -> dict[str, Any]:
     client = pulsar.Client(service_url, logger=_QUIET)
-    lost, told, twice, late = 0, Counter[str](), 0, 0
+    lost, reported, twice, late = 0, Counter[str](), 0, 0
     for topic, (sent, answers) in said.items():
         stored = _numbers(client, topic)
         missing = set(range(sent)) - set(stored)
         lost += len(missing)
         twice += len(stored) - len(set(stored))
         late += sum(one < highest for one, highest in zip(stored, _running_highest(stored), strict=True))
-        told.update(answers.get(str(one), "Ok, or nothing that is known") for one in missing)
+        reported.update(answers.get(str(one), "Ok, or no answer known") for one in missing)
     client.close()
     sent = sum(sent for sent, _ in said.values())
-    return {"sent": sent, "lost": lost, "stored twice": twice, "out of order": late, "the lost were told": dict(told)}
+    return {
+        "sent": sent,
+        "lost": lost,
+        "stored twice": twice,
+        "out of order": late,
+        "answers of the lost": dict(reported),
+    }
 
 
 def _running_highest(numbers: Sequence[int]) -> list[int]:
@@ -113,12 +119,12 @@ def _numbers(client: pulsar.Client, topic: str) -> list[int]:
 
 
 def main() -> int:
-    """Run, print a line of JSON for each client, and say whether `pulsar_ext` kept its word."""
+    """Run, and print a line of JSON for each client; return 1 if `pulsar_ext` broke a guarantee."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--client", nargs="+", choices=("pulsar", "pulsar_ext"), default=("pulsar", "pulsar_ext"))
     parser.add_argument("--topics", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=180)
-    parser.add_argument("--kill", type=float, help="kill the process that sends every so many seconds on average")
+    parser.add_argument("--kill", type=float, help="average seconds between two kills of the sending process")
     arguments = parser.parse_args()
     topics = [f"persistent://{_NAMESPACE}/t{number}" for number in range(arguments.topics)]
     clean = True

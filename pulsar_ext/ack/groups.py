@@ -1,4 +1,4 @@
-"""What leaves for the broker: entries, parts of batches, one position (pure)."""
+"""Groups of acknowledgements as they are sent: entries, parts of batches, one position (pure)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["NOTHING", "Entry", "Leaving", "Singles", "before", "whole_without"]
+__all__ = ["NOTHING", "AckGroup", "Entry", "Singles", "before", "whole_without"]
 
 Entry = tuple[int, int]
-"""Ledger and entry."""
+"""Ledger id and entry id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """What is sent to the broker, cumulative first.
+class AckGroup:
+    """Acknowledgements that are sent together, the cumulative one first.
 
     Args:
-        cumulative: everything up to this entry.
+        cumulative: the position up to which everything is acknowledged.
         whole: single entries.
-        indexes: for a batch `(entry, number of its messages, bit set of the acknowledged ones)`.
+        indexes: `(entry, batch size, bit set of the acknowledged messages)` of batches.
     """
 
     cumulative: Entry | None = None
@@ -34,14 +34,14 @@ class Leaving:
     def __len__(self) -> int:
         return (self.cumulative is not None) + len(self.whole) + len(self.indexes)
 
-    def merged(self, later: Leaving) -> Leaving:
-        """Give both as one: what a cumulative position covers is not sent again."""
+    def merged(self, later: AckGroup) -> AckGroup:
+        """Return both groups as one, without what the cumulative position covers."""
         cumulative = max((one for one in (self.cumulative, later.cumulative) if one is not None), default=None)
         whole = dict.fromkeys((*self.whole, *later.whole))
         indexes: dict[Entry, tuple[int, int]] = {}
         for entry, size, bits in (*self.indexes, *later.indexes):
             indexes[entry] = (size, indexes.get(entry, (size, 0))[1] | bits)
-        return Leaving(
+        return AckGroup(
             cumulative,
             tuple(entry for entry in whole if cumulative is None or entry > cumulative),
             tuple(
@@ -51,16 +51,16 @@ class Leaving:
             ),
         )
 
-    def without(self, taken_back: Iterable[tuple[Entry, int, int]]) -> Leaving:
-        """Give it without some messages, which are to be delivered again.
+    def without(self, withdrawn: Iterable[tuple[Entry, int, int]]) -> AckGroup:
+        """Return the group without messages that are to be redelivered.
 
         Args:
-            taken_back: of each the entry, its place in its batch, -1 if it is in none, and the batch's size, 0 if that
-                is not known. A position that covers one of them ends before it.
+            withdrawn: entry, batch index (-1 without a batch) and batch size (0 if unknown) of each message. A position
+                that covers a message is moved before it.
         """
         cumulative, whole = self.cumulative, dict.fromkeys(self.whole)
         parts = {entry: (size, bits) for entry, size, bits in self.indexes}
-        for entry, index, size in taken_back:
+        for entry, index, size in withdrawn:
             if cumulative is not None and entry <= cumulative:
                 cumulative = before(entry)
             if entry in whole:
@@ -70,30 +70,30 @@ class Leaving:
                 known, bits = parts[entry]
                 parts[entry] = known, bits & ~(1 << index) if index >= 0 else 0
         indexes = tuple((entry, size, bits) for entry, (size, bits) in parts.items() if bits)
-        return Leaving(cumulative, tuple(whole), indexes)
+        return AckGroup(cumulative, tuple(whole), indexes)
 
 
 def before(entry: Entry) -> Entry:
-    """Give the position of everything before an entry."""
+    """Return the position before an entry."""
     return entry[0], entry[1] - 1
 
 
 def whole_without(index: int, size: int) -> int:
-    """Give the bit set of all messages of a batch of `size` but one; empty for what is not in a batch."""
+    """Return the bit set of all messages of a batch but one; 0 without a batch."""
     return ((1 << size) - 1) & ~(1 << index) if index >= 0 else 0
 
 
-NOTHING = Leaving()
+NOTHING = AckGroup()
 
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """Entries of one ledger of one partition that are a message each.
+    """Entries of single messages, of one ledger of one partition.
 
     Args:
-        partition: its index, -1 if none.
+        partition: its index; -1 without one.
         ledger_id: the ledger.
-        entry_ids: the entries, as they came; a range if they are neighbours in their order.
+        entry_ids: the entries in order of arrival; a range if they are consecutive.
     """
 
     partition: int
@@ -105,6 +105,6 @@ class Singles:
 
     @property
     def entries(self) -> list[Entry]:
-        """All of them."""
+        """The entries as ledger and entry ids."""
         ledger_id = self.ledger_id
         return [(ledger_id, entry_id) for entry_id in self.entry_ids]

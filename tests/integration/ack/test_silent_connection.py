@@ -1,4 +1,4 @@
-"""What was acknowledged on a connection that had gone silent is not delivered again to the consumer that did it."""
+"""Acknowledgements on a silent connection: the same consumer does not receive their messages again."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ SILENCE_SECONDS = 1.0
 
 @pytest.fixture
 def profile():
-    """The broker's: it keeps no acknowledgements inside batches, but where a test says so."""
+    """Profile of the broker: by default it keeps no acknowledgements inside batches."""
     return "small-chunks"
 
 
 @pytest.fixture
 def broker(pulsar_broker_factory, profile):
-    """A broker of the profile."""
+    """A broker with the profile."""
     return pulsar_broker_factory(profile)
 
 
 @pytest.fixture
 def proxy(pulsar_fault_proxy, broker):
-    """What silences the consumer's connection."""
+    """A proxy that can silence the consumer's connection."""
     return pulsar_fault_proxy(broker)
 
 
 @pytest.fixture
 def subscribe(proxy, client_factory, broker, topic):
-    """Subscribes through the proxy."""
+    """Return a function that subscribes through the proxy."""
     client = client_factory(broker, service_url=proxy.service_url)
     return lambda type_=pulsar.ConsumerType.Shared, **named: client.subscribe(topic, "s", type_, **named)
 
 
-def silently(proxy, *steps):
-    """Take steps on a connection that swallows everything, until it is cut."""
+def while_silent(proxy, *steps):
+    """Run steps on a connection that swallows everything, then cut it."""
     proxy.pause()
     for step in steps:
         step()
@@ -53,22 +53,22 @@ def silently(proxy, *steps):
 
 
 def acknowledgements(consumer, messages):
-    """Give a step for each of some messages."""
+    """Return a function for each message that acknowledges it."""
     return [lambda one=one: consumer.acknowledge(one) for one in messages]
 
 
-def nothing_is_left(admin, *topics):
-    """Whether the cursors show everything in the end."""
+def has_no_backlog(admin, *topics):
+    """Return True once the cursors show everything."""
     return eventually(lambda: not any(admin.stats(one).subscriptions["s"].backlog_entries for one in topics))
 
 
-def assert_done(consumer, client, admin, topic):
-    """Send more messages: they alone are received, and nothing is left."""
+def assert_only_new_messages_arrive(consumer, client, admin, topic):
+    """Send more messages: only these are received, and no backlog remains."""
     send_plain(client, topic, 10, start=COUNT)
     again = drain(consumer.receive, 10)
     assert [index_of(one) for one in again] == list(range(COUNT, COUNT + 10))
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
 
 
 @pytest.mark.parametrize(
@@ -76,55 +76,55 @@ def assert_done(consumer, client, admin, topic):
     [pytest.param(one, marks=pytest.mark.core(slow="a silence"), id=one.name) for one in TYPES[2:3]]
     + [pytest.param(one, id=one.name) for one in TYPES if one is not TYPES[2]],
 )
-def test_acknowledged_in_silence_is_not_delivered_again(subscribe, client, admin, topic, proxy, type_):
-    """Sixty messages, acknowledged before the silent connection is cut, are delivered once; nothing is left."""
+def test_acks_during_silence_are_not_redelivered(subscribe, client, admin, topic, proxy, type_):
+    """Sixty messages acknowledged before the silent connection is cut are delivered once; no backlog remains."""
     consumer = subscribe(type_)
     send_plain(client, topic, COUNT)
     received = drain(consumer.receive, COUNT)
-    silently(proxy, *acknowledgements(consumer, received))
-    assert_done(consumer, client, admin, topic)
+    while_silent(proxy, *acknowledgements(consumer, received))
+    assert_only_new_messages_arrive(consumer, client, admin, topic)
 
 
-@pytest.mark.blocking_only("is about the ways of the blocking consumer")
+@pytest.mark.blocking_only("is about the receive methods of the blocking consumer")
 @pytest.mark.parametrize("way", ["many", "batch", "policy", "loop", "listener", "timeout", "letters"])
-def test_no_way_of_receiving_delivers_it_again(subscribe, client, admin, topic, proxy, way):
-    """Each way to receive drops what comes again; what was not acknowledged, every third message, is delivered."""
-    heard = []
+def test_every_receive_method_drops_duplicates(subscribe, client, admin, topic, proxy, way):
+    """Each receiving method drops redelivered messages that were acknowledged, and delivers the others."""
+    delivered = []
     options = {
         "policy": {"batch_receive_policy": pulsar.ConsumerBatchReceivePolicy(20, -1, 50)},
-        "listener": {"message_listener": lambda _, message: heard.append(message)},
+        "listener": {"message_listener": lambda _, message: delivered.append(message)},
         "timeout": {"unacked_messages_timeout_ms": 60_000},
         "letters": {"dead_letter_policy": pulsar.ConsumerDeadLetterPolicy(9, f"{topic}-dead")},
     }
     consumer = subscribe(**options.get(way, {}))
 
-    def some():
+    def receive_some():
         if way == "many":
             return consumer.receive_many(20, 10_000)
         if way in ("batch", "policy"):
             return consumer.batch_receive()
         if way == "listener":
-            return [heard.pop(0)] if heard else []
+            return [delivered.pop(0)] if delivered else []
         return [next(iter(consumer))] if way == "loop" else [consumer.receive(10_000)]
 
     def receive(expected):
         received = []
-        assert eventually(lambda: (received.extend(some()), len(received) >= expected)[1])
+        assert eventually(lambda: (received.extend(receive_some()), len(received) >= expected)[1])
         return received
 
     send_plain(client, topic, COUNT)
     received = receive(COUNT)
-    silently(proxy, *acknowledgements(consumer, [one for one in received if index_of(one) % 3]))
+    while_silent(proxy, *acknowledgements(consumer, [one for one in received if index_of(one) % 3]))
     send_plain(client, topic, 10, start=COUNT)
     again = receive(COUNT // 3 + 10)
     assert sorted(map(index_of, again)) == [*range(0, COUNT, 3), *range(COUNT, COUNT + 10)]
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
-    assert not heard
+    assert has_no_backlog(admin, topic)
+    assert not delivered
 
 
-def test_no_handler_gets_it_again(subscribe, client, admin, topic, proxy):
-    """Sixty handlers of `process()` return in the silence: each message is handled once, and nothing is left."""
+def test_process_handles_each_message_once(subscribe, client, admin, topic, proxy):
+    """Sixty handlers of `process()` return during the silence: each message is handled once, and no backlog remains."""
     consumer, handled, end = subscribe(), [], threading.Event()
 
     def handle(message):
@@ -141,10 +141,10 @@ def test_no_handler_gets_it_again(subscribe, client, admin, topic, proxy):
     processing.start()
     send_plain(client, topic, COUNT)
     assert eventually(lambda: len(handled) == COUNT)
-    silently(proxy, end.set)
+    while_silent(proxy, end.set)
     send_plain(client, topic, 10, start=COUNT)
     assert eventually(lambda: len(handled) >= COUNT + 10)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
     consumer.stop_processing()
     processing.join(60)
     assert sorted(handled) == list(range(COUNT + 10))
@@ -152,8 +152,8 @@ def test_no_handler_gets_it_again(subscribe, client, admin, topic, proxy):
 
 @pytest.mark.parametrize("profile", ["small-chunks", "batch-index-acks"])
 @pytest.mark.parametrize("early", [False, True])
-def test_of_a_batch_only_the_rest_is_delivered(subscribe, client, admin, topic, proxy, early):
-    """Of batches acknowledged in part, in the silence or long before, the other messages are delivered, once each."""
+def test_rest_of_a_partial_batch_is_redelivered(subscribe, client, admin, topic, proxy, early):
+    """The unacknowledged messages of batches acknowledged in part, during the silence or before, are delivered once."""
     consumer = subscribe()
     send_batches(client, topic, 4, 10)
     received = drain(consumer.receive, 40)
@@ -161,32 +161,32 @@ def test_of_a_batch_only_the_rest_is_delivered(subscribe, client, admin, topic, 
     if early:
         consumer.acknowledge_many(done)
         consumer.flush_acks()
-        eventually(lambda: False, 2.0)  # what left longer ago than a second has surely arrived
+        eventually(lambda: False, 2.0)  # acknowledgements sent more than a second ago have arrived
         done = []
-    silently(proxy, *acknowledgements(consumer, done), lambda: None)
+    while_silent(proxy, *acknowledgements(consumer, done), lambda: None)
     again = drain(consumer.receive, 18)
     assert sorted(map(index_of, again)) == [index for index in range(30) if index % 10 >= 4]
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
 
 
-def test_a_chunked_message_is_not_delivered_again(subscribe, client, admin, topic, proxy):
-    """Three messages of three chunks, two of which were acknowledged in the silence: only the third is delivered."""
+def test_chunked_message_is_not_redelivered(subscribe, client, admin, topic, proxy):
+    """Only the third of three chunked messages, two of which were acknowledged during the silence, is delivered."""
     consumer = subscribe()
     producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
     for index in range(3):
         producer.send(payload(index, THREE_CHUNKS))
     received = drain(consumer.receive, 3)
-    silently(proxy, *acknowledgements(consumer, received[:2]))
+    while_silent(proxy, *acknowledgements(consumer, received[:2]))
     again = drain(consumer.receive, 1)
-    assert {index_of(one) for one in again} == {2}  # half received ones are asked for, and may come twice
+    assert {index_of(one) for one in again} == {2}  # incomplete messages are requested, and may arrive twice
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_none_of_several_topics_delivers_it_again(proxy, client_factory, broker, client, admin, topic, several):
-    """A consumer of three partitions or topics gets nothing again on any of them."""
+def test_several_topics_redeliver_nothing(proxy, client_factory, broker, client, admin, topic, several):
+    """A consumer of three partitions or topics receives no acknowledged message again on any of them."""
     names = [f"{topic}-{'' if several else 'partition-'}{index}" for index in range(3)]
     if not several:
         admin.create_partitioned_topic(topic, 3)
@@ -195,22 +195,22 @@ def test_none_of_several_topics_delivers_it_again(proxy, client_factory, broker,
     for index, one in enumerate(names):
         send_plain(client, one, 20, start=index * 20)
     received = drain(consumer.receive, 60)
-    silently(proxy, *acknowledgements(consumer, received))
+    while_silent(proxy, *acknowledgements(consumer, received))
     for index, one in enumerate(names):
         send_plain(client, one, 1, start=COUNT + index)
     again = drain(consumer.receive, 3)
     assert sorted(map(index_of, again)) == [COUNT, COUNT + 1, COUNT + 2]
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, *names)
+    assert has_no_backlog(admin, *names)
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
-def test_positions_in_silence_cover_what_is_delivered_again(subscribe, client, admin, topic, proxy, type_):
-    """Everything up to the fiftieth message was acknowledged as one position: the last ten are delivered."""
+def test_position_during_silence_covers_redelivery(subscribe, client, admin, topic, proxy, type_):
+    """After a cumulative acknowledgement of the fiftieth message only the last ten are delivered."""
     consumer = subscribe(type_)
     send_plain(client, topic, COUNT)
     received = drain(consumer.receive, COUNT)
-    silently(
+    while_silent(
         proxy,
         lambda: consumer.acknowledge_cumulative(received[20]),
         lambda: consumer.acknowledge_cumulative(received[49]),
@@ -218,43 +218,43 @@ def test_positions_in_silence_cover_what_is_delivered_again(subscribe, client, a
     again = drain(consumer.receive, 10)
     assert [index_of(one) for one in again] == list(range(50, COUNT))
     consumer.acknowledge_cumulative(again[-1])
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_refused_after_acknowledged_is_delivered_again(subscribe, client, admin, topic, proxy, batched):
-    """Of what was acknowledged in the silence, five messages were negatively acknowledged then: these are delivered."""
+def test_nack_after_ack_is_redelivered(subscribe, client, admin, topic, proxy, batched):
+    """Five messages acknowledged and then negatively acknowledged during the silence are redelivered."""
     consumer = subscribe(negative_ack_redelivery_delay_ms=100)
     if batched:
         send_batches(client, topic, 6, 10)
     else:
         send_plain(client, topic, COUNT)
     received = drain(consumer.receive, COUNT)
-    refused = received[5:10]
-    steps = [lambda one=one: consumer.negative_acknowledge(one) for one in refused]
-    silently(proxy, lambda: consumer.acknowledge_many(received), *steps)
+    negative = received[5:10]
+    steps = [lambda one=one: consumer.negative_acknowledge(one) for one in negative]
+    while_silent(proxy, lambda: consumer.acknowledge_many(received), *steps)
     again = drain(consumer.receive, 5)
-    assert {index_of(one) for one in again} == {index_of(one) for one in refused}
+    assert {index_of(one) for one in again} == {index_of(one) for one in negative}
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
 
 
-def test_a_seek_after_the_silence_delivers_everything(subscribe, client, admin, topic, proxy):
-    """A seek to the beginning, as soon as there is a connection again, has all sixty messages delivered."""
+def test_seek_after_silence_delivers_everything(subscribe, client, admin, topic, proxy):
+    """A seek to the beginning, as soon as there is a connection, has all sixty messages delivered."""
     consumer = subscribe()
     send_plain(client, topic, COUNT)
     received = drain(consumer.receive, COUNT)
-    silently(proxy, *acknowledgements(consumer, received))
+    while_silent(proxy, *acknowledgements(consumer, received))
     assert eventually(consumer.is_connected)
     consumer.seek(pulsar.MessageId.earliest)
     again = drain(consumer.receive, COUNT)
     assert sorted({index_of(one) for one in again}) == list(range(COUNT))
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)
 
 
-def test_acknowledged_after_the_cut_is_not_delivered_again(subscribe, client, admin, topic, proxy):
-    """The broker had delivered a message again when the application, which was slow, acknowledged it the first time."""
+def test_ack_after_the_cut_is_not_redelivered(subscribe, client, admin, topic, proxy):
+    """Messages that the broker redelivered before a slow application acknowledged them are not delivered again."""
     consumer = subscribe()
     send_plain(client, topic, COUNT)
     received = drain(consumer.receive, COUNT)
@@ -263,11 +263,11 @@ def test_acknowledged_after_the_cut_is_not_delivered_again(subscribe, client, ad
     assert eventually(lambda: admin.stats(topic).subscriptions["s"].consumers and consumer.is_connected())
     eventually(lambda: False, 1.0)
     consumer.acknowledge_many(received)
-    assert_done(consumer, client, admin, topic)
+    assert_only_new_messages_arrive(consumer, client, admin, topic)
 
 
-def test_a_refused_message_brings_no_acknowledged_ones(client, admin, topic):
-    """Of a batch that the broker delivers whole again, the messages that were acknowledged are not delivered."""
+def test_nack_redelivers_no_acknowledged_messages(client, admin, topic):
+    """The acknowledged messages of a batch that the broker redelivers whole are not delivered."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
     send_batches(client, topic, 1, 10)
     received = drain(consumer.receive, 10)
@@ -276,4 +276,4 @@ def test_a_refused_message_brings_no_acknowledged_ones(client, admin, topic):
     again = drain(consumer.receive, 6)
     assert {index_of(one) for one in again} == set(range(4, 10))
     consumer.acknowledge_many(again)
-    assert nothing_is_left(admin, topic)
+    assert has_no_backlog(admin, topic)

@@ -1,4 +1,4 @@
-"""Official methods of a client over waits for the C++ client that can end; it does not keep what they open."""
+"""Official client methods run over interruptible waits, without the official client's list of consumers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pulsar
 from _pulsar import Error, TopicRegex
 
 from . import threads
-from .refusals import plainly
+from .argument_checks import argument_error
 from .schemas import text_of
 
 if TYPE_CHECKING:
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
     from .answer import Answer
 
-__all__ = ["AskingClient", "check_arguments"]
+__all__ = ["InterruptibleClient", "validate_arguments"]
 
 _official: Any = pulsar.Client
 
 
-def check_arguments(method: Callable[..., Any], named: dict[str, Any]) -> None:
-    """Check the arguments of `pulsar.Client.subscribe` or `create_producer`, as it does before it opens anything.
+def validate_arguments(method: Callable[..., Any], named: dict[str, Any]) -> None:
+    """Check the arguments of `pulsar.Client.subscribe` or `create_producer` without opening anything.
 
     Raises:
-        TypeError, ValueError: one of them is not valid.
+        TypeError, ValueError: an argument is invalid.
     """
     with contextlib.suppress(_CheckedError):
-        _call(method, _CheckingClient(), named)
+        _call(method, _StubClient(), named)
 
 
 def _call(method: Callable[..., Any], client: Any, named: dict[str, Any]) -> Any:
-    """Call a method that opens something, with a client in its place."""
+    """Call an official method that opens something, with `client` as its self."""
     try:
         return method(client, **named)
     except TypeError as error:
-        raise plainly(error, named, "Nothing was opened.") from None
+        raise argument_error(error, named, "Nothing was opened.") from None
 
 
 class _CheckedError(Exception):
-    """The C++ client would be asked now."""
+    """Raised where the C++ client would be called: the arguments are valid."""
 
 
-class _CheckingClient:
-    """Stands where official methods expect a client that opens something."""
+class _StubClient:
+    """Stub client for official methods that open something; raises `_CheckedError` instead."""
 
     def __init__(self) -> None:
-        self._client = self  # what the official methods call
+        self._client = self  # official methods call the methods of this attribute
 
     def create_producer(self, *_: object) -> None:
         raise _CheckedError
@@ -58,22 +58,22 @@ class _CheckingClient:
     subscribe = subscribe_topics = subscribe_pattern = create_producer
 
 
-class AskingClient:
-    """Stands where official methods expect a client.
+class InterruptibleClient:
+    """Client that official methods can use, with waits that a Ctrl-C or a close ends.
 
-    The official client keeps every consumer that it opens, and one that a Ctrl-C kept from the application would stay
-    open there. Its waits for what is opened have no end if the client is closed meanwhile.
+    The official client keeps every consumer that it opens, so one that a Ctrl-C kept from the application would stay
+    open. Its waits never end if the client is closed during them.
 
     Args:
         inner: the C++ client.
-        ask: begins an asynchronous call and gives the value that it is answered with.
-        configure: is given the configuration of each C++ producer, consumer or reader before it is opened.
-        versions: where the schema objects of consumers and readers look up versions; see `pulsar_ext.schema.choice`.
+        ask: starts an asynchronous call and returns its value.
+        configure: called with the configuration of each C++ producer, consumer or reader before it is opened.
+        versions: looks up schema versions for consumers and readers; see `pulsar_ext.schema.choice`.
     """
 
     __slots__ = ("_ask", "_client", "_configure", "_inner", "_versions")
     _consumers: ClassVar[deque[Any]] = deque(maxlen=0)
-    """What the official methods add to; it keeps nothing."""
+    """List that official methods append to; it keeps nothing."""
 
     def __init__(
         self,
@@ -85,46 +85,46 @@ class AskingClient:
         self._inner, self._versions = inner, versions
         self._ask = ask
         self._configure = configure
-        self._client = self  # what the official methods call
+        self._client = self  # official methods call the methods of this attribute
 
     def open_producer(self, **named: Any) -> pulsar.Producer:
-        """Create an official producer; the arguments are the official ones."""
+        """Create an official producer with the official arguments."""
         producer: pulsar.Producer = _call(_official.create_producer, self, named)
         return producer
 
     def open_consumer(self, **named: Any) -> pulsar.Consumer:
-        """Open an official consumer; the arguments are the official ones."""
-        named["schema"].attach_client(self._versions)  # first: a listener is called before this returns
+        """Open an official consumer with the official arguments."""
+        named["schema"].attach_client(self._versions)  # first: a listener may be called before this returns
         consumer: pulsar.Consumer = _call(_official.subscribe, self, named)
         named["schema"].attach_client(self._versions)
         return consumer
 
     def open_reader(self, **named: Any) -> pulsar.Reader:
-        """Create an official reader; the arguments are the official ones."""
+        """Create an official reader with the official arguments."""
         named["schema"].attach_client(self._versions)
         reader: pulsar.Reader = _call(_official.create_reader, self, named)
         named["schema"].attach_client(self._versions)
         return reader
 
     def partitions_of(self, topic: str) -> list[str]:
-        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        """Return the names of the topic's partitions, or the topic's own name if it is not partitioned."""
         partitions: list[str] = _official.get_topic_partitions(self, topic)
         return partitions
 
     def schema_of(self, topic: str) -> tuple[str, str] | None:
-        """Give the type and the definition of a topic's last schema; None if it has none, or that cannot be known now.
+        """Return the type and definition of a topic's latest schema; None if it has none or the lookup fails.
 
-        Who opens something on that topic hears why it cannot be reached.
+        A failed lookup is not reported: opening the topic reports the cause.
         """
 
         def ask(answer: Answer) -> None:
             try:
                 found = self._inner.get_schema_info(topic, -1)
                 answer(pulsar.Result.Ok, text_of(found))
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
+            except Exception as error:  # noqa: BLE001  # raised where the result is awaited
                 answer(error)
 
-        # The binding has no asynchronous form of it: on a thread, a Ctrl-C ends the wait.
+        # The binding has no asynchronous version. On another thread, a Ctrl-C ends the wait.
         with contextlib.suppress(pulsar.PulsarException):
             found: tuple[str, str] = self._ask(
                 lambda answer: threads.start(ask, answer, name="pulsar_ext-schema", daemon=False)
@@ -136,17 +136,17 @@ class AskingClient:
         """Create a C++ producer."""
         self._configure(configuration)
         return self._ask(
-            lambda answer: self._inner.create_producer_async_v2(topic, configuration, partial(_take, answer))
+            lambda answer: self._inner.create_producer_async_v2(topic, configuration, partial(_set_result, answer))
         )
 
     def subscribe(self, *arguments: Any) -> Any:
-        """Open the C++ consumer of a topic, or of several."""
+        """Open the C++ consumer of one or several topics."""
         return self._open(self._inner.subscribe_async_v2, *arguments)
 
     subscribe_topics = subscribe
 
     def subscribe_pattern(self, pattern: str, *arguments: Any) -> Any:
-        """Open the C++ consumer of a pattern."""
+        """Open the C++ consumer of a topic pattern."""
         return self._open(self._inner.subscribe_async_v2, TopicRegex(pattern), *arguments)
 
     def create_reader(self, *arguments: Any) -> Any:
@@ -154,30 +154,30 @@ class AskingClient:
         return self._open(self._inner.create_reader_async_v2, *arguments)
 
     def get_topic_partitions(self, topic: str) -> Any:
-        """Ask the C++ client for the partitions."""
+        """Request the partitions from the C++ client."""
         return self._ask(partial(self._inner.get_topic_partitions_async, topic))
 
     def _open(self, begin: Callable[..., object], *arguments: Any) -> Any:
-        """Open something; what a Ctrl-C keeps from whoever asked is closed again."""
+        """Open an object; close it again if a Ctrl-C keeps it from the caller."""
         self._configure(arguments[-1])
         asked: list[Answer] = []
 
-        def noted(answer: Answer) -> None:
-            asked.append(answer)  # before it begins
-            begin(*arguments, partial(_take, answer))
+        def start(answer: Answer) -> None:
+            asked.append(answer)  # before the call starts
+            begin(*arguments, partial(_set_result, answer))
 
         try:
-            opened = self._ask(noted)
-            asked[0].let_go()
+            opened = self._ask(start)
+            asked[0].drop_value()
             return opened  # noqa: TRY300  # an `else` could be interrupted before it
         except BaseException:
             for answer in asked:
-                answer.close_again()
+                answer.close_abandoned()
             raise
 
 
-def _take(answer: Answer, outcome: Any) -> None:
-    """Take what was opened, or the error with the C++ client's words for it."""
+def _set_result(answer: Answer, outcome: Any) -> None:
+    """Set the object that was opened, or the error with the C++ client's message, as the result."""
     if isinstance(outcome, Error):
         answer(outcome.error, outcome.message)
     else:

@@ -1,4 +1,4 @@
-"""Functions called in fresh processes, so that each finds the memory, the threads and the caches of a new one."""
+"""Function calls in fresh processes, each with new memory, threads and caches."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
 __all__ = ["Call", "CallError", "barrier"]
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-# Imported once, where nothing runs yet: a process forked from there needs milliseconds to begin.
+# Imported once, where nothing runs yet: a process forked from there starts within milliseconds.
 _CONTEXT.set_forkserver_preload(["pulsar", "pulsar_ext", "pulsar_ext.asyncio"])
 _END_SECONDS: Final = 10
 
 
 class CallError(Exception):
-    """The function raised, its process died, or it did not return in time; the text says which."""
+    """The function raised, its process died, or it did not return in time; the text names the cause."""
 
 
 class Call:
-    """Calls a function in a process of its own, which begins at once.
+    """Call of a function in a separate process, started immediately.
 
     Args:
-        function: of a module's top level.
-        *arguments: what can be pickled.
+        function: a module-level function.
+        *arguments: values that can be pickled.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self._answers, sending = _CONTEXT.Pipe(duplex=False)
         self._process = _CONTEXT.Process(target=_answer, args=(sending, function, arguments), daemon=True)
         self._process.start()
-        sending.close()  # so that the end of the process ends the wait for its answer
+        sending.close()  # so that the end of the process also ends the wait for its result
 
     def result(self, timeout_seconds: float) -> Any:
-        """Wait for what it returns, and end its process.
+        """Wait for the function's result, and end its process.
 
         Raises:
-            CallError: it raised, its process died, or the time is over.
+            CallError: the function raised, its process died, or the timeout expired.
         """
         try:
             if not self._answers.poll(timeout_seconds):
@@ -57,7 +57,7 @@ class Call:
         return answer
 
     def end(self) -> None:
-        """End its process, whatever that does."""
+        """End the process in any state."""
         self._process.join(_END_SECONDS if self._answers.poll(0) else 0)
         if self._process.is_alive():
             self._process.kill()
@@ -66,15 +66,15 @@ class Call:
 
 
 def barrier(parties: int) -> Barrier:
-    """Make a barrier at which so many calls wait for each other."""
+    """Return a barrier at which `parties` calls wait for each other."""
     return _CONTEXT.Barrier(parties)
 
 
 def _answer(sending: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     gc.collect()
-    gc.freeze()  # else a collection looks through all that was imported, for 40 ms, in the midst of what is measured
+    gc.freeze()  # otherwise a collection traverses all imported objects, 40 ms of the measured time
     try:
         answer = True, function(*arguments)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the other process says it
+    except Exception as error:  # noqa: BLE001  # any error is reported to the other process
         answer = False, traceback.format_exception_only(error)[-1].strip()
     sending.send(answer)

@@ -1,4 +1,4 @@
-"""A seek while a consumer of ranges judges what it has taken: nothing from before it is left behind."""
+"""A seek while a consumer of ranges checks a message discards all messages from before the seek."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning
 
 
 class Sought(Exception):  # noqa: N818  # no error
-    """What a redirecting function raises when it has sought."""
+    """Raised by a redirecting function after its seek."""
 
 
 @pytest.fixture
 def consumer_of_low(client, topic):
-    """Makes a consumer of the low slots, with a consumer of the others beside it, and one batch of all slots for it."""
+    """Factory of a consumer of the low slots, beside a consumer of the others, and one batch with keys of all slots."""
 
     def open_one(on_misrouted, **options):
         builder = client.new_consumer().topic(topic).subscription_name("s").on_misrouted(on_misrouted)
@@ -46,8 +46,8 @@ def consumer_of_low(client, topic):
 
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("how", ["receive", "receive_many", "batch_receive"])
-def test_a_seek_by_the_function_that_redirects(consumer_of_low, how, raises):
-    """Later calls give each message once: nothing of before the seek is left, nor what the function was about."""
+def test_seek_in_redirecting_function(consumer_of_low, how, raises):
+    """After the seek each message is delivered once, including the one that was being redirected."""
     sought, later = [], []
 
     def redirect(message):

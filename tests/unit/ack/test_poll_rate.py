@@ -1,4 +1,4 @@
-"""How often acknowledgements are looked after: by ticks of their own while they come, by short looks while few do."""
+"""Number of ticks, polls and probes: ticks while messages are acknowledged, cheap polls while few are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.ending import OpenSenders
-from pulsar_ext._runtime.scheduler import LOOK_SECONDS, ConnectionLooks
+from pulsar_ext._runtime.scheduler import CONNECTION_POLL_SECONDS, ConnectionPolls
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.message import received
@@ -21,10 +21,10 @@ TOPIC = "persistent://public/default/t"
 
 
 class _Inner:
-    """What takes acknowledgements as a C++ consumer does, and answers when it is asked."""
+    """A fake native consumer that records acknowledgements and answers requests."""
 
     def __init__(self):
-        self.connected, self.acknowledged, self.asked = True, [], 0
+        self.connected, self.acknowledged, self.probes = True, [], 0
         self.answers = pulsar.Result.Ok
 
     def is_connected(self):
@@ -34,12 +34,12 @@ class _Inner:
         self.acknowledged.append(one)
 
     def get_last_message_id_async(self, answer):
-        self.asked += 1
+        self.probes += 1
         answer(self.answers)
 
 
 class _Driven:
-    """A consumer's acknowledgements with a clock, and a scheduler that is no thread; `ticks` counts its ticks."""
+    """A consumer's acknowledgements with a fake clock and scheduler; `ticks` counts its ticks."""
 
     def __init__(self, monkeypatch):
         self.now, self.due, self.ticks, self.entry = 1000.0, {}, 0, 0
@@ -47,12 +47,12 @@ class _Driven:
         for module in ("ack.acknowledger", "_runtime.scheduler"):
             monkeypatch.setattr(f"pulsar_ext.{module}.time", clock)
         self.inner, self.scheduler = _Inner(), SimpleNamespace(watch=self._watch, keep=lambda _: None)
-        looks = ConnectionLooks(self.scheduler)
+        looks = ConnectionPolls(self.scheduler)
         inquiries = SimpleNamespace(run=lambda _: None, watch=lambda _: None)
         context = SimpleNamespace(
             scheduler=self.scheduler,
             senders=OpenSenders(),
-            connection_looks=looks,
+            connection_polls=looks,
             inquiries=inquiries,
             cluster=SimpleNamespace(number=lambda: 0),
         )
@@ -62,8 +62,8 @@ class _Driven:
             SeekGate(None),
             TOPIC,
             "s",
-            grouping=AckGrouping.of(None, None, splits=False),
-            splits=False,
+            grouping=AckGrouping.of(None, None, is_shared=False),
+            is_shared=False,
             keeps_indexes=True,
         )
         self.acks.attach(self.inner)
@@ -77,7 +77,7 @@ class _Driven:
         self.entry += 1
 
     def run(self, seconds):
-        """Let so much time pass."""
+        """Let `seconds` pass."""
         end = self.now + seconds
         while self.due and min(self.due.values()) <= end:
             one = min(self.due, key=self.due.get)
@@ -94,51 +94,51 @@ class _Driven:
 
 @pytest.fixture
 def driven(monkeypatch):
-    """Acknowledgements, and what drives them."""
+    """Acknowledgements with a fake clock and scheduler."""
     return _Driven(monkeypatch)
 
 
-def test_a_lone_acknowledgement_needs_few_ticks(driven):
-    """The broker knows the consumer, it leaves in time, is proven to have arrived, and that is all."""
+def test_single_ack_needs_few_ticks(driven):
+    """A single acknowledgement is sent in time and proven to have arrived with two probes and few ticks."""
     driven.acknowledge()
     driven.run(0.05)
     assert len(driven.inner.acknowledged) == 1
     driven.run(5.0)
     assert len(driven.inner.acknowledged) == 1
-    assert driven.inner.asked == 2
+    assert driven.inner.probes == 2
     assert driven.ticks <= 8
-    assert not driven.due, "nothing is looked after any more"
+    assert not driven.due, "nothing is watched any more"
 
 
-@pytest.mark.parametrize(("seconds", "questions"), [(0.05, 1), (1.0, 2)])
-def test_what_is_acknowledged_right_behind_the_opening_needs_no_question(driven, seconds, questions):
-    """The broker knew the consumer then; a while later the connection may be another one, and as new as this."""
+@pytest.mark.parametrize(("seconds", "probes"), [(0.05, 1), (1.0, 2)])
+def test_ack_right_after_opening_needs_no_probe(driven, seconds, probes):
+    """The broker knew the consumer at the opening; a while later the connection may be another one."""
     driven.acks.attach(driven.inner, driven.now - 0.02)
     driven.run(seconds)
     driven.acknowledge()
     driven.run(5.0)
-    assert (len(driven.inner.acknowledged), driven.inner.asked) == (1, questions)
+    assert (len(driven.inner.acknowledged), driven.inner.probes) == (1, probes)
 
 
-def test_an_opening_that_took_long_proves_nothing(driven):
-    """The connection may have been lost behind the broker's answer, and made anew."""
+def test_slow_opening_proves_nothing(driven):
+    """The connection may have been lost and reopened after the broker's answer."""
     driven.acks.attach(driven.inner, driven.now - 0.1)
     driven.acknowledge()
     driven.run(5.0)
-    assert driven.inner.asked == 2
+    assert driven.inner.probes == 2
 
 
-def test_who_cannot_be_asked_sends_again(driven):
-    """A consumer of several topics or partitions may be on a connection as new as the first acknowledgement."""
+def test_consumer_without_probe_resends(driven):
+    """A consumer of several topics or partitions resends, as its connection may be new."""
     driven.inner.answers = pulsar.Result.OperationNotSupported
     driven.acknowledge()
     driven.run(5.0)
-    assert (len(driven.inner.acknowledged), driven.inner.asked) == (2, 1)
+    assert (len(driven.inner.acknowledged), driven.inner.probes) == (2, 1)
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 5.0, 40.0])
-def test_what_left_before_the_broker_knew_the_consumer_leaves_again(driven, seconds):
-    """However long the broker takes behind a reconnection: what left before and meanwhile leaves once more then."""
+def test_acks_before_consumer_is_known_are_resent(driven, seconds):
+    """Acknowledgements before and during a reconnection are resent when the broker knows the consumer, then never."""
     driven.acknowledge()
     driven.run(1.0)
     driven.inner.connected = False
@@ -150,13 +150,13 @@ def test_what_left_before_the_broker_knew_the_consumer_leaves_again(driven, seco
     driven.inner.answers = pulsar.Result.Ok
     driven.run(2.0)
     assert {str(one) for one in driven.inner.acknowledged[known:]} == {"(5,0,-1,-1)", "(5,1,-1,-1)"}
-    again = len(driven.inner.acknowledged)
+    resent = len(driven.inner.acknowledged)
     driven.run(100.0)
-    assert len(driven.inner.acknowledged) == again
+    assert len(driven.inner.acknowledged) == resent
 
 
-def test_a_starved_thread_sends_little_again(driven):
-    """Where a short disconnection may have gone unseen, what left in the second before leaves again, and once."""
+def test_starved_thread_resends_little(driven):
+    """After a gap in the polls the acknowledgements of the second before are resent, once."""
     for _ in range(300):
         driven.acknowledge()
         driven.run(0.01)
@@ -171,8 +171,8 @@ def test_a_starved_thread_sends_little_again(driven):
     assert driven.entry < len(driven.inner.acknowledged) <= driven.entry + 170
 
 
-def test_what_is_sent_again_does_not_add_up(driven):
-    """A consumer that cannot ask, and misses a look every two seconds, sends nothing more than twice."""
+def test_nothing_is_sent_more_than_twice(driven):
+    """A consumer without probes that misses a poll every two seconds sends nothing more than twice."""
     driven.inner.answers = pulsar.Result.OperationNotSupported
     for _ in range(10):
         for _ in range(200):
@@ -186,19 +186,19 @@ def test_what_is_sent_again_does_not_add_up(driven):
     assert max(times.values()) == 2
 
 
-def test_one_a_second_is_looked_after_by_short_looks(driven):
-    """Of a minute's 1,500 looks, one in seven is a tick; each leaves once and in time, with one question."""
+def test_slow_acks_are_watched_by_cheap_polls(driven):
+    """An acknowledgement per second needs a tick for less than one in seven polls, and one probe each."""
     for number in range(60):
         driven.acknowledge()
         driven.run(0.05)
         assert len(driven.inner.acknowledged) in (number + 1, number + 2)
         driven.run(0.95)
     assert driven.ticks < 1500 / 7
-    assert driven.inner.asked <= 61
+    assert driven.inner.probes <= 61
 
 
-def test_what_left_is_sent_again_behind_a_short_disconnection(driven):
-    """The looks see one of 90 ms, the shortest that there is, whenever it comes before the arrival is proven."""
+def test_short_disconnection_causes_resend(driven):
+    """Polls detect a disconnection of 90 ms, the shortest possible, before the arrival is proven."""
     for millis in range(50, 460, 23):
         driven.acknowledge()
         driven.run(1.6)
@@ -213,8 +213,8 @@ def test_what_left_is_sent_again_behind_a_short_disconnection(driven):
         driven.run(10.0)
 
 
-def test_what_is_acknowledged_without_a_connection_leaves_with_the_next(driven):
-    """However long that takes, and soon then."""
+def test_acks_without_connection_are_sent_on_the_next(driven):
+    """After any time without a connection, acknowledgements are sent soon after the next one is open."""
     driven.acknowledge()
     driven.run(2.0)
     driven.inner.connected = False
@@ -223,5 +223,5 @@ def test_what_is_acknowledged_without_a_connection_leaves_with_the_next(driven):
     driven.run(7.0)
     before = len(driven.inner.acknowledged)
     driven.inner.connected = True
-    driven.run(LOOK_SECONDS * 3)
+    driven.run(CONNECTION_POLL_SECONDS * 3)
     assert len(driven.inner.acknowledged) > before

@@ -1,4 +1,4 @@
-"""Redelivery on Exclusive and Failover subscriptions while the broker reads for the consumer: nothing is left out."""
+"""Redelivery on Exclusive and Failover subscriptions while the broker reads for the consumer: no message is skipped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pulsar_ext as pulsar
 
 BOTH_CLIENTS = True
 COUNT, ATTEMPTS = 1_000, 8
-"""Enough to be received for longer than the delay; whether the broker reads at that moment is a matter of luck."""
+"""Enough messages for longer than the delay; whether the broker reads at that moment is a matter of chance."""
 TIMEOUT_MILLIS = 10_000
 
 
 def _acknowledge_each(consumer, quiet_millis):
-    """Receive and acknowledge until nothing comes for so long; give the indexes."""
+    """Receive and acknowledge until no message arrives for a while; yield the indexes."""
     with contextlib.suppress(pulsar.Timeout):
         while True:
             message = consumer.receive(quiet_millis)
@@ -26,8 +26,8 @@ def _acknowledge_each(consumer, quiet_millis):
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
-def test_a_nack_amid_messages_that_come_leaves_none_out(client, topic, type_):
-    """Where one of many messages is refused while the others come, each of them comes, and that one again."""
+def test_nack_during_reads_skips_no_message(client, topic, type_):
+    """A negative acknowledgement while other messages arrive redelivers that message and skips none."""
     for attempt in range(ATTEMPTS):
         producer = client.create_producer(f"{topic}-{attempt}", block_if_queue_full=True)
         for index in range(COUNT):
@@ -55,28 +55,28 @@ def test_a_nack_amid_messages_that_come_leaves_none_out(client, topic, type_):
 @pytest.mark.twin_on_demand
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
 @pytest.mark.parametrize("settings", [{}, {"batching_enabled": True}])
-def test_one_that_is_not_acknowledged_in_time_amid_messages_that_come(client, topic, type_, settings):
-    """Where one message is not acknowledged in time while others come, that one comes again, and each of them came."""
+def test_timeout_during_reads_skips_no_message(client, topic, type_, settings):
+    """A message that times out while others arrive is redelivered, and none is skipped."""
     producer = client.create_producer(topic, block_if_queue_full=True, **settings)
     with contextlib.closing(
         client.subscribe(topic, "s", type_, receiver_queue_size=5, unacked_messages_timeout_ms=TIMEOUT_MILLIS)
     ) as consumer:
         producer.send(payload(0, 20))
-        sent, came, ends = 1, [index_of(consumer.receive(10_000))], time.monotonic() + 2 * TIMEOUT_MILLIS / 1000
-        while time.monotonic() < ends:
+        sent, received, deadline = 1, [index_of(consumer.receive(10_000))], time.monotonic() + 2 * TIMEOUT_MILLIS / 1000
+        while time.monotonic() < deadline:
             for _ in range(5):
                 producer.send_async(payload(sent, 20), None)
                 sent += 1
-            came += _acknowledge_each(consumer, 2)
+            received += _acknowledge_each(consumer, 2)
         producer.flush()
-        came += _acknowledge_each(consumer, 3_000)
-        assert came.count(0) == 2
-        assert set(came) == set(range(sent))
+        received += _acknowledge_each(consumer, 3_000)
+        assert received.count(0) == 2
+        assert set(received) == set(range(sent))
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_what_is_acknowledged_in_time_does_not_come_again(client, broker, pulsar_topic_factory, partitions):
-    """Single, cumulative and chunked acknowledgements, of partitions too, leave nothing for which all comes again."""
+def test_acknowledged_messages_do_not_time_out(client, broker, pulsar_topic_factory, partitions):
+    """Single, cumulative and chunked acknowledgements, also on partitions, leave no message that times out."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
     producer = client.create_producer(topic, chunking_enabled=True)
     with contextlib.closing(

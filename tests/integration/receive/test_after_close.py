@@ -1,4 +1,4 @@
-"""What a consumer says behind the end of its client: AlreadyClosed, whatever the C++ consumer takes itself for."""
+"""Calls of a consumer after the end of its client raise AlreadyClosed, whatever state the C++ consumer has."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _OPERATIONS = {
 @pytest.mark.core
 @pytest.mark.parametrize("end", ["close", "shutdown"])
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
-def test_every_operation_is_refused_behind_the_end_of_the_client(client_factory, broker, topic, end, kind):
-    """Whatever is done with a consumer whose client has ended raises AlreadyClosed, after an unsubscription as well."""
+def test_every_operation_raises_after_the_client_ended(client_factory, broker, topic, end, kind):
+    """Every operation of a consumer whose client has ended raises AlreadyClosed, after an unsubscription as well."""
     client = client_factory(broker)
     send_plain(client, topic, 3)
     consumer = client.subscribe(topic, "s", consumer_type=kind, initial_position=pulsar.InitialPosition.Earliest)
@@ -47,15 +47,15 @@ def test_every_operation_is_refused_behind_the_end_of_the_client(client_factory,
     with pytest.raises(pulsar.AlreadyClosed):
         consumer.unsubscribe()
     assert list(consumer) == []
-    said = {name: _said(operation, consumer, message) for name, operation in _OPERATIONS.items()}
+    results = {name: _result(operation, consumer, message) for name, operation in _OPERATIONS.items()}
     if kind == pulsar.ConsumerType.Shared:
-        assert said.pop("acknowledge_cumulative") == "CumulativeAcknowledgementNotAllowedError"
-    assert set(said.values()) == {"AlreadyClosed"}, said
+        assert results.pop("acknowledge_cumulative") == "CumulativeAcknowledgementNotAllowedError"
+    assert set(results.values()) == {"AlreadyClosed"}, results
 
 
 @pytest.mark.parametrize("end", ["close", "shutdown"])
-def test_a_receive_that_waits_ends_though_an_unsubscription_meets_the_end(client_factory, broker, topic, end):
-    """A thread receives without a timeout while an unsubscription meets the end of the client: AlreadyClosed."""
+def test_waiting_receive_ends_if_unsubscribe_meets_the_end(client_factory, broker, topic, end):
+    """A receive without a timeout raises AlreadyClosed when an unsubscription meets the end of the client."""
     send_plain(client_factory(broker), topic, 3)
     for number in range(5):
         client = client_factory(broker)
@@ -72,8 +72,8 @@ def test_a_receive_that_waits_ends_though_an_unsubscription_meets_the_end(client
 
 
 @pytest.mark.parametrize("end", ["close", "client.close", "client.closing"])
-def test_a_confirmed_flush_ends_with_what_flushes(client_factory, broker, topic, end):
-    """A flush that waits for the rest of a batch, and a close on another thread: AlreadyClosed, not the whole wait."""
+def test_confirmed_flush_ends_with_its_consumer(client_factory, broker, topic, end):
+    """A flush that waits for the rest of a batch raises AlreadyClosed at a close, before its timeout."""
     client = client_factory(broker)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
     consumer = client.subscribe(topic, "s")
@@ -89,14 +89,14 @@ def test_a_confirmed_flush_ends_with_what_flushes(client_factory, broker, topic,
     assert flushed == ["AlreadyClosed"]
 
 
-def test_a_consumer_is_closed_though_its_close_raised(client_factory, broker, topic):
-    """A close that the broker does not answer raises; the consumer is closed, and its client keeps it no longer."""
+def test_consumer_is_closed_although_its_close_raised(client_factory, broker, topic):
+    """After a close without an answer of the broker, the consumer is closed, and its client drops it."""
     with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=1)
         consumer = client.subscribe(topic, "s")
         proxy.pause()
-        assert _said(consumer.close) == "Timeout"
-        assert _said(consumer.receive) == "AlreadyClosed"
+        assert _result(consumer.close) == "Timeout"
+        assert _result(consumer.receive) == "AlreadyClosed"
         consumer.close()
         kept = weakref.ref(consumer)
         del consumer
@@ -106,8 +106,8 @@ def test_a_consumer_is_closed_though_its_close_raised(client_factory, broker, to
 
 
 @pytest.mark.parametrize("make", [official.schema.AvroSchema, AvroSchema])
-def test_a_schema_or_a_message_keeps_no_client(broker, topic, make):
-    """A client that was dropped is collected, though the application keeps the schema object and a message."""
+def test_schemas_and_messages_keep_no_client_alive(broker, topic, make):
+    """A dropped client is collected although the application keeps the schema object and a message."""
     schema = make(None, {"type": "record", "name": "P", "fields": [{"name": "a", "type": "string"}]})
     client = pulsar.Client(broker.service_url, **broker.client_options(pulsar))
     reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
@@ -118,16 +118,16 @@ def test_a_schema_or_a_message_keeps_no_client(broker, topic, make):
     assert message.data()
 
 
-def _said(operation, *arguments):
+def _result(operation, *arguments):
     try:
         operation(*arguments)
-    except Exception as error:  # noqa: BLE001  # which one is what the test is about
+    except Exception as error:  # noqa: BLE001  # the test checks its class
         return type(error).__name__
     return "returned"
 
 
 def _begin(call):
-    said = []
-    thread = threading.Thread(target=lambda: said.append(_said(call)), daemon=True)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(_result(call)), daemon=True)
     thread.start()
-    return thread, said
+    return thread, results

@@ -1,9 +1,9 @@
-"""The process of `refused_writes.py` that sends: numbers to every topic, until its standard input ends.
+"""The sending process of `rejected_writes.py`: numbers to every topic, until its standard input ends.
 
-    python tests/faults/refused_writer.py CLIENT SERVICE_URL ADMIN_URL TOPIC...
+    python tests/faults/rejected_writer.py CLIENT SERVICE_URL ADMIN_URL TOPIC...
 
-Each topic's producer goes on behind what its client says is persisted. In the end it waits for the answers, and prints
-a line of JSON: for each topic how many numbers it sent in all, and the answers that were not `Ok`.
+Each topic's producer resumes after the last id that its client reports as persisted. At the end it waits for all
+answers, and prints a line of JSON: for each topic the number of all sent messages, and the answers that were not `Ok`.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _QUIET = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
 
 
 class Stream:
-    """What one producer has sent, and what it was told that was not `Ok`."""
+    """The messages of one producer, and the answers that were not `Ok`."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer
         self.next = producer.last_sequence_id() + 1
-        self.told: dict[int, str] = {}
+        self.errors: dict[int, str] = {}
 
     def send(self, end: threading.Event) -> None:
         """Send numbers until the end, then wait until all have an answer."""
         while not end.is_set():
             number = self.next
             self.next += 1
-            self._producer.send_async(b"%d" % number, partial(self._hear, number), sequence_id=number)
+            self._producer.send_async(b"%d" % number, partial(self._on_answer, number), sequence_id=number)
             if number % 50 == 0:
                 time.sleep(0.005)
         self._producer.flush()
 
-    def _hear(self, number: int, result: Any, _: Any) -> None:
+    def _on_answer(self, number: int, result: Any, _: Any) -> None:
         if result != pulsar.Result.Ok:
-            self.told[number] = result.name
+            self.errors[number] = result.name
 
 
 def main(client_name: str, service_url: str, admin_url: str, *topics: str) -> None:
-    """Send until there is no more input."""
+    """Send until the standard input ends."""
     ours = client_name == "pulsar_ext"
     client: Any = (
         pulsar_ext.Client(service_url, admin=admin_url, logger=_QUIET)
@@ -63,7 +63,7 @@ def main(client_name: str, service_url: str, admin_url: str, *topics: str) -> No
             try:
                 return client.create_producer(topic, producer_name=topic.rpartition("/")[2], **settings)
             except (pulsar.PulsarException, pulsar_ext.AdminError):
-                time.sleep(0.1)  # the broker may be refusing at this moment
+                time.sleep(0.1)  # the broker may reject producers now
 
     streams = {topic: Stream(opened(topic)) for topic in topics}
     end = threading.Event()
@@ -75,7 +75,7 @@ def main(client_name: str, service_url: str, admin_url: str, *topics: str) -> No
     for thread in threads:
         thread.join()
     client.close()
-    print(json.dumps({topic: [stream.next, stream.told] for topic, stream in streams.items()}))
+    print(json.dumps({topic: [stream.next, stream.errors] for topic, stream in streams.items()}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What becomes of a message that a FastStream handler got: acknowledged, again, a dead letter, or left to others."""
+"""Outcomes of messages of FastStream handlers: acknowledged, redelivered, dead letter, or left unacknowledged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pulsar_ext.schema import AutoConsumeSchema
 
 
 def backlog(admin, topic, subscription="s"):
-    """How many entries are not acknowledged."""
+    """Return the number of unacknowledged entries."""
     return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
 
 
-def _publish_until_it_came(service, topic, seen, *, times):
-    """Run the service until its handler has seen a message so many times."""
+def _publish_until_seen(service, topic, seen, *, times):
+    """Run the service until its handler has seen a message `times` times."""
 
     async def steps():
         async with service:
@@ -34,7 +34,7 @@ def _publish_until_it_came(service, topic, seen, *, times):
 
 @pytest.mark.core
 @pytest.mark.parametrize(
-    ("policy", "calls", "left"),
+    ("policy", "calls", "unacknowledged"),
     [
         (None, 2, 0),
         (AckPolicy.NACK_ON_ERROR, 2, 0),
@@ -44,8 +44,8 @@ def _publish_until_it_came(service, topic, seen, *, times):
         (AckPolicy.MANUAL, 1, 1),
     ],
 )
-def test_what_becomes_of_a_message_whose_handler_raised(broker, admin, topic, policy, calls, left):
-    """It comes again with NACK_ON_ERROR, by default; it is acknowledged with the others; MANUAL leaves it alone."""
+def test_ack_policy_applies_when_a_handler_raises(broker, admin, topic, policy, calls, unacknowledged):
+    """NACK_ON_ERROR, the default, redelivers a message; other policies acknowledge it; MANUAL does neither."""
     service = faststream_broker(broker, **({} if policy is None else {"ack_policy": policy}))
     seen = []
 
@@ -67,11 +67,11 @@ def test_what_becomes_of_a_message_whose_handler_raised(broker, admin, topic, po
 
     run_to_end(steps)
     assert seen.count("bad") == calls
-    assert backlog(admin, topic) == left
+    assert backlog(admin, topic) == unacknowledged
 
 
-def test_messages_that_are_settled_by_hand(broker, admin, topic):
-    """`ack()`, `nack()` and `reject()` do what they say once; what is called behind them does nothing."""
+def test_manual_ack_nack_and_reject(broker, admin, topic):
+    """The first of `ack()`, `nack()` and `reject()` applies; later calls have no effect."""
     service = faststream_broker(broker)
     seen = []
 
@@ -113,8 +113,8 @@ def test_messages_that_are_settled_by_hand(broker, admin, topic):
         (AckPolicy.NACK_ON_ERROR, SkipMessage(), 1),
     ],
 )
-def test_exceptions_strand_no_message(service, admin, topic, policy, error, times):
-    """A message that is settled by an exception is acknowledged or delivered again, and none stays unacknowledged."""
+def test_faststream_exceptions_strand_no_message(service, admin, topic, policy, error, times):
+    """A message whose handler raises a FastStream exception is acknowledged or redelivered."""
     seen = []
 
     @service.subscriber(
@@ -126,12 +126,12 @@ def test_exceptions_strand_no_message(service, admin, topic, policy, error, time
             raise error
         await message.ack()
 
-    _publish_until_it_came(service, topic, seen, times=times)
+    _publish_until_seen(service, topic, seen, times=times)
     assert backlog(admin, topic) == 0
 
 
-def test_dead_letters_and_retry_letters(broker, client, topic):
-    """With a dead letter policy `reject()` sends a dead letter, and `nack(delay_ms)` has the message come later."""
+def test_reject_and_delayed_nack_send_letters(broker, client, topic):
+    """With a dead letter policy, `reject()` sends a dead letter, and `nack(delay_ms)` a retry letter."""
     service = faststream_broker(broker)
     dead = client.subscribe(f"{topic}-s-DLQ", "dead")
     seen = []
@@ -166,7 +166,7 @@ def test_dead_letters_and_retry_letters(broker, client, topic):
 
 
 def test_rejected_messages_keep_their_schema(broker, client, topic):
-    """What `reject()` makes of a message that was written with a schema is read by that schema."""
+    """The dead letter of a message that was written with a schema is read by that schema."""
     service = faststream_broker(broker)
     seen = []
 
@@ -188,8 +188,8 @@ def test_rejected_messages_keep_their_schema(broker, client, topic):
     assert letters.read_next(10_000).value() == "a text"
 
 
-def test_what_a_pattern_rejects_becomes_a_dead_letter_in_the_end(broker, client, topic):
-    """A subscriber to a pattern has what it rejects come again, until its policy makes a dead letter of it."""
+def test_rejects_of_a_pattern_become_dead_letters(broker, client, topic):
+    """Rejected messages of a pattern are redelivered until its policy makes them dead letters."""
     service = faststream_broker(broker)
     dead = client.subscribe(f"{topic}-dead", "dead")
     seen = []
@@ -219,8 +219,8 @@ def test_what_a_pattern_rejects_becomes_a_dead_letter_in_the_end(broker, client,
 
 
 @pytest.mark.parametrize("options", [{"ack_policy": AckPolicy.REJECT_ON_ERROR}, {"enable_retry": False}])
-def test_a_message_whose_letter_cannot_be_sent_comes_again(broker, client, admin, topic, options):
-    """A rejected message whose dead letter topic takes none, or one that cannot be a retry letter, is not stranded."""
+def test_message_is_redelivered_if_its_letter_fails(broker, client, admin, topic, options):
+    """A rejected message is redelivered if the dead letter topic is terminated, or retry letters are disabled."""
     service, seen = faststream_broker(broker), []
     client.create_producer(f"{topic}-dead").close()
     admin.terminate(f"{topic}-dead")
@@ -238,12 +238,12 @@ def test_a_message_whose_letter_cannot_be_sent_comes_again(broker, client, admin
         if len(seen) < 3:
             raise NackMessage(delay_ms=100) if "enable_retry" in options else ValueError(body)
 
-    _publish_until_it_came(service, topic, seen, times=3)
+    _publish_until_seen(service, topic, seen, times=3)
     assert backlog(admin, topic) == 0
 
 
-def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(service, admin, topic):
-    """A message that is refused more often than the subscription's backoff knows comes again, and is not stranded."""
+def test_message_is_redelivered_if_the_backoff_fails(service, admin, topic):
+    """A message is redelivered although the subscription's backoff raises for its redelivery count."""
     seen = []
 
     @service.subscriber(
@@ -254,12 +254,12 @@ def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(service, admin, 
         if len(seen) < 5:
             raise ValueError(body)
 
-    _publish_until_it_came(service, topic, seen, times=5)
+    _publish_until_seen(service, topic, seen, times=5)
     assert backlog(admin, topic) == 0
 
 
-def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, topic):
-    """A handler that ends by a CancelledError of its own strands nothing."""
+def test_cancelled_handlers_message_is_redelivered(service, admin, topic):
+    """A handler that raises its own CancelledError leaves no message unacknowledged."""
     seen = []
 
     @service.subscriber(topic, subscription="s", subscription_type=SHARED, negative_ack_redelivery_delay_ms=100)
@@ -268,12 +268,12 @@ def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, 
         if len(seen) == 1:
             raise asyncio.CancelledError
 
-    _publish_until_it_came(service, topic, seen, times=2)
+    _publish_until_seen(service, topic, seen, times=2)
     assert backlog(admin, topic) == 0
 
 
-def test_a_handler_ends_its_subscriber(service, topic, client, admin):
-    """StopConsume stops one subscriber amid its messages: the others are left to the next one, none is lost."""
+def test_stop_consume_stops_the_subscriber(service, topic, client, admin):
+    """StopConsume stops one subscriber; the next one gets the remaining messages, and none is lost."""
     seen = []
 
     @service.subscriber(topic, subscription="s", max_workers=4)
@@ -291,15 +291,15 @@ def test_a_handler_ends_its_subscriber(service, topic, client, admin):
             await until(lambda: handle._subscribers[0]._consumer is None)
 
     run_to_end(steps)
-    left, consumer = set(), client.subscribe(topic, "s")
-    while len(left | set(seen)) < 200:
-        left.add(int(consumer.receive(10_000).data()))
+    remaining, consumer = set(), client.subscribe(topic, "s")
+    while len(remaining | set(seen)) < 200:
+        remaining.add(int(consumer.receive(10_000).data()))
     assert len(seen) < 200
 
 
 @pytest.mark.parametrize("ends", ["subscriber", "broker"])
-def test_a_handler_ends_its_subscriber_or_the_broker(broker, admin, topic, ends):
-    """`stop()` in a handler does not wait for that handler, and other handlers end first."""
+def test_stop_in_a_handler_waits_for_other_handlers(broker, admin, topic, ends):
+    """`stop()` in a handler does not wait for that handler, but for other handlers."""
     service, ended = faststream_broker(broker, graceful_timeout=10_000.0), []
 
     @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=2)
