@@ -101,4 +101,4 @@ def test_the_interpreter_ends_with_thread_states_that_were_kept():
 if __name__ == "__main__":
     for _ in range(2):
         run_on_client_thread(keep_thread_state, keep_thread_state)
-    print("kept", thread_state._MOST - len(list(thread_state._slots)))
+    print("kept", thread_state._MAX_KEPT - len(list(thread_state._slots)))
