@@ -187,9 +187,7 @@ class Client(AsyncClientHandle):
             ours: Any = {"deduplication": deduplication, "interceptors": chain, "hashing_scheme": hashing_scheme}
             return self.blocking.create_producer(**ours, **named)
 
-        producer = Producer(
-            await self._executor.open(open_producer), self._executor, capacity, close_timeout=self._close_timeout
-        )
+        producer = Producer(await self._executor.open(open_producer), self._executor, capacity, patience=self._patience)
         if chain is not None:
             chain.show(producer)
         self._producers.add(producer)
