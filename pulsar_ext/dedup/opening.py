@@ -478,8 +478,8 @@ class Opening:
         if not known:
             warnings.warn(
                 f"{self._topic} has no entries of producer {self._name} any more, whose last sequence id is "
-                f"{published}. If it was killed within a group of key-based batches, and the persisted part of the "
-                "group was trimmed, messages of that part are stored again when they are resent.",
+                f"{published}. If it was killed within a group of key-based batches whose persisted part was trimmed, "
+                "that part is stored again when it is resent.",
                 TrimmedGroupWarning,
                 stacklevel=2,
             )
@@ -526,10 +526,9 @@ class Opening:
 
     def _forgotten_error(self, why: str, sequence_id: int) -> ProducerForgotten:
         return ProducerForgotten(
-            f"The broker has no sequence id of producer {self._name}, but {why}. It forgets names idle for longer "
-            "than brokerDeduplicationProducerInactivityTimeoutMinutes (default 6 hours), and would store their "
-            "messages twice. Resume after its last message on the topic with a new name, or raise that broker "
-            "setting.",
+            f"The broker has no sequence id of producer {self._name}, but {why}. It forgets idle names "
+            "(brokerDeduplicationProducerInactivityTimeoutMinutes, default 6 hours) and would store duplicates. "
+            "Resume after the last stored message with a new name.",
             producer_name=self._name,
             topic=self._topic,
             sequence_id=sequence_id,

@@ -466,9 +466,9 @@ class DedupDispatcher(ReplacingDispatcher):
         except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
             _log.exception("Could not look up messages that the broker reports as duplicates")
             self.sequence.fail(
-                "the broker reports messages as duplicates, and they could not be looked up on the topic, or "
-                f"missing ones could not be sent under another name ({error}). Search the topic for the failed "
-                "messages, and send the missing ones by a producer of a new name"
+                "the broker reports messages as duplicates, and they could not be looked up, or missing ones not sent "
+                f"under another name ({error}). Search the topic for the failed messages, and send the missing ones by "
+                "a producer of a new name"
             )
             return dict.fromkeys(reported, (pulsar.Result.UnknownError, None))
 
