@@ -277,7 +277,7 @@ def test_threads_share_one_admin(admin, topic):
 # Python 3.12 warns of any fork in a process with threads.
 @pytest.mark.blocking_only("a forked child has no event loop")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_opens_its_own_connections(admin, topic):
+def test_forked_child_opens_its_own_connections(admin, topic):
     """Both processes continue after a fork, each over its own connections."""
     admin.stats(topic)
     child = os.fork()
