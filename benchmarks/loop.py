@@ -51,11 +51,11 @@ _BATCHES: Final = {
 _PAGE: Final = """\
 # Speed: loops that receive or send messages
 
-Nanoseconds of processor time a message of 100 bytes, in batches of {batch}: of the thread that loops, and of the whole
-process, whose other threads read from the network and write to it. Messages that are received have a key. The fields
-are `data()`, `partition_key()`, `properties()`, `publish_timestamp()`, `event_timestamp()` and `redelivery_count()`; the
-id is made. Each run is a process of its own, by turns; a figure is the median of {rounds} runs, a ratio that of the
-rates of runs that followed each other. Of Java, the third round in a process counts, when its code is compiled.
+Nanoseconds of processor time per message of 100 bytes, in batches of {batch}: of the looping thread, and of the whole
+process, whose other threads read from the network and write to it. Received messages have a key. The fields are
+`data()`, `partition_key()`, `properties()`, `publish_timestamp()`, `event_timestamp()` and `redelivery_count()`; the id
+is `message_id()`. Each run has a fresh process, in turn; a figure is the median of {rounds} runs, a ratio that of the
+rates of consecutive runs. For Java, the third round in a process counts, when its code is compiled.
 
 {facts}
 

@@ -21,7 +21,7 @@ states by `retriable` whether the same call may succeed later without any change
         ├── ForkedClientError                              the object was inherited across a fork
         ├── DuplicateMessage                               the topic already has the message
         ├── DeduplicationDisabled                          the broker does not deduplicate the topic
-        ├── ProducerForgotten                              the broker has forgotten the last sequence id of a producer name
+        ├── ProducerForgotten                              the broker has forgotten a producer name's last sequence id
         ├── ProducerBroken                                 it is unknown whether a message in flight was persisted
         ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
         ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
@@ -36,7 +36,7 @@ states by `retriable` whether the same call may succeed later without any change
         ├── AdminError                                     the admin REST API rejected the request, or failed
         │   ├── AdminUnavailable       (retriable)         no answer: unreachable, timed out, 502 to 504
         │   ├── AdminUnauthorized                          401 or 403
-        │   ├── AdminNotFound                              404: tenant, namespace, topic, subscription or entry not found
+        │   ├── AdminNotFound                              404: no such tenant, namespace, topic, subscription, entry
         │   ├── AdminConflict                              409: already exists, or in use
         │   ├── AdminPrecondition                          412: the broker lacks a setting that this call needs
         │   └── AdminNotAllowed                            405: not for this kind of topic, such as a partitioned topic

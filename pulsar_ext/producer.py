@@ -105,7 +105,7 @@ class Producer(SenderProducerHandle, Generic[T]):
             ValueError: the iterables differ in length.
         """
         sender = self.sender
-        sender.context.callbacks.refuse("send_many")
+        sender.context.callbacks.raise_inside("send_many")
         columns = columns_of(partition_keys, ordering_keys, sequence_ids, properties, event_timestamps)
         return sender.send_many(contents, columns, flush=flush)
 
@@ -132,7 +132,7 @@ class Producer(SenderProducerHandle, Generic[T]):
             AdminError: the admin API failed or did not answer.
         """
         context, topic = self.sender.context, self.topic()
-        context.callbacks.refuse("stats")
+        context.callbacks.raise_inside("stats")
         admin = context.admin_api()
         return producer_stats(
             [admin.stats(one) for one in context.opener.get_topic_partitions(topic)],
@@ -150,7 +150,7 @@ class Producer(SenderProducerHandle, Generic[T]):
             InvalidUse: called in a callback of this client, where it would deadlock.
         """
         sender = self.sender
-        sender.context.callbacks.refuse("flush")
+        sender.context.callbacks.raise_inside("flush")
         sender.flush()
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Producer(SenderProducerHandle, Generic[T]):
         pending then fail with `AlreadyClosed`.
         """
         sender = self.sender
-        sender.context.callbacks.refuse("close")
+        sender.context.callbacks.raise_inside("close")
         sender.finish(time.monotonic() + sender.context.operation_timeout_seconds)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What all tests share: pytest's own fixture for testing plugins, the programs of faults, and a Ctrl-C that raises."""
+"""Shared fixtures of all tests: pytest's own for plugins, the fault programs, and a Ctrl-C that raises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAULTS = Path(__file__).parent / "faults"
 
 @pytest.fixture(scope="module")
 def fault_module():
-    """Imports a module of `tests/faults` by its name."""
+    """Return a function that imports a module of `tests/faults` by its name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(_FAULTS))
         yield importlib.import_module

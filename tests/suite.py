@@ -1,7 +1,7 @@
-"""Run steps of the suite one after the other, whatever the ones before came to, and show how long each took.
+"""Run steps of the suite one after another, also after failures, and show the duration of each.
 
 python tests/suite.py                     # types, unit, docs, core, pure
-python tests/suite.py rest --part 3/10    # what the core leaves out; what follows the steps goes to the last one
+python tests/suite.py rest --part 3/10    # the rest; arguments after the steps are passed to the last one
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _BACKEND = os.environ.get("PULSAR_EXT_BACKEND", "process")
 _FETCH = [["pulsar-ext", "broker", "fetch"]] if _BACKEND == "process" else []
 _ON_BROKERS = ["--pulsar-backend", _BACKEND, "-n", "4", "--dist", "loadgroup", "--durations", "25"]
 _HOT = ("receive", "ids", "ack", "produce")
-"""The rooms that the native core is used in."""
+"""Packages that use the native core."""
 _PAGES = "tests/docs/test_browser.py"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What runs, and the minutes that it usually takes on two cores."""
+    """Commands of a step, and its usual minutes on two cores."""
 
     about: str
     minutes: float
@@ -38,13 +38,13 @@ class Step:
 
 STEPS = {
     "types": Step(
-        "mypy, strict, and what pyright knows of the API", 0.5, [["mypy"], ["pyright", "--pythonpath", sys.executable]]
+        "mypy, strict, and pyright's view of the API", 0.5, [["mypy"], ["pyright", "--pythonpath", sys.executable]]
     ),
-    "unit": Step("what needs no broker", 2, [["pytest", "tests/unit", "-n", "2"]]),
+    "unit": Step("tests without a broker", 2, [["pytest", "tests/unit", "-n", "2"]]),
     "docs": Step("the site, its links and its reference", 0.5, [["pytest", "tests/docs", "--ignore", _PAGES]]),
-    "pages": Step("every page that people open, in a browser", 1.5, [["pytest", _PAGES]]),
+    "pages": Step("every page of the site in a browser", 1.5, [["pytest", _PAGES]]),
     "core": Step(
-        "each public promise once, on real brokers",
+        "each public feature once, on real brokers",
         6,
         [*_FETCH, ["pytest", "tests/integration", "--tier", "core", *_ON_BROKERS, "--no-loadscope-reorder"]],
     ),
@@ -59,19 +59,19 @@ STEPS = {
         {"PULSAR_EXT_NATIVE": "0"},
     ),
     "rest": Step(
-        "what the core leaves out, on real brokers",
+        "the tests outside the core, on real brokers",
         60,
         [*_FETCH, ["pytest", "tests/integration", "--tier", "rest", *_ON_BROKERS]],
     ),
 }
 REPORTS = "build/reports"
-"""Where pytest's reports go, in JUnit's format."""
+"""Directory of pytest's reports in JUnit's format."""
 DEFAULT = ["types", "unit", "docs", "core", "pure"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the steps that the first arguments name; return how many failed."""
-    # A shell that starts the suite in the background has SIGINT ignored, which tests of Ctrl-C would inherit.
+    """Run the steps that the first arguments name; return the number of failed ones."""
+    # A background job has SIGINT ignored, and tests of Ctrl-C would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     named = [*itertools.takewhile(STEPS.__contains__, arguments)]
     options = arguments[len(named) :]
@@ -79,8 +79,8 @@ def main(arguments: list[str]) -> int:
     console, rows, start = Console(), [], time.monotonic()
     for number, name in enumerate(steps, 1):
         step = STEPS[name]
-        passed = f"{(time.monotonic() - start) / 60:.1f} min passed"
-        console.rule(f"{number} of {len(steps)}: {name}, {step.about} (usually {step.minutes:g} min, {passed})")
+        elapsed = f"{(time.monotonic() - start) / 60:.1f} min elapsed"
+        console.rule(f"{number} of {len(steps)}: {name}, {step.about} (usually {step.minutes:g} min, {elapsed})")
         begun = time.monotonic()
         failed = False
         for command in step.commands:

@@ -15,7 +15,7 @@ from pulsar_ext.errors import ForkedClientError, NotOpen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["LISTENED", "Refusing", "closed", "closed_error", "listened", "never_opened", "refuse_after_fork"]
+__all__ = ["LISTENED", "Refusing", "closed", "closed_error", "listening_stub", "never_opened", "refuse_after_fork"]
 
 LISTENED = "this consumer's messages go to its message_listener. Nothing was received; subscribe without a listener"
 
@@ -50,7 +50,7 @@ def closed(kind: str) -> Any:
 
 
 @cache
-def listened() -> Any:
+def listening_stub() -> Any:
     """Return a stub that raises the official error of receiving from a consumer with a listener."""
     return Refusing(lambda: pulsar.InvalidConfiguration(f"Pulsar error: InvalidConfiguration: {LISTENED}"))
 

@@ -21,7 +21,7 @@ from . import threads
 
 __all__ = ["Lock", "OwnedLock"]
 
-_take = threads.RLock.acquire
+_acquire = threads.RLock.acquire
 
 
 class OwnedLock(threads.RLock):  # type: ignore[misc]  # the base is one of two classes
@@ -32,7 +32,7 @@ class OwnedLock(threads.RLock):  # type: ignore[misc]  # the base is one of two 
     if sys.version_info >= (3, 14):
 
         def __enter__(self) -> bool:
-            for held in map(_take, (self,)):
+            for held in map(_acquire, (self,)):
                 return held  # type: ignore[no-any-return]  # the lock has no type hints
             raise AssertionError  # the map above has exactly one item
 

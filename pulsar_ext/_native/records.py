@@ -111,7 +111,7 @@ def record_of_json(record: Any, data: bytes) -> Any:
     parsed = json.loads(data)
     if not isinstance(parsed, dict):
         raise SchemaMismatch(f"{record.__name__} must be a JSON object, got {type(parsed).__name__}.", differences=())
-    return _made(record, parsed, _from_json)
+    return _make_record(record, parsed, _from_json)
 
 
 def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
@@ -123,7 +123,7 @@ def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
     """
     plain = copy.copy(schema)
     plain._record_cls = None
-    return _made(schema._record_cls, decode(plain), lambda _, value: value)
+    return _make_record(schema._record_cls, decode(plain), lambda _, value: value)
 
 
 def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[s
     return found  # type: ignore[no-any-return]
 
 
-def _made(record: Any, values: dict[str, Any], convert: Callable[[Any, Any], Any]) -> Any:
+def _make_record(record: Any, values: dict[str, Any], convert: Callable[[Any, Any], Any]) -> Any:
     fields = record._fields
     return record(**{name: _read(fields[name], value, convert) for name, value in values.items() if name in fields})
 
@@ -161,7 +161,7 @@ def _read(field: Any, value: Any, convert: Callable[[Any, Any], Any]) -> Any:
         if isinstance(field, Map):
             return {key: _read(field.value_type, one, convert) for key, one in value.items()}
         if isinstance(field, pulsar.schema.Record):
-            return _made(type(field), value, convert)
+            return _make_record(type(field), value, convert)
     return convert(field, value)
 
 

@@ -20,19 +20,19 @@ from . import threads
 __all__ = ["keep_thread_state"]
 
 _IS_SHOWN = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
-_MOST = 256 if _IS_SHOWN else 0
+_MAX_KEPT = 256 if _IS_SHOWN else 0
 """Maximum number of kept thread states, 4 MB. A client has two such threads by default, for connections and for
 listeners, so this is enough for 128 clients."""
 
 
-class _Here(threads.local):  # type: ignore[misc]  # a C class
+class _ThreadData(threads.local):  # type: ignore[misc]  # a C class
     """Data of the running thread, which lives as long as its thread state."""
 
     kept = False
 
 
-_here = _Here()
-_slots = iter(range(_MOST))
+_thread_data = _ThreadData()
+_slots = iter(range(_MAX_KEPT))
 _ensure = ctypes.pythonapi.PyGILState_Ensure
 
 
@@ -41,9 +41,9 @@ def keep_thread_state() -> None:
 
     Do nothing on a Python thread, where the C++ client reports an immediate rejection.
     """
-    if _here.kept:
+    if _thread_data.kept:
         return
     around = sys._getframe(1).f_back  # the C++ client calls the callback directly, or one function around it
     if (around is None or around.f_back is None) and next(_slots, None) is not None:
         _ensure()
-        _here.kept = True
+        _thread_data.kept = True

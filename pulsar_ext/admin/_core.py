@@ -220,7 +220,7 @@ async def raise_if_partitioned(session: Session, name: TopicName, operation: str
         AdminNotAllowed: the topic is partitioned; the message names its partitions.
     """
     if not name.is_partition and (count := await partitions(session, name)):
-        raise _parent(name, operation, count, instead)
+        raise _partitioned_error(name, operation, count, instead)
 
 
 async def raise_if_beyond_end(session: Session, name: TopicName, position: Position, operation: str) -> None:
@@ -262,10 +262,10 @@ async def send_unless_partitioned(
             raise error from None
         if not count:
             raise
-        raise _parent(name, operation, count, instead) from error
+        raise _partitioned_error(name, operation, count, instead) from error
 
 
-def _parent(name: TopicName, operation: str, count: int, instead: str) -> AdminNotAllowed:
+def _partitioned_error(name: TopicName, operation: str, count: int, instead: str) -> AdminNotAllowed:
     first, last = name.partition(0), name.partition(count - 1)
     return _not_allowed(
         f"{operation} does not apply to {name}, which is partitioned ({count} partitions, {first} to {last}); "

@@ -83,7 +83,7 @@ class Oauth2Parameters:
             values = _object(_read_key(self.private_key), "The OAuth 2.0 credentials are")
             client_id, secret = values.get("client_id"), values.get("client_secret")
         if not client_id or not secret:
-            raise InvalidUse("The OAuth 2.0 credentials have no client_id or no client_secret")
+            raise InvalidUse("The OAuth 2.0 credentials lack client_id or client_secret. Nothing was sent")
         form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
         form["audience"] = self.audience
         return form | ({"scope": self.scope} if self.scope else {})

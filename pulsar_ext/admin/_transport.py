@@ -217,7 +217,7 @@ class SyncTransport:
     def _acquire(self) -> tuple[ssl.SSLContext, httpx2.Client]:
         """Return an idle client with the current TLS settings, preferably the last one used."""
         if self._closed:
-            raise NotOpen("This PulsarAdmin is closed")
+            raise NotOpen("This PulsarAdmin is closed; create a new one")
         context = self.tls.context()
         with contextlib.suppress(LookupError):
             while _may_keep():
@@ -285,7 +285,7 @@ class AsyncTransport:
     async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
         """Yield the loop's client with the current TLS settings; close a previous one when it is idle."""
         if self._closed:
-            raise NotOpen("This AsyncPulsarAdmin is closed")
+            raise NotOpen("This AsyncPulsarAdmin is closed; create a new one")
         loop, context = asyncio.get_running_loop(), self.tls.context()
         used = before = self._clients.get(loop)
         if used is None or used.context is not context:

@@ -56,7 +56,7 @@ class Producer(AsyncProducerHandle, Generic[T]):
         """Number of sends that wait on the sending thread, for room or for earlier sends."""
         self._sending_many = 0
         """Number of `send_many()` in progress, whose messages are not counted here."""
-        self._left_unflushed = self._flushed = 0
+        self._unflushed = self._flushed = 0
         """Number of `send_many()` that ended without a flush, and the number of those that were flushed later."""
         self._closing = False
         self._sending_thread: ThreadPoolExecutor | None = None
@@ -104,7 +104,7 @@ class Producer(AsyncProducerHandle, Generic[T]):
         begun = self._last_begun if thread is None else thread.submit(int)
         if begun is not None:
             await asyncio.wait({asyncio.wrap_future(begun)})
-        left = self._left_unflushed
+        left = self._unflushed
         await self._executor.run(self.blocking.flush)
         self._flushed = max(self._flushed, left)
 
@@ -152,13 +152,13 @@ class Producer(AsyncProducerHandle, Generic[T]):
         """Return whether a send that begins now certainly does not block."""
         if self._capacity is None:
             return True
-        uncounted = self._sending_many or self._flushed < self._left_unflushed
+        uncounted = self._sending_many or self._flushed < self._unflushed
         return self._in_flight < self._capacity and not (self._queued or uncounted)
 
     def _sent_many(self, _: object, *, flushed: bool) -> None:
         self._sending_many -= 1
         if not flushed:
-            self._left_unflushed += 1
+            self._unflushed += 1
 
     async def _send_on_thread(self, send: Any) -> None:
         """Send on the thread that may wait for room and keeps the order, in a copy of the caller's context."""

@@ -277,7 +277,7 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             schema: as officially, or a class of values, as in `create_producer()`.
             ack_group_time_ms: the time in milliseconds for which acknowledgements are grouped, Java's
                 `acknowledgmentGroupTime`; by default 100. With 0 each one is sent at once, which takes some
-                milliseconds (as does any value below 100), because the C++ client's own group has to be flushed.
+                milliseconds (as values up to 100 do), because the C++ client's own group has to be flushed.
             max_ack_group_size: the maximum number of pending acknowledgements, Java's `maxAcknowledgmentGroupSize`; by
                 default 1000. With either argument, consecutive acknowledgements on an Exclusive or Failover
                 subscription are sent as one cumulative acknowledgement.

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pulsar_ext.intercept.chain import ConsumerChain
 
 
-_MOST: Final = 2**31 - 1
+_MAX_INT: Final = 2**31 - 1
 
 
 class ConsumerEventListener(Protocol):
@@ -162,12 +162,12 @@ class ConsumerSettings:
 
 
 def _check_number(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise InvalidUse(f"{name} must be an int from {least} to {_MOST}, got {value!r}. Nothing was opened.")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
+        raise InvalidUse(f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened.")
 
 
 _OFFICIAL_REDELIVERY = RedeliveryOptions()
-_SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+_SHARED_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
 def open_consumer(
@@ -276,7 +276,7 @@ def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_
     if listener is not None and not callable(listener):
         raise InvalidUse(f"message_listener must be a function or None, got {listener!r}. Nothing was opened.")
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
-    return AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
+    return AckGrouping.of(ack_group_time_ms, max_ack_group_size, is_shared=named["consumer_type"] in _SHARED_TYPES)
 
 
 def _intercepting(
@@ -311,7 +311,7 @@ def _start_monitors(context: ClientContext, subscription: Subscription, named: d
         stranded = watch()
         order.add_subscriber(stranded)
         stranded.begin()
-    elif not subscription.splits and not named["is_read_compacted"]:  # a compacted topic delivers less than its entries
+    elif not subscription.is_shared and not named["is_read_compacted"]:  # compaction removes entries
         order.add_subscriber(watch(only=named["consumer_name"]))
 
 
@@ -325,8 +325,8 @@ def _make_parts(
     screens_first: bool,
 ) -> Subscription:
     """Make the parts of a consumer, and change the official arguments that they take over."""
-    splits = named["consumer_type"] in _SPLITTING
-    retry = options.retry_topics(named, splits=splits)
+    is_shared = named["consumer_type"] in _SHARED_TYPES
+    retry = options.retry_topics(named, is_shared=is_shared)
     topic, queued = named["topic"], named["receiver_queue_size"] != 0
     flow = Flow(listens=bool(named["message_listener"])) if queued and tolerates_decryption_failure(named) else None
     if flow is not None and not named["consumer_name"]:
@@ -341,13 +341,13 @@ def _make_parts(
         topic,
         named["subscription_name"],
         grouping=grouping,
-        splits=splits,
+        is_shared=is_shared,
         keeps_indexes=bool(named["batch_index_ack_enabled"]),
         queue_size=max(named["receiver_queue_size"], 1),
     )
     # This library decides which messages of a batch are acknowledged; the C++ client must let all of them pass.
     named["batch_index_ack_enabled"] = True
-    redelivery = configure_redelivery(context, named, acks, order, options, retry, splits=splits)
+    redelivery = configure_redelivery(context, named, acks, order, options, retry, is_shared=is_shared)
     if named["is_read_compacted"]:
         redelivery.compaction = CompactionFilter(context.admin_api)
         order.add_subscriber(redelivery.compaction)
@@ -363,7 +363,7 @@ def _make_parts(
         redelivery=redelivery,
         message_class=message_class(named["schema"], several_topics=not isinstance(topic, str)),
         topics=topic,
-        splits=splits,
+        is_shared=is_shared,
         listens=bool(named["message_listener"]),
         queued=queued,
         fetches=configure_prefetch(named, screens=screens_first or redelivery.screens or flow is not None),

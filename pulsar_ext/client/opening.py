@@ -112,7 +112,7 @@ class ClientOpening:
         named = self._with_schema(named, reads=False)
         with self._with_error_details(named) as interruptible:
             if isinstance(named["schema"], TypedSchema):
-                named["schema"].settle(partial(interruptible.schema_of, named["topic"]))
+                named["schema"].adapt_to_topic(partial(interruptible.schema_of, named["topic"]))
                 named["schema"].register(named["topic"])
             return make_producer(self._client_handle, self.context, named, **options)
 
@@ -153,7 +153,7 @@ class ClientOpening:
         try:
             with self._with_error_details(named, configure) as interruptible:
                 if isinstance(named["schema"], TypedSchema) and isinstance(named["topic"], str):
-                    named["schema"].settle(partial(interruptible.schema_of, named["topic"]))
+                    named["schema"].adapt_to_topic(partial(interruptible.schema_of, named["topic"]))
                 check_readable(interruptible, named["topic"], named["schema"])
                 open_one(self.context, MethodType(open_official, interruptible), named, opened, **options)
             consumers_of(self._client_handle).append(opened[1])

@@ -137,4 +137,4 @@ def _occupants_of(stats: TopicStats, named: dict[str, Any]) -> str:
         for one in publishers
         if named.get("producer_name") in (None, one.get("producerName"))
     ]
-    return f"there is the producer {', '.join(there)}" if there else ""
+    return f"occupied by the producer {', '.join(there)}" if there else ""

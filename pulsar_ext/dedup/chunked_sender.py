@@ -29,7 +29,7 @@ from pulsar_ext.produce.sender import close_quietly
 
 from .sender import NO_ROOM, DedupSender
 from .sequence_ids import IdStatus
-from .stored import Patience, is_stored
+from .stored import RetryUntil, is_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -226,4 +226,4 @@ class ChunkedSender(DedupSender):
 
     def _retrying(self, ask: Callable[[], T]) -> T:
         """Retry a call within the producer's send timeout, until the producer is closed."""
-        return Patience(self.dispatch.timeout or 1e9, lambda: self.closed or self.dispatch.pending.barred)(ask)
+        return RetryUntil(self.dispatch.timeout or 1e9, lambda: self.closed or self.dispatch.pending.barred)(ask)

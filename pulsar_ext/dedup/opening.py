@@ -44,9 +44,9 @@ from pulsar_ext.ids.topic_name import TopicName
 from .sequence_ids import SequenceIds, StoredEntry, persisted_above
 from .stored import (
     OwnEntry,
-    Patience,
-    PatientAdmin,
     Resumption,
+    RetryingAdmin,
+    RetryUntil,
     derives_from,
     is_persisted,
     is_resent_as,
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
 
-_MOST_LEDGERS = 16
-_MOST_ENTRIES = 5_000
+_MAX_LEDGERS = 16
+_MAX_ENTRIES = 5_000
 """Maximum number of entries after a gap that is searched for."""
-_MOST_FOREIGN = 100
+_MAX_FOREIGN = 100
 """Maximum number of other producers' entries between the begin or end of a ledger and the name's entry."""
-_PROCESSES = 4
+_MAX_KILLED_PROCESSES = 4
 """Maximum number of processes of the name that may have ended before the rejected messages were resent."""
 
 
@@ -101,7 +101,7 @@ def persisted_after_gap(
     """Find the oldest gap in a name's ids that may be messages rejected by the broker.
 
     Args:
-        admin: the admin API; a `PatientAdmin`, because an entry that is not found counts as trimmed.
+        admin: the admin API; a `RetryingAdmin`, because an entry that is not found counts as trimmed.
         topic: the topic or partition.
         stats: of the topic.
         name: the producer name.
@@ -127,7 +127,9 @@ def persisted_after_gap(
                 continue
             if same_name(entry.producer_name, name):
                 own += entry.num_messages_in_batch or 1
-                if max_pending and own > _PROCESSES * max_pending:  # an older gap cannot be from rejected messages
+                if (
+                    max_pending and own > _MAX_KILLED_PROCESSES * max_pending
+                ):  # an older gap cannot be from rejected messages
                     gaps = [gap for gap in gaps if gap.ledger_id > entry.position.ledger_id]
                     break
             if not OwnEntry.of(entry).is_partial:
@@ -142,10 +144,10 @@ def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> It
     """Yield the gaps between two ledgers, newest first."""
     sizes = [(ledger_id, entries) for ledger_id, entries in stats.ledger_sizes() if entries]
     newer_entries = 0
-    for index in reversed(range(max(1, len(sizes) - _MOST_LEDGERS), len(sizes))):
+    for index in reversed(range(max(1, len(sizes) - _MAX_LEDGERS), len(sizes))):
         ledger_id, entries = sizes[index]
         newer_entries += entries
-        if newer_entries > _MOST_ENTRIES:
+        if newer_entries > _MAX_ENTRIES:
             return
         in_ledger = (Position(ledger_id, entry_id) for entry_id in range(entries))
         first = next((one for one in _own(admin, topic, name, in_ledger) if same_name(one.producer_name, name)), None)
@@ -182,7 +184,7 @@ def _own(admin: PulsarAdmin, topic: str, name: str, positions: Iterable[Position
             return
         if _is_own(entry.producer_name, name):
             yield entry
-        elif (foreign := foreign + 1) > _MOST_FOREIGN:
+        elif (foreign := foreign + 1) > _MAX_FOREIGN:
             return
 
 
@@ -197,7 +199,7 @@ def _ids(admin: PulsarAdmin, topic: str, entry: EntryMetadata) -> tuple[int, ...
     return stored_entry(entry).ids
 
 
-MOST_ENTRIES = 10_000
+MAX_SEARCHED_ENTRIES = 10_000
 """Maximum number of entries that are searched; they take about 20 s of requests."""
 
 
@@ -267,12 +269,12 @@ class Recall:
             return None
         stats = admin.internal_stats(topic)
         found, certain = resume_forgotten(name, self._family, self._first, self._entries(admin, topic, stats))
-        return found if certain or self.is_new or stats.number_of_entries <= MOST_ENTRIES else None
+        return found if certain or self.is_new or stats.number_of_entries <= MAX_SEARCHED_ENTRIES else None
 
     def _entries(self, admin: PulsarAdmin, topic: str, stats: InternalStats) -> Iterator[FamilyEntry]:
         """Yield the last entries of a topic, newest first, from the cache if possible."""
         known = self._known.setdefault(topic, {})
-        for position in islice(positions_from_end(stats.ledger_sizes()), MOST_ENTRIES):
+        for position in islice(positions_from_end(stats.ledger_sizes()), MAX_SEARCHED_ENTRIES):
             if position not in known:
                 try:
                     entry = admin.entry(topic, position.ledger_id, position.entry_id)
@@ -284,8 +286,8 @@ class Recall:
             yield known[position]
 
 
-_LOOKED_AT = 256
-_PATIENCE_SECONDS = 20.0
+_FRESH_CHECK_ENTRIES = 256
+_OPENING_SECONDS = 20.0
 _PAUSE_SECONDS = 0.05
 _WALK_SECONDS = 120.0
 """Retry time during a search over entries; long, because a new search would take longer still."""
@@ -366,12 +368,12 @@ class Opening:
             DeduplicationDisabled: it does not.
             AdminError: the admin API failed or did not answer.
         """
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _OPENING_SECONDS
         while True:
             status = self._admin.stats(self._topic).deduplication_status
             if status == "Enabled":
                 return
-            if status not in _COMING or time.monotonic() > deadline:
+            if status not in _STARTING or time.monotonic() > deadline:
                 break
             threads.sleep(_PAUSE_SECONDS)
         raise DeduplicationDisabled(
@@ -389,11 +391,11 @@ class Opening:
             ProducerBroken: writes stay pending.
             AdminError: the admin API failed or did not answer.
         """
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _OPENING_SECONDS
         while pending := self._admin.internal_stats(self._topic).raw.get("pendingAddEntriesCount", 0):
             if time.monotonic() > deadline:
                 raise ProducerBroken(
-                    f"{self._topic} has had writes pending for {_PATIENCE_SECONDS:g} s ({pending} now), so it is "
+                    f"{self._topic} has had writes pending for {_OPENING_SECONDS:g} s ({pending} now), so it is "
                     f"unknown which messages of the producer {self._name} are persisted. Nothing was sent; try again "
                     "later.",
                     last_published=None,
@@ -427,7 +429,7 @@ class Opening:
         if self._group and published >= 0:
             above = persisted_above(published, self._own(published), self._group)
         elif published >= 0:
-            after_gap = persisted_after_gap(self._patient_admin(), self._topic, stats, self._name, self._max_pending)
+            after_gap = persisted_after_gap(self._retrying_admin(), self._topic, stats, self._name, self._max_pending)
             published, above = after_gap or (published, above)
         return SequenceIds(published, above, first=self._initial + 1)
 
@@ -435,14 +437,14 @@ class Opening:
         """Return where the name resumes by the broker's id; None if the topic does not confirm it."""
         snapshot, counted = snapshot_of(stats, self._name)
         if self._chunked:
-            own = own_entries(self._patient_admin(), self._topic, stats, self._name, derived=True)
+            own = own_entries(self._retrying_admin(), self._topic, stats, self._name, derived=True)
             resumption = resume_chunked(published, own, snapshot)
             if resumption is None:
                 return None
             self.incomplete_id = resumption.incomplete_id
             return resumption.published
         if snapshot != published:
-            own = own_entries(self._patient_admin(), self._topic, stats, self._name, after=counted)
+            own = own_entries(self._retrying_admin(), self._topic, stats, self._name, after=counted)
             if not is_persisted(published, own, snapshot):
                 return None
         return published
@@ -450,7 +452,7 @@ class Opening:
     def unconfirmed_error(self, published: int) -> ProducerBroken:
         """Return the error for a last sequence id that the topic does not confirm."""
         return ProducerBroken(
-            f"For {_PATIENCE_SECONDS:g} s the broker has reported {published} as the last sequence id of producer "
+            f"For {_OPENING_SECONDS:g} s the broker has reported {published} as the last sequence id of producer "
             f"{self._name}, but {self._topic} does not have that message. It is pending or lost, so it is unknown "
             "where to resume. Nothing was sent; try again later.",
             last_published=None,
@@ -463,21 +465,21 @@ class Opening:
         except (AdminError, ValueError):
             return 0
 
-    def _patient_admin(self) -> Any:
-        return PatientAdmin(self._admin, Patience(_WALK_SECONDS, lambda: False))
+    def _retrying_admin(self) -> Any:
+        return RetryingAdmin(self._admin, RetryUntil(_WALK_SECONDS, lambda: False))
 
     def _own(self, published: int) -> Iterator[StoredEntry]:
         stats = self._admin.internal_stats(self._topic)
         known = False
-        for entry in tail(self._patient_admin(), self._topic, stats, payload=True):
+        for entry in tail(self._retrying_admin(), self._topic, stats, payload=True):
             if same_name(entry.producer_name, self._name):
                 known = True
                 yield stored_entry(entry)
         if not known:
             warnings.warn(
                 f"{self._topic} has no entries of producer {self._name} any more, whose last sequence id is "
-                f"{published}. If it was killed within a group of key-based batches, and the persisted part of the "
-                "group was trimmed, messages of that part are stored again when they are resent.",
+                f"{published}. If it was killed within a group of key-based batches whose persisted part was trimmed, "
+                "that part is stored again when it is resent.",
                 TrimmedGroupWarning,
                 stacklevel=2,
             )
@@ -487,8 +489,8 @@ class Opening:
         found = recall.find(self._admin, self._topic, self._name)
         if found is None:
             raise self._forgotten_error(
-                f"the last {MOST_ENTRIES:,} entries of {self._topic} do not show whether it has sent messages, or its "
-                "name has characters beyond Latin-1, which are not shown",
+                f"the last {MAX_SEARCHED_ENTRIES:,} entries of {self._topic} do not show whether it has sent "
+                "messages, or its name has characters beyond Latin-1, which are not shown",
                 -1,
             )
         if self._group and found.published >= 0:
@@ -502,7 +504,7 @@ class Opening:
 
     def _check_fresh(self, stats: InternalStats) -> None:
         """Check that the topic has no messages of a name that the broker does not know."""
-        looked = 0
+        searched = 0
         for entry in tail(self._admin, self._topic, stats):
             is_own = same_name(entry.producer_name, self._name)
             if is_own and self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1:
@@ -512,29 +514,28 @@ class Opening:
                     f"{self._topic} has a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
                 )
-            looked += 1
-            if looked >= _LOOKED_AT:
+            searched += 1
+            if searched >= _FRESH_CHECK_ENTRIES:
                 break
-        if looked < stats.number_of_entries and self._initial >= 0:
+        if searched < stats.number_of_entries and self._initial >= 0:
             raise self._forgotten_error(
                 f"initial_sequence_id={self._initial} implies that it has sent messages, and none of them is among "
-                f"the last {looked} of {stats.number_of_entries} entries of {self._topic}",
+                f"the last {searched} of {stats.number_of_entries} entries of {self._topic}",
                 self._initial,
             )
 
     def _forgotten_error(self, why: str, sequence_id: int) -> ProducerForgotten:
         return ProducerForgotten(
-            f"The broker has no sequence id of producer {self._name}, but {why}. It forgets names idle for longer "
-            "than brokerDeduplicationProducerInactivityTimeoutMinutes (default 6 hours), and would store their "
-            "messages twice. Resume after its last message on the topic with a new name, or raise that broker "
-            "setting.",
+            f"The broker has no sequence id of producer {self._name}, but {why}. It forgets idle names "
+            "(brokerDeduplicationProducerInactivityTimeoutMinutes, default 6 hours) and would store duplicates. "
+            "Resume after the last stored message with a new name.",
             producer_name=self._name,
             topic=self._topic,
             sequence_id=sequence_id,
         )
 
 
-_COMING = ("Initialized", "Recovering", "Enabling")
+_STARTING = ("Initialized", "Recovering", "Enabling")
 
 
 def open_confirmed(
@@ -554,7 +555,7 @@ def open_confirmed(
         ProducerBroken: the topic does not confirm the broker's last sequence id.
             In each case the producer is closed, and nothing was sent.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _OPENING_SECONDS
     while True:
         producer = open_producer()
         try:

@@ -53,7 +53,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
 from .sequence_ids import IdStatus
-from .stored import PREVIOUS_ID, Patience, PatientAdmin, certainly_missing, own_entries
+from .stored import PREVIOUS_ID, RetryingAdmin, RetryUntil, certainly_missing, own_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ class DuplicateCheck:
         self._name = name
         self._partition = partition
         self._open_as = open_as
-        self._patience = 4 * timeout or 1e9
+        self._retry_seconds = 4 * timeout or 1e9
         self._last_id = last_id
 
     def outcomes(
@@ -126,19 +126,19 @@ class DuplicateCheck:
         Raises:
             AdminError, pulsar.PulsarException: the look-up or the sends did not succeed in time.
         """
-        ask = Patience(self._patience, is_over)
+        ask = RetryUntil(self._retry_seconds, is_over)
         missing = self._missing(reported, last, ask)
         return self._send(missing, ask) if missing else {}
 
-    def _missing(self, reported: Sequence[Batch], last: PersistedEntry | None, ask: Patience) -> list[Batch]:
+    def _missing(self, reported: Sequence[Batch], last: PersistedEntry | None, ask: RetryUntil) -> list[Batch]:
         asked = {batch.entry_sequence_id for batch in reported if batch.entry_sequence_id is not None}
         lost = {sequence_id for sequence_id in asked if sequence_id <= self._last_id}
         if asked > lost:
             lost |= self._certainly_missing(asked - lost, last, ask)
         return [batch for batch in reported if batch.entry_sequence_id in lost]
 
-    def _certainly_missing(self, asked: set[int], last: PersistedEntry | None, ask: Patience) -> frozenset[int]:
-        admin: Any = PatientAdmin(self._admin, ask)
+    def _certainly_missing(self, asked: set[int], last: PersistedEntry | None, ask: RetryUntil) -> frozenset[int]:
+        admin: Any = RetryingAdmin(self._admin, ask)
         stats = admin.internal_stats(self._topic)
         own = own_entries(admin, self._topic, stats, self._name, after=_just_before(last))
         try:
@@ -147,7 +147,7 @@ class DuplicateCheck:
             _log.warning("Could not look up messages that the broker reports as duplicates: %s", error)
             return frozenset()
 
-    def _send(self, missing: Sequence[Batch], ask: Patience) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
+    def _send(self, missing: Sequence[Batch], ask: RetryUntil) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
         first, last = missing[0].ids[0], missing[-1].ids[-1]
         for number in count(1):
             name = f"{self._name}+{number}"
@@ -181,7 +181,7 @@ class DuplicateCheck:
             known.set()
 
         producer.send_async(rebuilt_message(batch), on_outcome)
-        if not known.wait(self._patience):
+        if not known.wait(self._retry_seconds):
             raise_result(pulsar.Result.Timeout)
         result, inner = outcome
         if result != _OK:
@@ -345,10 +345,10 @@ class DedupDispatcher(ReplacingDispatcher):
         if not self.timeout or self._final_result is not None or self.replacing:
             return left
         # A copy: other threads remove batches that have an outcome.
-        unanswered = next((batch for batch in list(self._in_flight) if batch.began < inf), None)
+        unanswered = next((batch for batch in list(self._in_flight) if batch.pushed_at < inf), None)
         if unanswered is None:
             return left
-        oldest = unanswered.began + self.timeout - now
+        oldest = unanswered.pushed_at + self.timeout - now
         if oldest > 0:
             return oldest if left is None else min(left, oldest)
         self._final_result = _TIMEOUT
@@ -400,11 +400,11 @@ class DedupDispatcher(ReplacingDispatcher):
 
     def reopen(self) -> pulsar.Producer:
         """Open a producer of the same name, once the quota allows it."""
-        return Patience(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(self._open_again)
+        return RetryUntil(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(self._open_again)
 
     def resend(self, batch: Batch) -> None:
         """Resend a batch, and restart its send timeout."""
-        batch.began = time.monotonic()
+        batch.pushed_at = time.monotonic()
         super().resend(batch)
 
     def give_up(self, error: BaseException) -> None:
@@ -427,7 +427,7 @@ class DedupDispatcher(ReplacingDispatcher):
         """Report a persisted batch; one that the broker reports as a duplicate is looked up first."""
         outcome: _Outcome
         if inner.ledger_id() < 0:  # the broker reports a resent batch as a duplicate
-            batch.began = inf  # answered; the look-up has its own timeout
+            batch.pushed_at = inf  # answered; the look-up has its own timeout
             outcome = batch, DUPLICATE_MESSAGE, None
         else:
             outcome = batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)
@@ -466,9 +466,9 @@ class DedupDispatcher(ReplacingDispatcher):
         except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
             _log.exception("Could not look up messages that the broker reports as duplicates")
             self.sequence.fail(
-                "the broker reports messages as duplicates, and they could not be looked up on the topic, or "
-                f"missing ones could not be sent under another name ({error}). Search the topic for the failed "
-                "messages, and send the missing ones by a producer of a new name"
+                "the broker reports messages as duplicates, and they could not be looked up, or missing ones not sent "
+                f"under another name ({error}). Search the topic for the failed messages, and send the missing ones by "
+                "a producer of a new name"
             )
             return dict.fromkeys(reported, (pulsar.Result.UnknownError, None))
 

@@ -6,7 +6,7 @@ from
 them: the id in its last snapshot, and the name's entries after the snapshot. Mirrors `MessageDeduplication`
 (`getLastPublishedSequenceId`, `recoverSequenceIdsMap`).
 
-`Patience` retries while a broker may be starting, or loading the topic.
+`RetryUntil` retries while a broker may be starting, or loading the topic.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ PREVIOUS_ID = "pulsar_ext.previous_sequence_id"
 """Property of a batch entry: the id of its name pushed before it. Messages do not have it."""
 _SEQUENCE_ID = 8
 _SNAPSHOT_CURSOR = "pulsar.dedup"
-_MOST_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 
 
 def same_name(shown: str, name: str) -> bool:
@@ -205,14 +205,14 @@ def own_entries(
         MessageIdUnresolved: without a position, 10,000 entries were not enough.
         AdminError: the admin API failed or did not answer.
     """
-    for looked, entry in enumerate(tail(admin, topic, stats)):
+    for searched, entry in enumerate(tail(admin, topic, stats)):
         if after is not None and entry.position <= after:
             return
         if same_name(entry.producer_name, name) or (derived and derives_from(entry.producer_name, name)):
             yield OwnEntry.of(entry)
-        if after is None and looked >= _MOST_ENTRIES:
+        if after is None and searched >= _MAX_ENTRIES:
             raise MessageIdUnresolved(
-                f"The last entry of producer {name} is not among the last {_MOST_ENTRIES:,} entries of {topic}, so "
+                f"The last entry of producer {name} is not among the last {_MAX_ENTRIES:,} entries of {topic}, so "
                 "it is unknown whether its last message is complete.",
                 position=None,
             )
@@ -273,13 +273,13 @@ def positions_from_end(sizes: Sequence[tuple[int, int]]) -> Iterator[Position]:
 
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
-_LASTING = (pulsar.ProducerBusy, pulsar.ProducerFenced, pulsar.TopicTerminated, pulsar.AuthorizationError)
+_PERMANENT_ERRORS = (pulsar.ProducerBusy, pulsar.ProducerFenced, pulsar.TopicTerminated, pulsar.AuthorizationError)
 """Errors that are temporary just after a connection loss or while a topic moves, and otherwise permanent."""
-_LASTING_SECONDS = 20.0
+_PERMANENT_AFTER_SECONDS = 20.0
 T = TypeVar("T")
 
 
-class Patience:
+class RetryUntil:
     """Retries calls while a broker may be starting, or loading the topic.
 
     Args:
@@ -289,7 +289,11 @@ class Patience:
 
     def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
         began = time.monotonic()
-        self._deadline, self._lasting, self._is_over = began + seconds, began + _LASTING_SECONDS, is_over
+        self._deadline, self._permanent_after, self._is_over = (
+            began + seconds,
+            began + _PERMANENT_AFTER_SECONDS,
+            is_over,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -302,21 +306,21 @@ class Patience:
         def may_retry(error: Exception) -> bool:
             if isinstance(error, (AdminUnauthorized, *answers)) or self.is_over:
                 return False
-            if isinstance(error, _LASTING) and time.monotonic() > self._lasting:
+            if isinstance(error, _PERMANENT_ERRORS) and time.monotonic() > self._permanent_after:
                 return False
             return isinstance(error, (AdminError, pulsar.PulsarException))
 
         return retry(ask, may_retry, seconds=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
 
 
-class PatientAdmin:
+class RetryingAdmin:
     """The two admin requests of a look-up, with retries, so that a search over many entries need not start again.
 
     An entry that is not found was trimmed only if its ledger is no longer listed: entries are not found for a while
     when a topic moves to another broker or a bookie starts.
     """
 
-    def __init__(self, admin: PulsarAdmin, ask: Patience) -> None:
+    def __init__(self, admin: PulsarAdmin, ask: RetryUntil) -> None:
         self._admin, self._ask = admin, ask
 
     def internal_stats(self, topic: str) -> InternalStats:

@@ -210,7 +210,7 @@ def check_consumer_options(topic: Any, subscription: str, subscription_type: Any
         ConsumerChain(options.get("interceptors") or ())
         check_consumer(named, options.get("ack_group_time_ms"), options.get("max_ack_group_size"))
         redelivery = RedeliveryOptions(**{name: options[name] for name in _REDELIVERY if name in options})
-        redelivery.retry_topics(named, splits=False)
+        redelivery.retry_topics(named, is_shared=False)
         validate_arguments(pulsar.Client.subscribe, named)
 
 

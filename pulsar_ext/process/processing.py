@@ -59,7 +59,7 @@ def drive(steps: Steps) -> None:
             result = step()
             if isawaitable(result):
                 getattr(result, "close", lambda: None)()
-                raise InvalidUse("The handler returned an awaitable, which only pulsar_ext.asyncio awaits.")  # noqa: TRY301
+                raise InvalidUse("A function returned an awaitable, which only pulsar_ext.asyncio awaits.")  # noqa: TRY301
         except BaseException as raised:  # noqa: BLE001  # the steps decide
             error = raised
 

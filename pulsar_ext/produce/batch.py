@@ -104,7 +104,6 @@ class Batch:
 
     __slots__ = (
         "accepted",
-        "began",
         "callbacks",
         "contents",
         "count",
@@ -119,6 +118,7 @@ class Batch:
         "message",
         "options",
         "outcome",
+        "pushed_at",
         "too_big",
         "unsent",
     )
@@ -151,7 +151,7 @@ class Batch:
         """Yields the C++ message until it is pushed; None before the message is built."""
         self.too_big = False
         """Whether the broker's size limit rejected it."""
-        self.began = 0.0
+        self.pushed_at = 0.0
         self.accepted: int | None = None
         """The number of messages that the producer had accepted when this batch was pushed."""
 

@@ -119,9 +119,9 @@ def _is_shared_by_key(context: ClientContext, topic: str) -> bool:
 
 def _warn(topic: str) -> None:
     warnings.warn(
-        f"The producer on {topic} sends messages with different keys in one batch, and the topic has a Key_Shared "
-        "subscription. The broker routes a batch by the key of its first message, so consumers get messages of other "
-        "consumers' keys. Create the producer with batching_type=BatchingType.KeyBased.",
+        f"The producer on {topic} mixes keys in its batches, but the topic has a Key_Shared subscription: the broker "
+        "routes a batch by its first key, so consumers get messages of other consumers' keys. Create the producer with "
+        "batching_type=BatchingType.KeyBased.",
         MixedKeyBatchWarning,
         stacklevel=_levels_to_application(),
     )

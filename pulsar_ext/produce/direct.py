@@ -110,9 +110,9 @@ class DirectSender(HandleSender):
         "_limit",
         "_may_block_inside",
         "_mixed_keys",
+        "_timeout_unwatched",
         "_timing",
         "_unflushed",
-        "_untimed",
         "_waiting",
         "closed",
     )
@@ -141,7 +141,7 @@ class DirectSender(HandleSender):
         self._mixed_keys = mixed_keys
         self._unflushed = False
         self._timing = timing
-        self._untimed = timing is not None
+        self._timeout_unwatched = timing is not None
         """Whether the send timeout is not watched yet; the next message starts the watch."""
         self._flushing: list[int] = []
         """The threads inside `flush()`; a close does not wait for them."""
@@ -165,8 +165,8 @@ class DirectSender(HandleSender):
         try:
             if self.closed:
                 raise_result(pulsar.Result.AlreadyClosed)
-            if self._untimed:
-                self._begin_timing()
+            if self._timeout_unwatched:
+                self._watch_timeout()
             if limit is None:
                 return plain_from_inner(self.handle.inner.send(message))
             self._enter(limit)
@@ -198,8 +198,8 @@ class DirectSender(HandleSender):
         self._inside.append(thread)
         try:
             if not self.closed:
-                if self._untimed:
-                    self._begin_timing()
+                if self._timeout_unwatched:
+                    self._watch_timeout()
                 if self._limit is None:
                     self.handle.inner.send_async(message, guarded)
                 else:
@@ -258,12 +258,12 @@ class DirectSender(HandleSender):
             outcome.raise_failure()
         return SentMany(count, outcome.duplicates, outcome.last)
 
-    def _begin_timing(self) -> None:
+    def _watch_timeout(self) -> None:
         """Watch the connection while messages may be in flight."""
         if self._timing is not None:
             with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no threads any more
                 batch_scheduler.watch(self, self._timing.seconds)
-        self._untimed = False  # last: after a Ctrl-C above, the next message tries again
+        self._timeout_unwatched = False  # last: after a Ctrl-C above, the next message tries again
 
     def tick(self, now: float) -> float | None:
         """Poll the connection; called by the scheduler."""
@@ -272,9 +272,9 @@ class DirectSender(HandleSender):
             return None
         with contextlib.suppress(pulsar.PulsarException):  # the program ends, or this is a forked child process
             timing.poll(now, connected=self.is_connected())
-        self._untimed = True  # before the check, so that a later message starts the watch again
+        self._timeout_unwatched = True  # before the check, so that a later message starts the watch again
         if self._unflushed or self._waiting or self._inside or self._flushing:
-            self._untimed = False
+            self._timeout_unwatched = False
             return timing.seconds
         timing.reset()
         return None
@@ -403,13 +403,13 @@ class DirectSender(HandleSender):
 
 _CLOSED, _TIMEOUT = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout
 _TOO_BIG = pulsar.Result.MessageTooBig
-_TAKEN = (pulsar.ProducerBusy, pulsar.ProducerFenced)
+_NAME_IN_USE = (pulsar.ProducerBusy, pulsar.ProducerFenced)
 """Errors of an opening while the broker still counts the lost connection, or another producer was first."""
 _RESEND_POLL_SECONDS: Final = 0.005
 """The polling interval of the connection; the C++ producer reconnects after 100 ms."""
 _PAUSE_SECONDS: Final = 0.2
 _SLACK_SECONDS: Final = 1.0
-_TAKEN_SECONDS: Final = 5.0
+_NAME_IN_USE_SECONDS: Final = 5.0
 _CHUNK_BYTES: Final = 5 * 1024 * 1024
 """The broker's default `maxMessageSize`; the client does not know the actual one. A smaller one loosens the bound."""
 
@@ -452,7 +452,9 @@ class ResendingDispatcher(ReplacingDispatcher):
         oldest = next(iter(list(self._in_flight)), None)  # a copy: other threads remove messages with an outcome
         if oldest is None or self.client_closed:
             return None
-        if self._timeout and now > oldest.began + self._timeout + _SLACK_SECONDS:  # resends extend the native timeout
+        if (
+            self._timeout and now > oldest.pushed_at + self._timeout + _SLACK_SECONDS
+        ):  # resends extend the native timeout
             if self._in_flight.pop(oldest, self) is None:
                 self.context.outcomes.run(partial(self.report, oldest, _TIMEOUT, None))
         elif not (self.replacing or self.closed or self.handle.is_connected()):
@@ -480,7 +482,7 @@ class ResendingDispatcher(ReplacingDispatcher):
 
     def reopen(self) -> pulsar.Producer:
         """Open another producer; retry while the broker starts or loads the topic."""
-        deadline = time.monotonic() + _TAKEN_SECONDS
+        deadline = time.monotonic() + _NAME_IN_USE_SECONDS
 
         def open_next() -> pulsar.Producer:
             self._attempts += 1
@@ -490,7 +492,7 @@ class ResendingDispatcher(ReplacingDispatcher):
         def may_retry(error: Exception) -> bool:
             if self.closed or self.pending.barred or not self._in_flight:
                 return False
-            return isinstance(error, UNREACHABLE) or (isinstance(error, _TAKEN) and time.monotonic() < deadline)
+            return isinstance(error, UNREACHABLE) or (isinstance(error, _NAME_IN_USE) and time.monotonic() < deadline)
 
         return retry(open_next, may_retry, seconds=_PAUSE_SECONDS)
 

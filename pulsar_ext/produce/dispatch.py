@@ -351,11 +351,11 @@ class BatchDispatcher(Exclusive):
 
     def mark_in_flight(self, batch: Batch) -> None:
         """Record a batch as in flight, once, just before its push."""
-        if batch.began:
+        if batch.pushed_at:
             return
         self.keep_alive()
         batch.accepted = self.pending.accepted
-        batch.began = time.monotonic()
+        batch.pushed_at = time.monotonic()
         # No call in between: a batch in flight always has its time.
         self._in_flight[batch] = None
 

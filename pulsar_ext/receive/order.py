@@ -172,7 +172,7 @@ class ReceiveOrder:
         "_lock",
         "_may_number",
         "_moving",
-        "_parts",
+        "_subscribers",
         "cluster",
         "epoch",
         "is_paused",
@@ -208,7 +208,7 @@ class ReceiveOrder:
         self.redelivery_filter: Any = None
         """The filter that screens messages now, or None."""
         self._may_number = numbers
-        self._parts: list[TransitionSubscriber] = []
+        self._subscribers: list[TransitionSubscriber] = []
         self._lock = OwnedLock()
         self._moving = OwnedLock()
         self.cluster = 0
@@ -226,11 +226,11 @@ class ReceiveOrder:
 
     def awaits_answer(self) -> bool:
         """Return whether the C++ client has a request of a subscriber without an answer."""
-        return any(part.awaits_answer() for part in self._parts)
+        return any(subscriber.awaits_answer() for subscriber in self._subscribers)
 
-    def add_subscriber(self, part: TransitionSubscriber) -> None:
+    def add_subscriber(self, subscriber: TransitionSubscriber) -> None:
         """Notify a subscriber of every transition from now on."""
-        self._parts.append(part)
+        self._subscribers.append(subscriber)
 
     @contextlib.contextmanager
     def run_transition(
@@ -253,20 +253,20 @@ class ReceiveOrder:
                 self.reopen()  # the last one may have been interrupted
             ready: list[TransitionSubscriber] = []
             try:
-                for part in self._parts:
-                    ready.append(part)  # first: a Ctrl-C may interrupt its `on_before()` at the end
-                    part.on_before(transition)
+                for subscriber in self._subscribers:
+                    ready.append(subscriber)  # first: a Ctrl-C may interrupt its `on_before()` at the end
+                    subscriber.on_before(transition)
                 self.begin_epoch()
                 yield
             except BaseException:
-                _call_each([part.on_abandon for part in ready], transition)
+                _call_each([subscriber.on_abandon for subscriber in ready], transition)
                 raise
             try:
                 self._retire(transition)
             finally:
                 self.begin_epoch()
                 deque(self._ahead, 0)
-                _call_each([part.on_after for part in self._parts], transition)
+                _call_each([subscriber.on_after for subscriber in self._subscribers], transition)
             if reopens:
                 self.reopen()
 
@@ -277,8 +277,8 @@ class ReceiveOrder:
 
     def drop_topics(self, is_affected: Callable[[Any], bool]) -> None:
         """Drop what every subscriber keeps of some of several topics."""
-        for part in self._parts:
-            part.drop_topics(is_affected)
+        for subscriber in self._subscribers:
+            subscriber.drop_topics(is_affected)
 
     def replace(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Replace the C++ object if that is still wanted after waiting; unacknowledged messages are redelivered."""
@@ -313,8 +313,8 @@ class ReceiveOrder:
         with self._moving:
             if self._is_retired and self.reopener is not None:
                 inner, self._ahead = self.reopener.reopen_native()
-                for part in self._parts:
-                    part.on_reopen(inner, self._ahead)
+                for subscriber in self._subscribers:
+                    subscriber.on_reopen(inner, self._ahead)
                 self.begin_epoch()
                 self._is_retired = False
                 if self.reopener is None:  # closed in between

@@ -246,9 +246,9 @@ class Receiving(Seekable, Generic[T]):
         """Locks that a signal handler checks: if its own thread holds one, a close would see an inconsistent state."""
         return self._order.locks
 
-    def _add_subscriber_(self, part: TransitionSubscriber) -> None:
+    def _add_subscriber_(self, subscriber: TransitionSubscriber) -> None:
         """Notify a subscriber of seeks, redeliveries and other transitions from now on."""
-        self._order.add_subscriber(part)
+        self._order.add_subscriber(subscriber)
 
     def _set_reopener_(self, reopener: Reopener, cluster: int = 0) -> None:
         """Set the reopener of the native object, and the number of the cluster that it is connected to."""

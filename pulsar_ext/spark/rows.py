@@ -29,7 +29,7 @@ from pulsar_ext._wire.batch_payload import (
     option_fields,
     size_field,
 )
-from pulsar_ext._wire.protobuf import bytes_head, number_field, varint
+from pulsar_ext._wire.protobuf import bytes_field_header, number_field, varint
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.produce.batch import Batch
@@ -338,7 +338,7 @@ def _written(columns: pa.RecordBatch, writers: Mapping[str, Callable[[pa.Array],
 
 def _batch_texts(number: int, column: pa.Array) -> pa.Array:
     octets = column.cast(pa.binary())
-    heads = _each(arrow_compute.binary_length(octets), lambda length: bytes_head(number, length))
+    heads = _each(arrow_compute.binary_length(octets), lambda length: bytes_field_header(number, length))
     return _join(heads, octets).fill_null(b"")
 
 

@@ -1,7 +1,7 @@
-"""A real Pulsar broker for tests: profiles, back ends, fault injection and the pytest plugin.
+"""Real Pulsar brokers for tests: profiles, back ends, fault injection and the pytest plugin.
 
-The names are loaded when they are first used: the plugin is part of this package, and every pytest run of a project
-that has it installed loads the plugin.
+Names are loaded on first use, because the plugin is part of this package and is loaded in every pytest run of a project
+that has it installed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pulsar_ext.errors import MissingExtra  # noqa: PLC0415  # it loads the official client, and the plugin is here
+    from pulsar_ext.errors import MissingExtra  # noqa: PLC0415  # it loads the official client
 
     with MissingExtra.named("testing", f"pulsar_ext.testing.{name}"):
         return getattr(import_module(f".{_HOMES.get(name, 'profiles')}", __name__), name)

@@ -1,9 +1,8 @@
-"""What a client of a test broker needs besides its URLs, in the words of each kind of client, and detours to it.
+"""Credentials and TLS options of a test broker for each kind of client, and detours to it for fault proxies.
 
-What a look-up says leads clients straight to a broker, past any proxy. So that each test can have fault proxies of its
-own before all of its brokers, a broker listens on one more port for each detour, and tells whoever comes in there the
-address of that detour's proxy. Whoever holds a detour puts proxies there; it is held by binding a port of its own, in
-whatever process.
+A look-up returns a broker's own address, past any proxy. So that each test can put fault proxies in front of all
+brokers, a broker listens on an extra port for each detour. To clients of that port it advertises the address of the
+detour's proxy. A process holds a detour by binding the detour's lock port.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Access:
-    """How the superuser gets in. It travels to the other processes of a run; its secrets show in no repr.
+    """Superuser's access to a broker. It is passed to the other processes of a run; no repr shows its secrets.
 
     Args:
-        kind: how clients prove who they are; None if they do not.
-        token: the superuser's token, which the broker takes for every kind but `certificate`.
+        kind: kind of authentication; None without authentication.
+        token: the superuser's token, which the broker accepts for every kind but `certificate`.
         basic: the superuser's name and password, for `basic`.
         oauth2: the argument of `AuthenticationOauth2`, for `oauth2`.
-        trust_certs: the path of the authority's certificate, where the broker speaks TLS.
-        certificate: the paths of the superuser's certificate and key, for `certificate`.
+        trust_certs: path of the authority's certificate, if the broker uses TLS.
+        certificate: paths of the superuser's certificate and key, for `certificate`.
     """
 
     kind: Authentication | None = None
@@ -47,7 +46,7 @@ class Access:
 
     @property
     def authentication(self) -> tuple[str, tuple[str, ...]] | None:
-        """The name of the authentication's class, and its arguments; None without authentication."""
+        """Name and arguments of the authentication class; None without authentication."""
         if self.kind == "token" and self.token is not None:
             return "AuthenticationToken", (self.token,)
         if self.kind == "certificate" and self.certificate is not None:
@@ -60,13 +59,13 @@ class Access:
 
     @property
     def tls_options(self) -> dict[str, Any]:
-        """The arguments of a client that are about TLS."""
+        """TLS arguments of a client."""
         if self.trust_certs is None:
             return {}
         return {"tls_trust_certs_file_path": self.trust_certs, "tls_validate_hostname": True}
 
     def client_options(self, module: ModuleType) -> dict[str, Any]:
-        """Give the arguments of a client of `pulsar` or `pulsar_ext`, with that module's authentication."""
+        """Return the arguments of a client of `pulsar` or `pulsar_ext`, with that module's authentication."""
         options = dict(self.tls_options)
         if self.authentication is not None:
             name, arguments = self.authentication
@@ -74,7 +73,7 @@ class Access:
         return options
 
     def admin_options(self) -> dict[str, Any]:
-        """Give the arguments of a `PulsarAdmin`."""
+        """Return the arguments of a `PulsarAdmin`."""
         options: dict[str, Any] = dict(self.tls_options)
         if self.certificate is not None:
             options["tls_certificate_file_path"], options["tls_private_key_file_path"] = self.certificate
@@ -85,8 +84,8 @@ class Access:
         return options
 
     def http_options(self) -> dict[str, Any]:
-        """Give the arguments of an HTTP client that asks the admin REST API."""
-        # The environment's HTTP proxies are for the outside world, not for a broker of our own.
+        """Return the arguments of an HTTP client for the admin REST API."""
+        # HTTP proxies of the environment do not apply to a local broker.
         options: dict[str, Any] = {"trust_env": False}
         if self.kind == "basic" and self.basic is not None:
             encoded = b64encode(":".join(self.basic).encode()).decode()
@@ -104,12 +103,12 @@ class Access:
 
 @functools.cache
 def _system_trust() -> ssl.SSLContext:
-    """Return what trusts the system's authorities; reading them costs more than a request."""
+    """Return a context that trusts the system's authorities; cached, because reading them is slower than a request."""
     return ssl.create_default_context()
 
 
 class Route(NamedTuple):
-    """From a port where a proxy listens to a broker."""
+    """Port on which a proxy listens, and the broker's host and port to which it forwards."""
 
     port: int
     host: str
@@ -117,10 +116,10 @@ class Route(NamedTuple):
 
 
 class Detour(NamedTuple):
-    """A way round to every broker of a cluster.
+    """Routes through proxies to every broker of a cluster.
 
     Args:
-        lock: the port that its holder binds.
+        lock: port that the holder of the detour binds.
         routes: one for each broker.
         scheme: of the service URL.
     """
@@ -131,10 +130,10 @@ class Detour(NamedTuple):
 
 
 def lease(detours: Sequence[Detour]) -> tuple[Detour, socket.socket]:
-    """Take a detour that nobody has, until the socket is closed or the process ends.
+    """Take a free detour, until the socket is closed or the process ends.
 
     Raises:
-        BrokerStartError: all of them are taken.
+        BrokerStartError: all of them are in use.
     """
     for detour in detours:
         held = socket.socket()
@@ -144,16 +143,16 @@ def lease(detours: Sequence[Detour]) -> tuple[Detour, socket.socket]:
             held.close()
         else:
             return detour, held
-    raise BrokerStartError(f"all {len(detours)} detours of the cluster are taken: close other proxies before it")
+    raise BrokerStartError(f"all {len(detours)} detours of the cluster are in use; close other proxies first")
 
 
-def way_to(service_url: str) -> tuple[str, str, int]:
-    """Return the scheme, the host and the port of a URL of one broker.
+def parse_service_url(service_url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port of the URL of one broker.
 
     Raises:
-        InvalidUse: it has several.
+        InvalidUse: it has several brokers.
     """
     parts = urlsplit(service_url)
     if "," in parts.netloc:
-        raise InvalidUse(f"look-ups at {service_url} lead past a proxy: give the broker's detours, or use its fixture")
+        raise InvalidUse(f"look-ups at {service_url} bypass a proxy; pass the broker's detours, or use the fixture")
     return parts.scheme, parts.hostname or "localhost", parts.port or 6650

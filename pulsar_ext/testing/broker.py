@@ -1,9 +1,8 @@
-"""The one interface of a test broker, whatever it runs in, and what "ready" means.
+"""Interface of test brokers of all back ends, and their readiness.
 
-What a test can connect to, own and end may be a whole cluster as well. A back end says how to launch, end and check its
-broker; starting, restarting and the wait for readiness are the same for all of them and live here. Ready is meant
-literally: the default namespace exists, one message went in and came out through the official client, and the broker is
-still running.
+A test can also start and connect to a whole cluster. A back end implements launch, stop and checks of its broker;
+start, restart and the wait for readiness are shared. A broker is ready when the default namespace exists, a message was
+sent and received through the official client, and the broker is still running.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Startable(ABC):
-    """What runs from the beginning of a `with` block or `start()` on, and is gone after the block or `stop()`."""
+    """Resource that runs within a `with` block, or from `start()` to `stop()`."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -43,43 +42,43 @@ class Startable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End all of it and remove what it leaves behind; a second call does nothing."""
+        """Stop all of it and remove its files; a second call does nothing."""
 
 
 class Reachable(Startable):
-    """What clients connect to: a broker or a cluster."""
+    """Broker or cluster that clients connect to."""
 
     @property
     @abstractmethod
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://host:port`, or `pulsar+ssl://…` where the profile has TLS."""
+        """URL for clients, `pulsar://host:port`, or `pulsar+ssl://…` if the profile has TLS."""
 
     @property
     @abstractmethod
     def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://host:port`, or `https://…`."""
+        """URL of the admin REST API, `http://host:port`, or `https://…`."""
 
     @property
     @abstractmethod
     def access(self) -> Access:
-        """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
+        """The superuser's credentials, and the trusted certificates."""
 
     @property
     def detours(self) -> Sequence[Detour]:
-        """What a fault proxy needs besides the URL: `FaultProxy.to(broker.service_url, broker.detours)`."""
+        """Detours for fault proxies: `FaultProxy.to(broker.service_url, broker.detours)`."""
         return ()
 
     @abstractmethod
     def is_running(self) -> bool:
-        """Return whether all of it is alive now."""
+        """Return True if all of it is alive."""
 
     @property
     def token(self) -> str | None:
-        """The superuser's token, or None where none is taken."""
+        """The superuser's token, or None if the broker accepts none."""
         return self.access.token
 
     def client_options(self, module: ModuleType) -> dict[str, Any]:
-        """Give what a client needs: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.
+        """Return the options of a client: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.
 
         Args:
             module: `pulsar` or `pulsar_ext`, whose authentication is used.
@@ -92,22 +91,22 @@ _LOG_TAIL_LINES = 40
 
 
 class Broker(Reachable):
-    """A real Pulsar broker that tests own: started, killed and restarted at will, gone afterwards.
+    """Real Pulsar broker that a test owns: it can be started, killed and restarted, and is removed afterwards.
 
-    Use it as a context manager, or call `start()` and `stop()`. Log offsets are opaque numbers that only grow.
+    Use it as a context manager, or call `start()` and `stop()`. Log offsets are opaque increasing numbers.
 
     Args:
         profile: a profile or its name.
-        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
+        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
         start_timeout: seconds from launch to ready before the start counts as failed.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
 
     Raises:
-        InvalidUse: no such profile, or what cannot be a version.
+        InvalidUse: the profile or the version is invalid.
     """
 
     back_end: ClassVar[str]
-    """What the broker runs in, as `--pulsar-backend` names it."""
+    """Back end of the broker, as `--pulsar-backend` names it."""
 
     def __init__(
         self,
@@ -127,50 +126,50 @@ class Broker(Reachable):
         state = "running" if self.is_running() else "not running"
         return f"<{type(self).__name__} {self._profile.name!r}, {state}>"
 
-    # -- what a back end provides ------------------------------------------------------------------------------------
+    # -- the back end's part -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def log_offset(self) -> int:
-        """Return where the log ends now, as a number that means something to a later `log_text(since=…)` alone."""
+        """Return the current end of the log, as an opaque number for `log_text(since=…)`."""
 
     @abstractmethod
     def log_text(self, since: int = 0) -> str:
-        """Return the log from that offset to its end; all of it by default."""
+        """Return the log from an offset to its end; all of it by default."""
 
     @abstractmethod
     def _launch(self) -> None:
-        """Start the broker on the data and the ports it had, if any, and return without waiting for it.
+        """Start the broker on its existing data and ports, if any, and return without waiting for it.
 
         Raises:
-            BrokerStartError: something that it needs is missing; the message says what to install.
+            BrokerStartError: a requirement is missing; the message says what to install.
         """
 
     @abstractmethod
     def _halt(self) -> None:
-        """End it in good order and keep its data; do nothing when it is not running."""
+        """Stop it cleanly and keep its data; do nothing if it is not running."""
 
     @abstractmethod
     def _kill(self) -> None:
-        """End it by SIGKILL and keep its data; do nothing when it is not running."""
+        """Kill it with SIGKILL and keep its data; do nothing if it is not running."""
 
     @abstractmethod
     def _discard(self) -> None:
-        """Remove whatever it leaves behind that is not the caller's; it is not running any more."""
+        """Remove the files of a stopped broker, except those of the caller."""
 
     def _may_launch_again(self) -> bool:
-        """Return whether the start failed for a reason that a second launch avoids, such as a port lost in a race."""
+        """Return True if the start failed for a reason that a second launch avoids, such as a port lost in a race."""
         return False
 
-    # -- what all share ----------------------------------------------------------------------------------------------
+    # -- the shared part ---------------------------------------------------------------------------------------------
 
     @property
     def profile(self) -> Profile:
-        """The profile it runs with."""
+        """Profile of the broker."""
         return self._profile
 
     @property
     def version(self) -> str:
-        """The broker's version, as it says itself; before the start the one that is to be started."""
+        """Version that the broker reports; before the start, the version to start."""
         return self._version
 
     def start(self) -> Self:
@@ -190,21 +189,21 @@ class Broker(Reachable):
         return self
 
     def stop(self) -> None:
-        """End the broker and remove what it leaves behind; a second call does nothing."""
+        """Stop the broker and remove its files; a second call does nothing."""
         try:
             self._halt()
         finally:
             self._discard()
 
     def kill(self) -> None:
-        """End the broker by SIGKILL, as a crash would; its data and its ports stay for `restart()`."""
+        """Kill the broker with SIGKILL, as a crash would; its data and ports stay for `restart()`."""
         self._kill()
 
     def restart(self) -> None:
-        """Bring the broker back on the same data and the same URLs, ending it in good order first if it runs.
+        """Start the broker again on its data and URLs, after stopping it cleanly if it runs.
 
         Raises:
-            BrokerStartError: it did not become ready again; its data is still there.
+            BrokerStartError: it did not become ready; its data is kept.
         """
         self._halt()
         try:
@@ -218,7 +217,7 @@ class Broker(Reachable):
         return tail_of(self.log_text(), lines)
 
     def describe(self) -> str:
-        """Say in one line what runs where, without secrets."""
+        """Return a line about the broker, without secrets."""
         return (
             f"Pulsar {self.version}, profile {self._profile.name}, back end {self.back_end}: "
             f"{self.service_url} and {self.admin_url}"
@@ -250,20 +249,20 @@ class Broker(Reachable):
         failure = round_trip(self.service_url, self.access, timeout=max(deadline - time.monotonic(), 1.0))
         self._check_alive()
         if failure is not None:
-            raise self._start_error(f"a first message did not come back from {self.service_url}: {failure}")
+            raise self._start_error(f"a first message was not received from {self.service_url}: {failure}")
 
     def _check_version(self) -> None:
         reported = reported_version(self.admin_url, self.access)
         if self._asked_version is not None and reported not in {None, self._asked_version}:
             raise self._start_error(
-                f"version {self._asked_version} was asked for, and what started says that it is {reported}: leave out "
-                "the version, or the image"
+                f"version {self._asked_version} was requested, but the broker reports {reported}: omit the version, "
+                "or the image"
             )
         self._version = reported or self._version
 
     def _check_alive(self) -> None:
         if not self.is_running():
-            raise self._start_error("the broker ended while it was starting")
+            raise self._start_error("the broker exited during its start")
 
     def _start_error(self, reason: str) -> BrokerStartError:
         what = f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end})"
@@ -276,7 +275,7 @@ def tail_of(log: str, lines: int = _LOG_TAIL_LINES) -> str:
 
 
 def start_error(what: str, reason: str, log_tail: str) -> BrokerStartError:
-    """Make the error that says what is not there, why, and how its log ends."""
+    """Return the error with what failed, the reason, and the end of the log."""
     return BrokerStartError(
         f"{what}: {reason}\nthe end of its log:\n{log_tail or '(empty)'}", reason=reason, log_tail=log_tail
     )

@@ -1,9 +1,8 @@
-"""What the parts of a test cluster are configured with; pure, so that a test can look at all of it.
+"""Configuration of the parts of a test cluster (pure).
 
-A cluster is one ZooKeeper, some bookies and some brokers: all on the loopback, or in a network of containers where they
-know each other by their names, and all brokers share one loopback. Every broker has two proxies: one between clients
-and the broker, under an address that the broker advertises to whoever comes through it, and one between the broker and
-ZooKeeper.
+A cluster is one ZooKeeper, bookies and brokers: all on the loopback, or in a network of containers with names, where
+all brokers share one loopback. Each broker has two proxies: one between clients and the broker, whose address the
+broker advertises to clients that connect through it, and one between the broker and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ HOST: Final = "127.0.0.1"
 ZOOKEEPER: Final = "zookeeper"
 SETUP: Final = "setup"
 NETWORK_LISTENER: Final = "network"
-"""What brokers call the listener that other containers of the cluster's network come by."""
+"""Name of the brokers' listener for other containers of the cluster's network."""
 
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # inside a container
 
 _FIRST_NETWORK_PORT: Final = 6650
-# For as many fault proxies at a time as the tests of a run have open, in all of its processes.
+# Maximum number of fault proxies open at a time in all processes of a test run.
 _DETOURS: Final = 8
 _TICK_MILLIS: Final = 1_000
-# Until a session ends, what a killed broker owned is nobody's; ZooKeeper takes 2 to 20 ticks.
+# A killed broker's bundles have no owner until its session ends; ZooKeeper allows 2 to 20 ticks.
 _SESSION_MILLIS: Final = 5_000
 
 
 class Layout(NamedTuple):
-    """How the parts of a cluster reach each other, which depends on what they run in; the default is the loopback.
+    """Addresses by which the parts of a cluster reach each other; the loopback by default.
 
     Args:
-        network: whether they have a network of their own, in which each has its name.
-        stores: the host of the proxies between the brokers and ZooKeeper.
+        network: True if they have their own network, in which each part has its name.
+        stores: host of the proxies between the brokers and ZooKeeper.
     """
 
     network: bool = False
@@ -53,11 +52,11 @@ class Layout(NamedTuple):
 
     @property
     def bind(self) -> str:
-        """The address that everything listens on."""
+        """Address that everything listens on."""
         return _EVERYWHERE if self.network else HOST
 
     def host(self, name: str) -> str:
-        """Return the host that ZooKeeper or a bookie has for the others."""
+        """Return the host of ZooKeeper or a bookie for the other parts."""
         return name if self.network else HOST
 
 
@@ -65,25 +64,25 @@ LOCAL: Final = Layout()
 
 
 class BrokerPorts(NamedTuple):
-    """The ports of one broker.
+    """Ports of one broker.
 
     Args:
-        service: where clients and other brokers connect.
-        admin: its admin REST API.
-        behind: where it takes what comes through its proxy.
-        proxy: where that proxy listens.
-        store: where the proxy before ZooKeeper listens.
+        service: for clients and other brokers.
+        admin: for its admin REST API.
+        proxied: for connections through its proxy.
+        proxy: on which that proxy listens.
+        store: on which its proxy to ZooKeeper listens.
     """
 
     service: int
     admin: int
-    behind: int
+    proxied: int
     proxy: int
     store: int
 
 
 class Addresses(NamedTuple):
-    """The ports of a whole cluster, by the names of its parts, and whether its brokers speak TLS on theirs.
+    """Ports of a whole cluster by the names of its parts, and its use of TLS.
 
     A detour's routes are in the order of the brokers.
     """
@@ -96,7 +95,7 @@ class Addresses(NamedTuple):
 
     @classmethod
     def choose(cls, brokers: int, bookies: int, *, tls: bool = False, detours: bool = True) -> Addresses:
-        """Find a free port for everything.
+        """Choose free ports for all parts.
 
         Raises:
             BrokerStartError: too few ports are free.
@@ -118,56 +117,56 @@ class Addresses(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of all parts, in the order in which they need each other."""
+        """Names of all parts, each after those that it needs."""
         return (ZOOKEEPER, *self.bookies, *self.brokers)
 
     @property
     def scheme(self) -> str:
-        """What comes before `://` where clients connect."""
+        """Scheme of the service URLs."""
         return "pulsar+ssl" if self.tls else "pulsar"
 
     @property
     def service_url(self) -> str:
-        """One URL for clients, with all brokers."""
+        """URL for clients, with all brokers."""
         return f"{self.scheme}://" + ",".join(f"{HOST}:{ports.service}" for ports in self.brokers.values())
 
     @property
     def proxied_url(self) -> str:
-        """The same through the proxies."""
+        """URL for clients through the proxies."""
         return f"{self.scheme}://" + ",".join(f"{HOST}:{ports.proxy}" for ports in self.brokers.values())
 
     @property
     def network_url(self) -> str:
-        """The same for other containers of the cluster's network."""
+        """URL for clients in other containers of the cluster's network."""
         return f"{self.scheme}://" + ",".join(f"{name}:{self.network_port(name)}" for name in self.brokers)
 
     @staticmethod
     def network_port(broker: str) -> int:
-        """Return the port by which other containers connect; broker-1 has the usual one."""
+        """Return the port for other containers; that of broker-1 is the usual one."""
         return _FIRST_NETWORK_PORT - 1 + int(broker.rpartition("-")[2])
 
     @property
     def admin_urls(self) -> list[str]:
-        """The URL of each broker's admin REST API."""
+        """URL of each broker's admin REST API."""
         return [self.admin_url(name) for name in self.brokers]
 
     def admin_url(self, broker: str) -> str:
-        """Return the URL of that broker's admin REST API."""
+        """Return the URL of a broker's admin REST API."""
         return f"http{'s' if self.tls else ''}://{self.broker_id(broker)}"
 
     def broker_at(self, service_url: str) -> str:
-        """Return the name of the broker that clients reach at that URL.
+        """Return the name of the broker with a service URL.
 
         Raises:
-            BrokerStartError: it is none of this cluster.
+            BrokerStartError: the URL is not a broker's of this cluster.
         """
         for name, ports in self.brokers.items():
             if service_url.endswith(f":{ports.service}"):
                 return name
-        raise BrokerStartError(f"{service_url} is none of this cluster's brokers: {self.service_url}")
+        raise BrokerStartError(f"{service_url} is not a broker of this cluster: {self.service_url}")
 
     def broker_id(self, broker: str) -> str:
-        """Return what the cluster calls that broker, `host:admin-port`."""
+        """Return the broker's id in the cluster, `host:admin-port`."""
         return f"{HOST}:{self.brokers[broker].admin}"
 
 
@@ -189,9 +188,9 @@ def bookie_conf(
     """Return the settings of a bookie.
 
     Args:
-        name: which bookie.
-        addresses: the cluster's.
-        data: where its data goes.
+        name: name of the bookie.
+        addresses: of the cluster.
+        data: its data directory.
         frame_bytes: the longest frame; above the brokers' `nettyMaxFrameSizeBytes`, or sends time out.
         layout: how it reaches ZooKeeper, and brokers reach it.
     """
@@ -200,13 +199,13 @@ def bookie_conf(
         "advertisedAddress": layout.host(name),
         **({} if layout.network else {"listeningInterface": LOOPBACK}),
         "allowLoopback": "true",
-        # With a path behind the port it would look one level too deep for the cluster's instance id.
+        # With a path after the port, the cluster's instance id would be searched one level too deep.
         "metadataServiceUri": f"metadata-store:zk:{layout.host(ZOOKEEPER)}:{addresses.zookeeper}",
         "zkTimeout": str(_SESSION_MILLIS),
         "nettyMaxFrameSizeBytes": str(frame_bytes),
         "journalDirectories": str(data / "journal"),
         "ledgerDirectories": str(data / "ledgers"),
-        # A killed bookie's writes are in the page cache; only a power cut would need the sync, and it is slow.
+        # A killed bookie's writes are in the page cache; only a power cut would need the slow sync.
         "journalSyncData": "false",
         "journalPreAllocSizeMB": "4",
         "diskUsageThreshold": "0.99",
@@ -226,20 +225,20 @@ def broker_conf(
     settings: Mapping[str, object] | None = None,
     layout: Layout = LOCAL,
 ) -> dict[str, str]:
-    """Return the settings of a broker of the cluster: base, profile, cluster, then the caller's own.
+    """Return the settings of a broker of the cluster: base, profile, cluster, then the caller's.
 
     Raises:
-        InvalidUse: no such profile, a setting that no broker could have, or one by which the cluster is held together.
+        InvalidUse: the profile is unknown, a setting is invalid, or it is one that the cluster sets.
     """
     ports = addresses.brokers[name]
     store = f"zk:{layout.stores}:{ports.store}"
-    # Who comes in on one of these ports is shown the way through a proxy by every look-up, on each broker.
-    place = list(addresses.brokers).index(name)
-    behind = {"proxied": Route(ports.proxy, HOST, ports.behind)} | {
-        f"detour{number}": detour.routes[place] for number, detour in enumerate(addresses.detours, 1)
+    # Look-ups by clients of one of these ports return the address of a proxy, on each broker.
+    index = list(addresses.brokers).index(name)
+    routes = {"proxied": Route(ports.proxy, HOST, ports.proxied)} | {
+        f"detour{number}": detour.routes[index] for number, detour in enumerate(addresses.detours, 1)
     }
-    advertised = {"internal": f"{HOST}:{ports.service}"} | {one: f"{HOST}:{way.port}" for one, way in behind.items()}
-    bound = {one: f"{layout.bind}:{way.target}" for one, way in behind.items()}
+    advertised = {"internal": f"{HOST}:{ports.service}"} | {one: f"{HOST}:{way.port}" for one, way in routes.items()}
+    bound = {one: f"{layout.bind}:{way.target}" for one, way in routes.items()}
     if layout.network:
         port = addresses.network_port(name)
         advertised[NETWORK_LISTENER], bound[NETWORK_LISTENER] = f"{name}:{port}", f"{layout.bind}:{port}"
@@ -254,7 +253,7 @@ def broker_conf(
     }
     clash = sorted(own.keys() & dict(settings or {}).keys())
     if clash:
-        raise InvalidUse(f"the cluster itself sets {', '.join(clash)}: leave it out")
+        raise InvalidUse(f"the cluster sets {', '.join(clash)}: omit it from the settings")
     copies = str(min(2, len(addresses.bookies)))
     return broker_settings(
         replace(get_profile(profile), brokers=1),
@@ -268,7 +267,7 @@ def broker_conf(
             "managedLedgerDefaultAckQuorum": copies,
             "metadataStoreSessionTimeoutMillis": _SESSION_MILLIS,
             "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-            # Bundles move when a test says so.
+            # Only tests move bundles.
             "loadBalancerSheddingEnabled": False,
             "loadBalancerAutoBundleSplitEnabled": False,
             "brokerShutdownTimeoutMs": 10_000,
@@ -278,5 +277,5 @@ def broker_conf(
 
 
 def _listed(scheme: str, places: Mapping[str, str]) -> str:
-    """Write addresses as the broker reads them, by the names of their listeners."""
+    """Return addresses in the broker's notation, by the names of their listeners."""
     return ",".join(f"{listener}:{scheme}://{place}" for listener, place in places.items())

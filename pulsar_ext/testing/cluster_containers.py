@@ -1,9 +1,9 @@
-"""The parts of a test cluster as containers, in a network that is made for it.
+"""Parts of a test cluster as containers in their own network.
 
-ZooKeeper, the bookies and whoever else joins the network go by names. The brokers share the loopback and the ports of
-one container more, the gate, as the containers of a pod do: `127.0.0.1:port` is the same broker for the machine that
-runs the tests and for the other brokers, which a redirect of the admin REST API or an unload by name needs. Between a
-broker and ZooKeeper is a proxy in the tests' own process, on the address that this machine has in the network.
+ZooKeeper, the bookies and other containers of the network have names. The brokers share the loopback and the ports of
+an additional container, the gate, as the containers of a pod do. So `127.0.0.1:port` is the same broker for this
+machine and for the other brokers, as redirects of the admin REST API and unloads with a destination require. The
+proxies between brokers and ZooKeeper run in this process, on this machine's address in the network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from requests.exceptions import RequestException
 from pulsar_ext.errors import BrokerStartError
 
 from .cluster_conf import HOST, SETUP, ZOOKEEPER, Addresses, Layout
-from .cluster_ground import Command, Ground, Part
+from .cluster_runtime import ClusterPart, Command, Runtime
 from .container import log_of, runs, start_guard
 from .image import choose_image, connect_engine, start_command
 from .java_program import JAVA_OPTIONS
@@ -44,22 +44,22 @@ _OWNER_LABEL: Final = "pulsar-ext.owner-pid"
 _PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
-class ContainerGround(Ground):
-    """Each part as a container of its own; a guard removes all of them when the process that started them is gone.
+class ContainerRuntime(Runtime):
+    """Runtime with a container for each part; a guard removes them when the process that started them has ended.
 
     Args:
-        report: called with short lines of progress when an image has to be pulled or built.
+        report: called with short lines of progress if an image is pulled or built.
         version: of all parts.
 
     Raises:
-        BrokerStartError: no Docker engine answers, or no image can be had.
+        BrokerStartError: no Docker engine answers, or no image is available.
     """
 
     has_detours = False
 
     def __init__(self, report: Callable[[str], None], version: str) -> None:
         self._image = choose_image(version=version, report=report)
-        start_command(self._image, report=report)  # pulls one that was asked for by name
+        start_command(self._image, report=report)  # pulls an image that was named
         self._engine = connect_engine().client
         super().__init__(version)
         self._name = self.network = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
@@ -71,40 +71,40 @@ class ContainerGround(Ground):
         self.secrets = _SECRETS
 
     def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
-        """Make the network, and the gate that publishes the ports of all brokers on this machine's loopback.
+        """Create the network, and the gate that publishes the ports of all brokers on this machine's loopback.
 
         Raises:
-            BrokerStartError: the engine refuses, or this machine has no address in its networks.
+            BrokerStartError: the engine rejects it, or this machine has no address in its networks.
         """
         containers = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
         self._guard = start_guard(containers, self.home, self._name)
         self._addresses, self._files = addresses, {f"{_SECRETS}/{name}": content for name, content in files.items()}
         self._parts = {name: _ContainerPart() for name in (*addresses.parts, SETUP)}
-        with self._told("make a network"):
+        with self._engine_errors("create a network"):
             network = self._engine.networks.create(self._name, driver="bridge", labels=_labels())
             network.reload()
             gateway = network.attrs["IPAM"]["Config"][0]["Gateway"]
-            ports = [port for one in addresses.brokers.values() for port in (one.service, one.admin, one.behind)]
+            ports = [port for one in addresses.brokers.values() for port in (one.service, one.admin, one.proxied)]
             gate = self._create(_GATE, ["sleep", "infinity"], ports, aliases=addresses.brokers)
             gate.start()
         self.layout = Layout(network=True, stores=gateway)
 
     def data(self, name: str) -> PurePosixPath:
-        """Return where that part's data goes: into a volume, which goes with the container."""
+        """Return the data directory of a part, in a volume that is removed with the container."""
         return _HOME / "data" / name
 
-    def part(self, name: str) -> Part:
-        """Return the part of that name."""
+    def part(self, name: str) -> ClusterPart:
+        """Return a part by its name."""
         return self._parts[name]
 
     def launch(self, name: str, command: Command) -> None:
-        """Start a part's container, made now if it is the first time, and return without waiting for it.
+        """Start a part's container, created the first time, and return without waiting for it.
 
         Raises:
-            BrokerStartError: the engine refuses.
+            BrokerStartError: the engine rejects it.
         """
         part = self._parts[name]
-        with self._told(f"start {name}"):
+        with self._engine_errors(f"start {name}"):
             if part.container is None:
                 ports = [self._addresses.zookeeper] if name == ZOOKEEPER and self._addresses is not None else []
                 part.container = self._create(name, _shell(command), ports, aliases=[name])
@@ -115,7 +115,7 @@ class ContainerGround(Ground):
             part.start()
 
     def lost_a_port(self) -> bool:
-        """Return whether a port was taken meanwhile."""
+        """Return True if a port was taken by another program."""
         return self._lost_a_port
 
     def close(self) -> None:
@@ -136,22 +136,22 @@ class ContainerGround(Ground):
         return f"{self._name}-{name}"
 
     def _create(self, name: str, command: list[str], ports: Iterable[int], aliases: Iterable[str]) -> Any:
-        """Make a container: a broker's in the gate's place in the network, any other one in a place of its own."""
+        """Create a container: a broker's in the network of the gate, any other one with its own address."""
         if self._addresses is not None and name in self._addresses.brokers:
-            place: dict[str, Any] = {"network_mode": f"container:{self._container(_GATE)}"}
+            options: dict[str, Any] = {"network_mode": f"container:{self._container(_GATE)}"}
         else:
             endpoint = self._engine.api.create_endpoint_config(aliases=list(aliases))
-            place = {"network": self._name, "networking_config": {self._name: endpoint}}
-            # The same port inside, so that an address is the same for brokers among themselves and for this machine.
-            place["ports"] = {f"{port}/tcp": (HOST, port) for port in ports}
-        # The image's own health check is about a standalone broker.
-        place["healthcheck"] = {"test": ["NONE"]}
+            options = {"network": self._name, "networking_config": {self._name: endpoint}}
+            # The port is the same inside, so that brokers and this machine use the same address.
+            options["ports"] = {f"{port}/tcp": (HOST, port) for port in ports}
+        # The image's health check is for a standalone broker.
+        options["healthcheck"] = {"test": ["NONE"]}
         return self._engine.containers.create(
-            self._image, command, name=self._container(name), labels=_labels(), working_dir=str(_HOME), **place
+            self._image, command, name=self._container(name), labels=_labels(), working_dir=str(_HOME), **options
         )
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _engine_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (DockerException, RequestException) as error:
@@ -160,7 +160,7 @@ class ContainerGround(Ground):
 
 
 class _ContainerPart:
-    """One part's container, and what is done to it; all its launches log to one place."""
+    """Container of one part; all its launches share one log."""
 
     def __init__(self) -> None:
         self.container: Any = None
@@ -168,36 +168,36 @@ class _ContainerPart:
 
     @property
     def pid(self) -> int | None:
-        """The id of its process on the engine's machine, None when it does not run."""
+        """Id of its process on the engine's machine; None if it is not running."""
         return int(self.container.attrs["State"]["Pid"]) if self.is_running() else None
 
     def start(self) -> None:
-        """Start the container, which was made before."""
+        """Start the existing container."""
         self._launched_at = time.time_ns()
         self.container.start()
 
     def is_running(self) -> bool:
-        """Return whether it is alive now."""
+        """Return True if it is alive."""
         return runs(self.container)
 
     def log_offset(self) -> int:
-        """Return the time in nanoseconds, by which the engine finds lines."""
+        """Return the time in nanoseconds, by which the engine selects lines."""
         return time.time_ns()
 
     def log_text(self, since: int = 0) -> str:
         """Return its log from that time on, all of it by default."""
         return log_of(self.container, since)
 
-    def has_said(self, text: str) -> bool:
-        """Return whether it has logged that text since it was launched the last time."""
+    def has_logged(self, text: str) -> bool:
+        """Return True if it has logged a text since its last launch."""
         return text in self.log_text(self._launched_at)
 
     def has_lost_a_port(self) -> bool:
-        """Return False: nobody else has ports in a container, and those that are published the engine refuses."""
+        """Return False: a container has its own ports, and the engine rejects published ports that are in use."""
         return False
 
     def finish(self, seconds: float) -> int | None:
-        """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
+        """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.is_running():
             if time.monotonic() > deadline:
@@ -206,12 +206,12 @@ class _ContainerPart:
         return int(self.container.attrs["State"]["ExitCode"]) if self.container is not None else None
 
     def halt(self) -> None:
-        """End it in good order; do nothing when it does not run."""
+        """Stop it cleanly; do nothing if it is not running."""
         if self.is_running():
             self.container.stop(timeout=_HALT_SECONDS)
 
     def kill(self) -> None:
-        """End it by SIGKILL; do nothing when it does not run."""
+        """Kill it with SIGKILL; do nothing if it is not running."""
         if self.is_running():
             self.container.kill()
             self.container.wait()
@@ -222,7 +222,7 @@ def _labels() -> dict[str, str]:
 
 
 def _shell(command: Command) -> list[str]:
-    """Give the shell's command line, by which the Java machine takes the shell's place and gets its signals."""
+    """Return the command line of the shell, which `exec`s the Java machine so that it gets the signals."""
     java = ["java", f"-Xmx{command.heap}", f"-XX:MaxDirectMemorySize={command.heap}", *JAVA_OPTIONS, *command.options]
     conf = [str(_CONF)] if command.settings is not None else []
     return [
@@ -233,7 +233,7 @@ def _shell(command: Command) -> list[str]:
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """Pack files, by their absolute paths, for the image's user alone."""
+    """Return a tar archive of files by their absolute paths, readable by the image's user only."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path, content in files.items():

@@ -1,11 +1,10 @@
-"""The broker as a Docker container, on testcontainers.
+"""Broker as a Docker container, with testcontainers.
 
-The ports are chosen here and bound to the loopback only, so that URLs outlive a restart and nothing is open to the
-network. The container is known by a name of its own, and a guard removes it when the process that started it is gone.
+The ports are chosen here and bound to the loopback only, so that URLs survive a restart and nothing is open to the
+network. The container has a unique name, and a guard removes it when the process that started it has ended.
 
-On a Docker network a look-up answers with an address to connect to. Containers of the network need a name of the
-network in it, the machine that runs the tests needs `localhost` and a port of its own: so the broker has two listeners,
-and the one that a client came in by decides which address it is given.
+On a Docker network a look-up must return different addresses: a name of the network for its containers, `localhost` and
+a port for this machine. So the broker has two listeners, and the listener of a connection determines the address.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def runs(container: Any) -> bool:
-    """Return whether a container runs now; False for None, and for one that is gone."""
+    """Return True if a container is running; False for None and for a removed one."""
     with contextlib.suppress(NotFound):
         if container is not None:
             container.reload()
@@ -57,11 +56,11 @@ def runs(container: Any) -> bool:
 
 
 def log_of(container: Any, since: int) -> str:
-    """Return what a container has printed; nothing for None, and for one that is gone.
+    """Return the output of a container; empty for None and for a removed one.
 
     Args:
-        container: the engine's.
-        since: from when on, in nanoseconds since the epoch; 0 for all of it.
+        container: the engine's object.
+        since: start in nanoseconds since the epoch; 0 for all of it.
     """
     with contextlib.suppress(NotFound):
         if container is not None:
@@ -70,71 +69,71 @@ def log_of(container: Any, since: int) -> str:
 
 
 HOST_PORT: Final = 6651
-"""The port in the container for clients that come through the host's port; those of the network use the usual one."""
+"""Port in the container for clients that connect through the host's port; clients of the network use the usual one."""
 
-# What Java takes for a host name; it finds none in a URL with an underscore.
+# Host names that Java accepts; it finds none in a URL with an underscore.
 _ALIAS: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 _NAMES: Final = ("advertisedListeners", "internalListenerName", "bindAddresses")
 
 
 class DockerNetwork(Protocol):
-    """A Docker network that exists: testcontainers' `Network`, or the engine's own."""
+    """Existing Docker network: testcontainers' `Network`, or the engine's."""
 
     @property
     def name(self) -> str | None:
-        """What the engine knows it by."""
+        """Name of the network in the engine."""
         ...
 
 
 def check_alias(alias: str) -> str:
-    """Return the alias as it is.
+    """Return the alias unchanged.
 
     Raises:
-        InvalidUse: it cannot be a host name in a URL.
+        InvalidUse: it is not valid as a host name in a URL.
     """
     if _ALIAS.fullmatch(alias) is None:
         raise InvalidUse(
-            f"the network alias {alias!r} cannot be a host name: letters, digits, hyphens and dots, no underscore"
+            f"network alias {alias!r} is not a host name: use letters, digits, hyphens and dots, no underscore"
         )
     return alias
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Refuse settings by which the broker's two listeners are described.
+    """Raise if the caller's settings describe the broker's listeners.
 
     Raises:
-        InvalidUse: one of them is among the caller's own.
+        InvalidUse: a setting is one of the listeners'.
     """
     if clash := [name for name in _NAMES if name in settings]:
-        raise InvalidUse(f"a broker on a network sets {', '.join(clash)} itself: leave it out, or the network")
+        raise InvalidUse(f"a broker on a network sets {', '.join(clash)}: omit the setting, or the network")
 
 
 def listener_settings(alias: str, broker_port: int, outside_port: int, *, tls: bool) -> dict[str, str]:
     """Return the settings of both listeners.
 
     Args:
-        alias: what the broker is called on the network.
-        broker_port: where containers of the network connect.
-        outside_port: the host's port, which is published as `HOST_PORT` of the container.
-        tls: whether the broker speaks TLS.
+        alias: name of the broker on the network.
+        broker_port: port for containers of the network.
+        outside_port: the host's port, published as `HOST_PORT` of the container.
+        tls: True if the broker uses TLS.
     """
     scheme = "pulsar+ssl" if tls else "pulsar"
     listeners = {"network": f"{scheme}://{alias}:{broker_port}", "host": f"{scheme}://localhost:{outside_port}"}
     return {
         "advertisedListeners": ",".join(f"{name}:{url}" for name, url in listeners.items()),
-        # The broker's own clients are in its container, where the host's port leads nowhere.
+        # The broker's own clients are in its container, where the host's port is not reachable.
         "internalListenerName": "network",
         "bindAddresses": f"host:{scheme}://0.0.0.0:{HOST_PORT}",
     }
 
 
 def start_guard(containers: Sequence[str], secrets: Path, network: str | None = None) -> subprocess.Popen[bytes]:
-    """Start the guard of this process's containers; before they exist, so that they can never be left behind.
+    """Start the guard of this process's containers, before they exist, so that none outlives it.
 
     Args:
         containers: their names.
-        secrets: the directory on this machine of what they are given.
-        network: the name of their own Docker network, if they have one.
+        secrets: directory on this machine with their secrets.
+        network: name of their own Docker network, if any.
     """
     names = [*containers, *([f"network:{network}"] if network is not None else []), f"directory:{secrets}"]
     return subprocess.Popen(
@@ -157,26 +156,26 @@ _config_lock = threading.Lock()
 
 
 class PulsarContainer(Broker):
-    """A standalone broker in a container of its own; needs a Docker engine that this user may use.
+    """Standalone broker in its own container; needs a Docker engine that this user may use.
 
     Args:
         profile: a profile or its name.
-        image: the image to run; by default that of `PULSAR_EXT_IMAGE`, else the official one where it can be had,
-            else one that is built here.
-        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
-        heap: the Java heap, and the same again for direct memory, as in `512m`.
+        image: the image to run; by default that of `PULSAR_EXT_IMAGE`, else the official one if it is available, else
+            one that is built here.
+        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
+        heap: size of the Java heap, and of the direct memory, such as `512m`.
         start_timeout: seconds from launch to ready before the start counts as failed.
-        report: called with short lines of progress when an image has to be pulled or built.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
-            With an image that is named, the version that the image must have.
-        broker_port: where clients connect; a free port by default.
-        admin_port: where the admin REST API listens; a free port by default.
-        network: a Docker network that exists, such as testcontainers' `Network`, whose containers may use the broker.
-        network_aliases: what the broker is called on the network; the first one is in its URLs there. By default it is
-            the container's name.
+        report: called with short lines of progress if an image is pulled or built.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one. With a named image,
+            the version that the image must have.
+        broker_port: port for clients; a free one by default.
+        admin_port: port of the admin REST API; a free one by default.
+        network: existing Docker network, such as testcontainers' `Network`, whose containers may use the broker.
+        network_aliases: names of the broker on the network; its URLs there have the first one. By default the
+            container's name.
 
     Raises:
-        InvalidUse: no such profile, a setting that cannot be had, or an alias that cannot be a host name.
+        InvalidUse: the profile, a setting or an alias is invalid.
     """
 
     back_end: ClassVar[str] = "docker"
@@ -197,7 +196,7 @@ class PulsarContainer(Broker):
         network_aliases: Sequence[str] = (),
     ) -> None:
         super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
-        # Refuses bad settings here, where the caller can see which, rather than at the start.
+        # Raises for bad settings here instead of at the start.
         broker_settings(self._profile, settings=self._settings)
         self._image = image
         self._heap = heap
@@ -217,13 +216,13 @@ class PulsarContainer(Broker):
             self.with_network(network)
 
     def with_network(self, network: DockerNetwork) -> Self:
-        """Let the containers of a Docker network use the broker too; call it before the start.
+        """Let the containers of a Docker network use the broker, too; call it before the start.
 
         Args:
-            network: one that exists, such as testcontainers' `Network`; it must outlive the broker.
+            network: an existing one, such as testcontainers' `Network`; it must outlive the broker.
 
         Raises:
-            InvalidUse: the broker was started, or its settings describe listeners of their own.
+            InvalidUse: the broker was started, or its settings describe listeners.
         """
         self._must_be_new()
         check_settings(self._settings)
@@ -231,10 +230,10 @@ class PulsarContainer(Broker):
         return self
 
     def with_network_aliases(self, *aliases: str) -> Self:
-        """Say what the broker is called on its network; the first one is in its URLs there. Call it before the start.
+        """Set the names of the broker on its network; its URLs there have the first one. Call it before the start.
 
         Raises:
-            InvalidUse: the broker was started, or an alias cannot be a host name.
+            InvalidUse: the broker was started, or an alias is not a host name.
         """
         self._must_be_new()
         self._aliases = tuple(check_alias(alias) for alias in aliases)
@@ -242,61 +241,61 @@ class PulsarContainer(Broker):
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
+        """URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` if the profile has TLS."""
         return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._host_port(self._published_port)}"
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
+        """URL of the admin REST API, `http://localhost:port`, or `https://…`."""
         return f"http{'s' if self._profile.tls else ''}://localhost:{self._host_port(_ADMIN_PORT)}"
 
     @property
     def network_service_url(self) -> str:
-        """The URL for clients in containers of the network, `pulsar://alias:6650`, or `pulsar+ssl://…`.
+        """URL for clients in containers of the network, `pulsar://alias:6650`, or `pulsar+ssl://…`.
 
         Raises:
-            InvalidUse: the broker is on no network.
+            InvalidUse: the broker has no network.
             BrokerStartError: it was not started yet.
         """
         return f"pulsar{'+ssl' if self._profile.tls else ''}://{self._network_host()}:{_BROKER_PORT}"
 
     @property
     def network_admin_url(self) -> str:
-        """The URL of the admin REST API for containers of the network, `http://alias:8080`, or `https://…`.
+        """URL of the admin REST API for containers of the network, `http://alias:8080`, or `https://…`.
 
         Raises:
-            InvalidUse: the broker is on no network.
+            InvalidUse: the broker has no network.
             BrokerStartError: it was not started yet.
         """
         return f"http{'s' if self._profile.tls else ''}://{self._network_host()}:{_ADMIN_PORT}"
 
     @property
     def access(self) -> Access:
-        """What a client needs besides the URLs; nothing before the start."""
+        """Credentials and trusted certificates of a client; empty before the start."""
         if self._identity is None or self._secrets_home is None:
             return Access()
         return self._identity.access(Path(self._secrets_home.name))
 
     @property
     def image(self) -> str | None:
-        """The image that it runs from; before the start the one that was asked for, if any."""
+        """Image of the container; before the start the requested one, if any."""
         return self._container.image if self._container is not None else self._image
 
     @property
     def container_id(self) -> str | None:
-        """The engine's id of the container, None before the start and after the stop."""
+        """The engine's id of the container; None before the start and after the stop."""
         return self._container.get_container_id() if self._container is not None else None
 
     def is_running(self) -> bool:
-        """Return whether the container runs now."""
+        """Return True if the container is running."""
         return runs(self._wrapped)
 
     def log_offset(self) -> int:
-        """Return the time in nanoseconds: the engine finds lines by it, and would read all of them to count bytes."""
+        """Return the time in nanoseconds, by which the engine selects lines without reading the whole log."""
         return time.time_ns()
 
     def log_text(self, since: int = 0) -> str:
-        """Return what the container has printed from that time on, all of it by default."""
+        """Return the container's output from that time on, all of it by default."""
         return log_of(self._wrapped, since)
 
     @property
@@ -314,7 +313,7 @@ class PulsarContainer(Broker):
 
     def _create(self) -> None:
         if self._aliases and self._network is None:
-            raise InvalidUse(f"the aliases {', '.join(self._aliases)} are names on a network, and none was given")
+            raise InvalidUse(f"the aliases {', '.join(self._aliases)} need a network; pass one with with_network(…)")
         image = choose_image(self._image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
@@ -328,7 +327,7 @@ class PulsarContainer(Broker):
                 lost_a_port = "port is already allocated" in str(error) or "address already in use" in str(error)
                 if lost_a_port and any(self._asked_ports):
                     taken = " or ".join(str(port) for port in self._asked_ports if port)
-                    raise BrokerStartError(f"port {taken} is in use: choose another, or leave it out") from error
+                    raise BrokerStartError(f"port {taken} is in use: choose another, or omit it") from error
                 self._discard()
                 if not lost_a_port or attempt == _LAUNCHES:
                     raise
@@ -340,7 +339,7 @@ class PulsarContainer(Broker):
         self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
         self._guard = start_guard([self._name], Path(self._secrets_home.name))
         container = DockerContainer(image, name=self._name, labels={_OWNER_LABEL: str(os.getpid())})
-        # The configured prefix of image names is for images from a registry.
+        # The configured prefix of image names applies to images from a registry only.
         container.image = image
         if command is not None:
             container.with_command(["bash", "-c", command])
@@ -353,7 +352,7 @@ class PulsarContainer(Broker):
             settings |= listener_settings(aliases[0], _BROKER_PORT, outside, tls=self._profile.tls)
         self._identity = Identity.make(self._profile, aliases)
         self._identity.write(Path(self._secrets_home.name))
-        # Files, because anyone who may use the engine can read a container's environment.
+        # Files instead of variables, because every user of the engine can read a container's environment.
         settings |= self._identity.settings(_SECRETS)
         for file_name, content in self._identity.files().items():
             container.with_copy_into_container(content, str(_SECRETS / file_name))
@@ -363,11 +362,11 @@ class PulsarContainer(Broker):
         return container
 
     def _join(self, container: DockerContainer) -> tuple[str, ...]:
-        """Put the container on its network, if it has one, and return the broker's names there."""
+        """Connect the container to its network, if any, and return the broker's names there."""
         if self._network is None:
             return ()
         names = self._aliases or (self._name,)
-        # It asks the network for its name, and for nothing else.
+        # It only reads the network's name.
         container.with_network(cast("Network", self._network)).with_network_aliases(*names)
         return names
 
@@ -384,7 +383,7 @@ class PulsarContainer(Broker):
         container, self._container = self._container, None
         if container is not None:
             engine = container.get_docker_client().client
-            # By name, which also finds one whose creation was interrupted before its id was known.
+            # By name, which also finds a container whose creation was interrupted before its id was known.
             with contextlib.suppress(NotFound):
                 engine.containers.get(self._name).remove(force=True, v=True)
             engine.close()
@@ -402,18 +401,18 @@ class PulsarContainer(Broker):
 
     @property
     def _published_port(self) -> int:
-        """The port in the container that the host's clients get to."""
+        """Port in the container that is published on the host."""
         return _BROKER_PORT if self._network is None else HOST_PORT
 
     def _network_host(self) -> str:
         if self._network is None:
-            raise InvalidUse("the broker is on no Docker network: use with_network(…) before the start")
+            raise InvalidUse("the broker has no Docker network: call with_network(…) before the start")
         self._host_port(_ADMIN_PORT)
         return (self._aliases or (self._name,))[0]
 
     def _must_be_new(self) -> None:
         if self._container is not None:
-            raise InvalidUse("the broker was started already: networks and aliases are given before the start")
+            raise InvalidUse("the broker was already started: set networks and aliases before the start")
 
     def _host_port(self, inside: int) -> int:
         if inside not in self._ports:
@@ -423,7 +422,7 @@ class PulsarContainer(Broker):
 
 @contextlib.contextmanager
 def _without_ryuk() -> Iterator[None]:
-    """Keep testcontainers from starting its reaper for a container of ours, and leave it as it was for all others."""
+    """Disable testcontainers' reaper for a container of this package, and restore the setting for all others."""
     with _config_lock:
         before = testcontainers_config.ryuk_disabled
         testcontainers_config.ryuk_disabled = True

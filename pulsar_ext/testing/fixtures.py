@@ -1,4 +1,4 @@
-"""The fixtures of the pytest plugin; whatever they need is imported when they are used."""
+"""Fixtures of the pytest plugin; they import what they need when they are used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from .run import RUN, told_plainly
+from .run import RUN, reason_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class BrokerFactory(Protocol):
-    """What the fixture `pulsar_broker_factory` is."""
+    """Type of the fixture `pulsar_broker_factory`."""
 
     def __call__(self, profile: str | Profile | None = None) -> SharedBroker:
         """Return the run's broker of the profile."""
@@ -56,7 +56,7 @@ class BrokerFactory(Protocol):
 
 
 class NamespaceFactory(Protocol):
-    """What the fixture `pulsar_namespace_factory` is."""
+    """Type of the fixture `pulsar_namespace_factory`."""
 
     def __call__(self, broker: Reachable | None = None) -> str:
         """Return this test's namespace on the broker."""
@@ -64,15 +64,15 @@ class NamespaceFactory(Protocol):
 
 
 class TopicFactory(Protocol):
-    """What the fixture `pulsar_topic_factory` is."""
+    """Type of the fixture `pulsar_topic_factory`."""
 
     def __call__(self, name: str = "topic", *, partitions: int = 0, broker: Reachable | None = None) -> str:
-        """Return a topic name that is not in use."""
+        """Return an unused topic name."""
         ...
 
 
 class ClientFactory(Protocol):
-    """What the fixture `pulsar_client_factory` is."""
+    """Type of the fixture `pulsar_client_factory`."""
 
     def __call__(self, broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> Any:
         """Return a client that is closed after the test."""
@@ -84,32 +84,32 @@ class ClientFactory(Protocol):
 
 @pytest.fixture(scope="session")
 def pulsar_through(request: pytest.FixtureRequest) -> str:
-    """Say what the brokers of the other fixtures are: `standalone`, `mtls`, or `cluster`, by `--pulsar-through`.
+    """Return the kind of the other fixtures' brokers: `standalone`, `mtls` or `cluster`, by `--pulsar-through`.
 
-    Or `@pytest.mark.parametrize("pulsar_through", ["standalone", "mtls", "cluster"], indirect=True)` for some tests.
+    For single tests use `@pytest.mark.parametrize("pulsar_through", ["standalone", "mtls", "cluster"], indirect=True)`.
     """
     return getattr(request, "param", None) or request.config.stash[RUN].option("through") or "standalone"
 
 
 @pytest.fixture(scope="session")
 def pulsar_broker_factory(pytestconfig: pytest.Config, pulsar_through: str) -> BrokerFactory:
-    """Give the run's broker of a profile, `pulsar_broker_factory("dedup")`, started when first asked for.
+    """Return the run's broker of a profile, `pulsar_broker_factory("dedup")`, started on first use.
 
-    The profile is a name or a `pulsar_ext.testing.Profile` of your own; by default that of `--pulsar-profile`.
+    The profile is a name or a `pulsar_ext.testing.Profile`; by default that of `--pulsar-profile`.
     """
     run = pytestconfig.stash[RUN]
 
     def broker_of(profile: str | Profile | None = None) -> SharedBroker:
-        with told_plainly():
-            from .profiles import get_profile  # noqa: PLC0415  # only for those who use it
-            from .shared import SharedBroker  # noqa: PLC0415  # likewise
+        with reason_only():
+            from .profiles import get_profile  # noqa: PLC0415  # loaded on use
+            from .shared import SharedBroker  # noqa: PLC0415  # loaded on use
 
             chosen = get_profile(profile or run.option("profile") or "plain")
             broker = SharedBroker(run.source, chosen.through(pulsar_through))
             key = repr(broker.profile)
             if key not in run.brokers:
                 run.brokers[key] = broker
-                # What it logged while it started is not this test's doing.
+                # Its log during the start does not belong to this test.
                 run.log_starts[key] = broker.log_offset()
         return run.brokers[key]
 
@@ -118,21 +118,21 @@ def pulsar_broker_factory(pytestconfig: pytest.Config, pulsar_through: str) -> B
 
 @pytest.fixture(scope="session")
 def pulsar_broker(pulsar_broker_factory: BrokerFactory) -> SharedBroker:
-    """Give the run's broker: one for all tests and all workers."""
+    """Return the run's broker, which all tests and workers share."""
     return pulsar_broker_factory()
 
 
 @pytest.fixture
 def pulsar_own_broker(pytestconfig: pytest.Config, pulsar_through: str) -> Iterator[Callable[..., Broker]]:
-    """Start a broker that only this test has, to kill or restart: `pulsar_own_broker("plain", settings={…})`."""
+    """Start a broker for this test only, to kill or restart: `pulsar_own_broker("plain", settings={…})`."""
     run = pytestconfig.stash[RUN]
     with contextlib.ExitStack() as brokers:
 
         def own(profile: str | Profile = "plain", **options: Any) -> Broker:
             options.setdefault("version", run.option("pulsar_version"))
-            with told_plainly():
-                from .profiles import get_profile  # noqa: PLC0415  # likewise
-                from .start import start_broker  # noqa: PLC0415  # only for those who use it
+            with reason_only():
+                from .profiles import get_profile  # noqa: PLC0415  # loaded on use
+                from .start import start_broker  # noqa: PLC0415  # loaded on use
 
                 chosen = get_profile(profile).through(pulsar_through)
                 broker = start_broker(run.option("backend"), chosen, **options)
@@ -147,21 +147,21 @@ def pulsar_own_broker(pytestconfig: pytest.Config, pulsar_through: str) -> Itera
 
 @pytest.fixture(scope="session")
 def _pulsar_tenants(pytestconfig: pytest.Config) -> Iterator[Callable[[Reachable], str]]:
-    """Give this process's tenant on a broker: one for each run and worker, removed at the end."""
+    """Return this process's tenant on a broker: one per run and worker, deleted at the end."""
     worker = getattr(pytestconfig, "workerinput", {}).get("workerid", "main")
     tenant = f"test-{uuid.uuid4().hex[:8]}-{worker}"
     made: dict[str, Reachable] = {}
 
     def tenant_on(broker: Reachable) -> str:
         if broker.admin_url not in made:
-            with told_plainly(), _tenancy(broker) as tenancy:
+            with reason_only(), _tenancy(broker) as tenancy:
                 tenancy.create_tenant(tenant)
             made[broker.admin_url] = broker
         return tenant
 
     yield tenant_on
     for broker in made.values():
-        if broker.is_running():  # a cluster that has ended has no address
+        if broker.is_running():  # a stopped cluster has no address
             with _tenancy(broker) as tenancy:
                 tenancy.delete_tenant(tenant)
 
@@ -170,7 +170,7 @@ def _pulsar_tenants(pytestconfig: pytest.Config) -> Iterator[Callable[[Reachable
 def pulsar_namespace_factory(
     pulsar_broker_factory: BrokerFactory, _pulsar_tenants: Callable[[Reachable], str]
 ) -> Iterator[NamespaceFactory]:
-    """Give this test's namespace, `tenant/name`, on a broker, by default on `pulsar_broker`; deleted afterwards."""
+    """Return this test's namespace, `tenant/name`, on a broker, by default on `pulsar_broker`; deleted afterwards."""
     name = f"ns-{uuid.uuid4().hex[:12]}"
     made: dict[str, tuple[Reachable, str]] = {}
 
@@ -178,7 +178,7 @@ def pulsar_namespace_factory(
         where = broker or pulsar_broker_factory()
         if where.admin_url not in made:
             namespace = f"{_pulsar_tenants(where)}/{name}"
-            with told_plainly(), _tenancy(where) as tenancy:
+            with reason_only(), _tenancy(where) as tenancy:
                 tenancy.create_namespace(namespace)
             made[where.admin_url] = where, namespace
         return made[where.admin_url][1]
@@ -194,7 +194,7 @@ def pulsar_namespace_factory(
 
 @pytest.fixture
 def pulsar_namespace(pulsar_namespace_factory: NamespaceFactory) -> str:
-    """Give a namespace, `tenant/name`, that only this test has; deleted afterwards with all that is in it."""
+    """Return a namespace, `tenant/name`, of this test only; deleted afterwards with its content."""
     return pulsar_namespace_factory()
 
 
@@ -202,16 +202,16 @@ def pulsar_namespace(pulsar_namespace_factory: NamespaceFactory) -> str:
 def pulsar_topic_factory(
     pulsar_broker_factory: BrokerFactory, pulsar_namespace_factory: NamespaceFactory
 ) -> TopicFactory:
-    """Give a topic name that is not in use, `pulsar_topic_factory("orders", partitions=3, broker=…)`.
+    """Return an unused topic name, `pulsar_topic_factory("orders", partitions=3, broker=…)`.
 
-    A partitioned topic is created; any other one comes into being with its first producer or consumer.
+    A partitioned topic is created; any other one is created by its first producer or consumer.
     """
 
     def topic(name: str = "topic", *, partitions: int = 0, broker: Reachable | None = None) -> str:
         where = broker or pulsar_broker_factory()
         full = f"persistent://{pulsar_namespace_factory(where)}/{name}-{uuid.uuid4().hex[:8]}"
         if partitions:
-            with told_plainly(), _tenancy(where) as tenancy:
+            with reason_only(), _tenancy(where) as tenancy:
                 tenancy.create_partitioned_topic(full, partitions)
         return full
 
@@ -220,12 +220,12 @@ def pulsar_topic_factory(
 
 @pytest.fixture
 def pulsar_topic(pulsar_topic_factory: TopicFactory) -> str:
-    """Give a topic name in this test's namespace."""
+    """Return a topic name in this test's namespace."""
     return pulsar_topic_factory()
 
 
 def _tenancy(broker: Reachable) -> Tenancy:
-    from .tenancy import Tenancy  # noqa: PLC0415  # only for those who use it
+    from .tenancy import Tenancy  # noqa: PLC0415  # loaded on use
 
     return Tenancy(broker.admin_url, broker.access)
 
@@ -235,8 +235,8 @@ def _tenancy(broker: Reachable) -> Tenancy:
 
 @pytest.fixture(scope="session")
 def pulsar_admin(pulsar_broker: SharedBroker) -> Iterator[PulsarAdmin]:
-    """Give the admin REST API of `pulsar_broker`, with the superuser's credentials where it wants any."""
-    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # only for those who use it
+    """Return the admin REST API of `pulsar_broker`, with the superuser's credentials if it needs any."""
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded on use
 
     with PulsarAdmin(pulsar_broker.admin_url, **pulsar_broker.access.admin_options()) as admin:
         yield admin
@@ -245,35 +245,35 @@ def pulsar_admin(pulsar_broker: SharedBroker) -> Iterator[PulsarAdmin]:
 @pytest.fixture
 def pulsar_client_factory(
     pulsar_broker_factory: BrokerFactory,
-    pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
+    pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # deleted after clients are closed
 ) -> Iterator[ClientFactory]:
-    """Make clients, `pulsar_client_factory(broker, service_url=proxy.service_url, io_threads=2)`; closed afterwards."""
+    """Create clients, `pulsar_client_factory(broker, service_url=proxy.service_url, io_threads=2)`, and close them."""
 
     def make(service_url: str, **options: Any) -> Any:
-        import pulsar_ext  # noqa: PLC0415  # only for those who use it
+        import pulsar_ext  # noqa: PLC0415  # loaded on use
 
         return pulsar_ext.Client(service_url, **options)
 
-    yield from _making(make, pulsar_broker_factory)
+    yield from _client_factory(make, pulsar_broker_factory)
 
 
 @pytest.fixture
 def pulsar_async_client_factory(
     pulsar_broker_factory: BrokerFactory,
-    pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
+    pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # deleted after clients are closed
 ) -> Iterator[ClientFactory]:
-    """Make asyncio clients for `async with`, in whatever runs the loop; one that is left open is closed afterwards."""
+    """Create asyncio clients for `async with`, on any event loop; open ones are closed afterwards."""
 
     def make(service_url: str, **options: Any) -> Any:
-        import pulsar_ext.asyncio  # noqa: PLC0415  # only for those who use it
+        import pulsar_ext.asyncio  # noqa: PLC0415  # loaded on use
 
         return pulsar_ext.asyncio.Client(service_url, **options)
 
-    yield from _making(make, pulsar_broker_factory)
+    yield from _client_factory(make, pulsar_broker_factory)
 
 
-def _making(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator[ClientFactory]:
-    """Give what makes clients of a broker, and close them afterwards."""
+def _client_factory(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator[ClientFactory]:
+    """Yield a factory of clients of a broker, and close the clients afterwards."""
     with contextlib.ExitStack() as opened:
 
         def client(broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> Any:
@@ -286,9 +286,9 @@ def _making(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator
 
 
 def _client_options(where: Reachable, options: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
-    """Add what a client of a broker needs."""
-    import pulsar_ext  # noqa: PLC0415  # only for those who use it
-    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # likewise
+    """Add the options that a client of a broker needs."""
+    import pulsar_ext  # noqa: PLC0415  # loaded on use
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded on use
 
     options = {**where.client_options(pulsar_ext), **options}
     if "admin" not in options:
@@ -304,21 +304,21 @@ def _close_quietly(client: Any) -> None:
 
 @pytest.fixture
 def pulsar_client(pulsar_client_factory: ClientFactory) -> pulsar_ext.Client:
-    """Give a client connected to `pulsar_broker`; closed afterwards."""
+    """Return a client connected to `pulsar_broker`; closed afterwards."""
     client: pulsar_ext.Client = pulsar_client_factory()
     return client
 
 
 @pytest.fixture
 def pulsar_fault_proxy(pulsar_broker_factory: BrokerFactory) -> Iterator[Callable[..., FaultProxy]]:
-    """Put a proxy before a broker or a cluster, `pulsar_fault_proxy(broker)`, to break its connections."""
+    """Start a proxy in front of a broker or a cluster, `pulsar_fault_proxy(broker)`, to break its connections."""
     with contextlib.ExitStack() as proxies:
 
         def proxy(broker: Reachable | None = None) -> FaultProxy:
-            from .proxy import FaultProxy  # noqa: PLC0415  # only for those who use it
+            from .proxy import FaultProxy  # noqa: PLC0415  # loaded on use
 
             where = broker or pulsar_broker_factory()
-            with told_plainly():
+            with reason_only():
                 return proxies.enter_context(FaultProxy.to(where.service_url, where.detours))
 
         yield proxy
@@ -326,7 +326,7 @@ def pulsar_fault_proxy(pulsar_broker_factory: BrokerFactory) -> Iterator[Callabl
 
 @pytest.fixture(scope="session")
 def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Profile], PulsarCluster]]:
-    """Give this process's cluster of a profile; it has one at a time, for the sake of memory."""
+    """Return this process's cluster of a profile; there is one at a time, to save memory."""
     run = pytestconfig.stash[RUN]
     backend, version = run.option("backend"), run.option("pulsar_version")
     with contextlib.ExitStack() as running:
@@ -337,8 +337,8 @@ def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Pr
             if key not in made:
                 running.close()
                 made.clear()
-                with told_plainly():
-                    from .cluster import PulsarCluster  # noqa: PLC0415  # only for those who use it
+                with reason_only():
+                    from .cluster import PulsarCluster  # noqa: PLC0415  # loaded on use
 
                     made[key] = running.enter_context(PulsarCluster(profile, backend=backend, version=version))
             return made[key]
@@ -350,14 +350,14 @@ def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Pr
 def pulsar_cluster(
     request: pytest.FixtureRequest, _pulsar_clusters: Callable[[str | Profile], PulsarCluster]
 ) -> Iterator[PulsarCluster]:
-    """Give a cluster of two brokers and two bookies, to kill, restart, roll and cut by name; whole again afterwards.
+    """Return a cluster of two brokers and two bookies, to kill, restart, roll and cut by name; healed afterwards.
 
-    It runs in what `--pulsar-backend` says. Its profile is that of the run, or
-    `@pytest.mark.parametrize("pulsar_cluster", ["dedup"], indirect=True)`. Under xdist give the tests that use it one
-    group, or each worker starts one: `@pytest.mark.xdist_group("cluster")`.
+    Its back end is that of `--pulsar-backend`. Its profile is that of the run, or
+    `@pytest.mark.parametrize("pulsar_cluster", ["dedup"], indirect=True)`. Under xdist put the tests that use it in one
+    group, or each worker starts a cluster: `@pytest.mark.xdist_group("cluster")`.
     """
     run = request.config.stash[RUN]
     cluster = _pulsar_clusters(getattr(request, "param", None) or run.option("profile") or "plain")
     yield cluster
-    with told_plainly():
+    with reason_only():
         cluster.heal()

@@ -1,17 +1,18 @@
-"""Watch the process that started something, and end that when the process is gone. Run by its path, never imported.
+"""Watch a process, and clean up what it started when it has ended. Run by its path, never imported.
 
-A program's death signal (`PR_SET_PDEATHSIG`) is tied to the *thread* that started it, and a pipe's end can be held
-open by any forked child. A guard that watches its parent's process id has neither trouble, and works on every POSIX
-system. Usage: `guard.py PARENT_PID WHAT ARGUMENT…`, where WHAT is
+A program's death signal (`PR_SET_PDEATHSIG`) is bound to the *thread* that started it, and any forked child may hold a
+pipe open. A guard that polls its parent's process id has neither problem, and works on every POSIX system.
+Usage: `guard.py PARENT_PID WHAT ARGUMENT…`, where WHAT is
 
-- `program`: run the command. SIGTERM asks the program to end, SIGUSR1 kills it; the guard stays until it is gone and
-  passes on its exit status. If the parent is gone, the program is killed.
-- `directory`: remove the directory. Programs in it have guards of their own, which end them at about the same time, and
-  may write until then.
-- `containers`: remove the containers of these names. It stands in for testcontainers' Ryuk, which is a container, from
-  an image that cannot be pulled everywhere, and which removes whatever carries a label. A name that begins with
-  `network:` is that of a Docker network, which is removed after its containers, and `directory:` one of this machine,
-  which holds secrets.
+- `program`: run the command. SIGTERM is passed to the program, SIGUSR1 kills it; the guard exits after it, with its
+exit
+  status. If the parent has ended, the program is killed.
+- `directory`: remove the directory. Programs in it have their own guards, which kill them at about the same time, and
+may
+  write until then.
+- `containers`: remove the containers with these names. It replaces testcontainers' Ryuk, which is a container from an
+  image that cannot be pulled everywhere, and which removes everything with a label. A name that begins with `network:`
+  is a Docker network, removed after its containers; `directory:` is a directory of this machine with secrets.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ import time
 _POLL_SECONDS = 0.25
 _DIRECTORY_ATTEMPTS = 80
 _ABSENT = 8
-"""So often in a row must a directory be gone: a program that was not ended yet may have created it again."""
+"""Consecutive polls in which a directory must be absent: a program that still runs may create it again."""
 _CONTAINER_ATTEMPTS = 5
 _NETWORK = "network:"
 _DIRECTORY = "directory:"
 
 
 def run(parent: int, command: list[str]) -> int:
-    """Run the command until it ends or the parent is gone; in the latter case kill it."""
+    """Run the command until it exits, or kill it when the parent has ended."""
     program: subprocess.Popen[bytes] | None = None
     wanted = 0
 
@@ -43,7 +44,7 @@ def run(parent: int, command: list[str]) -> int:
         if program is not None:
             program.send_signal(wanted)
 
-    # Handlers, not SIG_IGN: a Java machine inherits ignored signals and then does not end on SIGTERM.
+    # Handlers, not SIG_IGN: a Java machine inherits ignored signals and then ignores SIGTERM.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, pass_on)
     program = subprocess.Popen(command)
@@ -60,7 +61,7 @@ def run(parent: int, command: list[str]) -> int:
 
 
 def remove_directory(parent: int, arguments: list[str]) -> int:
-    """Wait until the parent is gone, then remove the directory, repeatedly until it stays away."""
+    """Wait until the parent has ended, then remove the directory repeatedly until it stays absent."""
     [directory] = arguments
     _wait_for_end(parent)
     absent = 0
@@ -74,18 +75,18 @@ def remove_directory(parent: int, arguments: list[str]) -> int:
 
 
 def remove_containers(parent: int, names: list[str]) -> int:
-    """Wait until the parent is gone, then remove each of them, containers running or not and with their data."""
+    """Wait until the parent has ended, then remove the containers with their data, running or not."""
     _wait_for_end(parent)
     for name in names:
         if name.startswith(_DIRECTORY):
             shutil.rmtree(name.removeprefix(_DIRECTORY), ignore_errors=True)
-    # Loaded only when there is something to do, so that a guard costs next to nothing while a broker runs.
+    # Loaded only now, so that a guard needs hardly any memory while a broker runs.
     from docker.errors import DockerException, NotFound  # type: ignore[import-not-found]  # noqa: PLC0415
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
 
-    left = [name for name in names if not name.startswith(_DIRECTORY)]
+    remaining = [name for name in names if not name.startswith(_DIRECTORY)]
     for _ in range(_CONTAINER_ATTEMPTS):
-        for name in list(left):
+        for name in list(remaining):
             try:
                 engine = DockerClient().client
                 if name.startswith(_NETWORK):
@@ -96,8 +97,8 @@ def remove_containers(parent: int, names: list[str]) -> int:
                 pass
             except (DockerException, OSError):
                 continue
-            left.remove(name)
-        if not left:
+            remaining.remove(name)
+        if not remaining:
             return 0
         time.sleep(1)
     return 1

@@ -1,8 +1,8 @@
-"""What a test broker proves itself with, and what its superuser does: files, and the settings that name them.
+"""Secrets and certificates of a test broker and of its superuser: files, and the settings that name them.
 
-They are made anew for each broker, and kept with its data: certificates by an authority of its own, JSON web tokens, a
-hashed password, and an issuer of access tokens on the loopback for the profile `oauth2`. Files, because the broker logs
-all its settings when it starts: a secret among them would be in the log.
+They are created for each broker and kept with its data: certificates of its own authority, JSON web tokens, a hashed
+password, and an issuer of access tokens on the loopback for the profile `oauth2`. They are files because the broker
+logs all its settings when it starts: a secret among them would be in the log.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _SECONDS: Final = 60
 
 
 def certificate_files(names: Iterable[str], subjects: dict[str, str]) -> dict[str, bytes]:
-    """Make an authority, and a certificate and a key in PKCS 8 for each subject.
+    """Create an authority, and a certificate and a key in PKCS 8 for each subject.
 
     Args:
         names: hosts and addresses that every certificate is valid for.
-        subjects: the common name of each by its file name.
+        subjects: common name of each subject by its file name.
 
     Returns:
-        By file name: `ca.pem`, and `NAME.pem` and `NAME.key` of each subject. The authority's key is thrown away.
+        By file name: `ca.pem`, and `NAME.pem` and `NAME.key` of each subject. The authority's key is discarded.
     """
-    import trustme  # noqa: PLC0415  # only the profiles with TLS need it
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # likewise
+    import trustme  # noqa: PLC0415  # only for profiles with TLS
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # only for profiles with TLS
 
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     files = {"ca.pem": authority.cert_pem.bytes()}
@@ -55,16 +55,16 @@ def certificate_files(names: Iterable[str], subjects: dict[str, str]) -> dict[st
 
 
 def encryption_key_files(directory: Path) -> tuple[Path, Path]:
-    """Make a pair of keys for end-to-end encryption, in PEM.
+    """Create a pair of keys for end-to-end encryption, in PEM.
 
     Args:
-        directory: where `private.pem` and `public.pem` go.
+        directory: directory for `private.pem` and `public.pem`.
 
     Returns:
         The files of the private and of the public key.
     """
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # tests of encryption need it
-    from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415  # likewise
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # only for tests of encryption
+    from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415  # only for tests of encryption
 
     key = rsa.generate_private_key(65537, 2048)
     public = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -74,13 +74,13 @@ def encryption_key_files(directory: Path) -> tuple[Path, Path]:
 
 
 def _pem_of(key: PrivateKeyTypes) -> bytes:
-    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415  # as its callers
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415  # see the callers
 
     return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
 
 
 def _hashed(password: str) -> str:
-    """Return a password as the broker's provider `basic` reads it: Apache's MD5, which no library here makes."""
+    """Return a password in the form of the broker's provider `basic`: Apache's MD5, which no library here supports."""
     try:
         done = subprocess.run(
             ["openssl", "passwd", "-apr1", "-stdin"],
@@ -91,47 +91,47 @@ def _hashed(password: str) -> str:
             check=False,
         )
     except FileNotFoundError:
-        raise BrokerStartError("the profile basic needs the command openssl for its password: install it") from None
+        raise BrokerStartError("the profile basic needs the command openssl, which is missing: install it") from None
     if done.returncode:
         raise BrokerStartError(f"openssl passwd failed: {done.stderr.strip()[-500:]}")
     return done.stdout.strip()
 
 
 KEY_FILE: Final = "token-secret.key"
-"""Where the key is, among a broker's files."""
+"""Name of the key's file among a broker's files."""
 
 
 class TokenSecret:
-    """The secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs.
+    """Secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs.
 
-    The key is random and lives as long as the broker's data; neither it nor a token shows in a repr.
+    The key is random and kept with the broker's data; no repr shows it or a token.
 
     Args:
-        key: 32 bytes or more, as read back from a kept data directory; a new random key by default.
+        key: 32 bytes or more, as read from an existing data directory; a new random key by default.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
-        """What the broker reads."""
+        """Key that the broker reads."""
 
     def __repr__(self) -> str:
         return "TokenSecret(<hidden>)"
 
     def token(self, role: str = SUPERUSER, expires: int | None = None) -> str:
-        """Sign a token for the role; only `SUPERUSER` is permitted anything at first.
+        """Return a signed token of a role; initially only `SUPERUSER` has permissions.
 
         Args:
-            role: for whom.
-            expires: when it ends, in seconds since 1970; None for never.
+            role: name of the role.
+            expires: expiry in seconds since 1970; None for never.
         """
         claims: dict[str, str | int] = {"sub": role} if expires is None else {"sub": role, "exp": expires}
-        import jwt  # noqa: PLC0415  # only the profiles with tokens need it
+        import jwt  # noqa: PLC0415  # only for profiles with tokens
 
         return jwt.encode(claims, self.key, "HS256")
 
     @classmethod
     def load(cls, directory: Path) -> TokenSecret:
-        """Take the key of the broker whose files are in the directory."""
+        """Return the key of the broker whose files are in the directory."""
         return cls((directory / KEY_FILE).read_bytes())
 
 
@@ -140,11 +140,11 @@ _MOST_BYTES: Final = 64 * 1024
 
 
 class TokenEndpoint:
-    """Gives access tokens for client credentials, on a free port of the loopback, until it is closed.
+    """Issuer of access tokens for client credentials, on a free port of the loopback, until it is closed.
 
     Args:
         client: the JSON object with the client's id and secret, as `AuthenticationOauth2` reads it.
-        sign: makes an access token of the client's id and a time in seconds since 1970.
+        sign: returns an access token for the client's id and an expiry in seconds since 1970.
     """
 
     def __init__(self, client: bytes, sign: Callable[[str, int], str]) -> None:
@@ -155,11 +155,11 @@ class TokenEndpoint:
 
     @property
     def issuer_url(self) -> str:
-        """The issuer's URL, below which its configuration is."""
+        """URL of the issuer, below which its configuration is."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -176,18 +176,18 @@ def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> ty
         def do_POST(self) -> None:
             length = min(int(self.headers.get("Content-Length") or 0), _MOST_BYTES)
             form = parse_qs(self.rfile.read(length).decode(errors="replace"))
-            given = {name: values[0] for name, values in form.items()}
-            is_known = given.get("client_id") == client_id and hmac.compare_digest(
-                given.get("client_secret", "").encode(), secret.encode()
+            sent = {name: entries[0] for name, entries in form.items()}
+            is_known = sent.get("client_id") == client_id and hmac.compare_digest(
+                sent.get("client_secret", "").encode(), secret.encode()
             )
-            if self.path != "/oauth/token" or given.get("grant_type") != "client_credentials" or not is_known:
+            if self.path != "/oauth/token" or sent.get("grant_type") != "client_credentials" or not is_known:
                 self._answer(401, {"error": "invalid_client"})
                 return
             token = sign(client_id, int(time.time()) + _LASTS_SECONDS)
             self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _LASTS_SECONDS})
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's names
-            """Print nothing: tests look at what is printed."""
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # names of the base class
+            """Print nothing: tests check the output."""
 
         def _answer(self, status: int, content: dict[str, Any]) -> None:
             body = json.dumps(content).encode()
@@ -201,7 +201,7 @@ def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> ty
 
 
 _TOKEN_FILE: Final = "superuser.token"  # noqa: S105  # a file name
-_PASSWORD_FILE: Final = "superuser.password"  # noqa: S105  # likewise
+_PASSWORD_FILE: Final = "superuser.password"  # noqa: S105  # a file name
 _USERS_FILE: Final = "users.htpasswd"
 _OAUTH2_FILE: Final = "oauth2-client.json"
 _AUDIENCE: Final = "urn:pulsar-ext:test"
@@ -209,7 +209,7 @@ _NAMES: Final = ("localhost", "127.0.0.1")
 
 
 class Identity:
-    """The secrets of one broker; none shows in a repr."""
+    """Secrets of one broker; no repr shows them."""
 
     def __init__(self, profile: Profile, files: dict[str, bytes]) -> None:
         self._profile = profile
@@ -221,14 +221,14 @@ class Identity:
 
     @classmethod
     def make(cls, profile: Profile, names: Iterable[str] = ()) -> Self:
-        """Make new ones.
+        """Create new secrets.
 
         Args:
-            profile: what the broker is.
-            names: what its certificate is valid for, besides `localhost` and `127.0.0.1`.
+            profile: of the broker.
+            names: names that its certificate is valid for, besides `localhost` and `127.0.0.1`.
 
         Raises:
-            BrokerStartError: there is no `openssl` command, which hashed passwords need.
+            BrokerStartError: the command `openssl`, which hashes passwords, is missing.
         """
         files: dict[str, bytes] = {}
         if profile.kind not in {None, "certificate"}:
@@ -247,7 +247,7 @@ class Identity:
 
     @classmethod
     def load(cls, profile: Profile, directory: Path) -> Self:
-        """Take those that `write` left in the directory, or new ones if any is missing."""
+        """Return the secrets that `write` stored in the directory, or new ones if any is missing."""
         made = cls.make(profile)
         paths = {name: directory / name for name in made.files()}
         if paths and all(path.is_file() for path in paths.values()):
@@ -255,11 +255,11 @@ class Identity:
         return made
 
     def files(self) -> dict[str, bytes]:
-        """Give the content of each file by its name."""
+        """Return the content of each file by its name."""
         return dict(self._files)
 
     def write(self, directory: Path) -> None:
-        """Write the files so that only their owner can read them."""
+        """Write the files, readable by their owner only."""
         for name, content in self._files.items():
             path = directory / name
             path.touch(mode=0o600)
@@ -267,7 +267,7 @@ class Identity:
             path.write_bytes(content)
 
     def settings(self, directory: PurePath) -> dict[str, str]:
-        """Give the broker settings that name the files in that directory, as the broker sees it."""
+        """Return the broker settings that name the files in a directory, as the broker sees it."""
         found: dict[str, str] = {}
         if KEY_FILE in self._files:
             found["tokenSecretKey"] = f"file://{directory / KEY_FILE}"
@@ -284,10 +284,10 @@ class Identity:
         return found
 
     def access(self, directory: Path) -> Access:
-        """Give what a client needs; for `oauth2` the endpoint is opened with the first call.
+        """Return the access of a client; for `oauth2` the first call starts the token endpoint.
 
         Args:
-            directory: where `write` has put the files.
+            directory: the directory of `write`.
         """
         password, token = self._files.get(_PASSWORD_FILE), self._files.get(_TOKEN_FILE)
         certificate = (str(directory / "admin.pem"), str(directory / "admin.key"))

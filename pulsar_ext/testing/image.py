@@ -1,17 +1,17 @@
-"""The image that a broker's container runs from: the official one, or a small one that is built here.
+"""Image of a broker's container: the official one, or a small one that is built here.
 
-An image that was asked for by name is taken as it is. Else it is the official one where that is present or a registry
-answers, and where none does, the small one that `docker/` describes, built on this machine the first time. The same is
-there for people: `python -m pulsar_ext.testing.image {show,build,context DIRECTORY}`.
+A named image is used as it is. Otherwise it is the official one if it is present or a registry answers, else the small
+one that `docker/` describes, built on this machine the first time. The command line is
+`python -m pulsar_ext.testing.image {show,build,context DIRECTORY}`.
 
-Everything that takes long (the jars from Maven, the root file system from debootstrap) is kept in the cache outside any
-checkout, so that a second build takes seconds. The image's tag holds a hash of all that goes into it, so that a change
-in `docker/` or in this file is a new image, and an unchanged one is found again.
+Slow results (the jars from Maven, the root file system from debootstrap) are kept in a cache outside the checkout, so
+that a second build takes seconds. The image's tag has a hash of all its inputs, so that a change in `docker/` or in
+this file leads to a new image, and an unchanged image is reused.
 
-A standalone broker for tests runs neither functions nor connectors, has its TLS from Java alone, and keeps its metadata
-in RocksDB; half of the jars serve what is not there. The lists were found by logging every class that a broker loads
-while all profiles and the admin REST API are exercised, and are proven by the integration tests that run on the image.
-The process back end keeps every jar: its class path is also the Java client's, for tests that compare with it.
+A standalone broker for tests runs neither functions nor connectors, uses Java's own TLS, and keeps its metadata in
+RocksDB; half of the jars serve other features. The lists were made by logging every class that a broker loads while all
+profiles and the admin REST API are used, and the integration tests on the image verify them. The process back end keeps
+every jar: its class path is also the Java client's, for tests that compare with it.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ UNNEEDED_JARS: Final[dict[str, tuple[str, ...]]] = {
         "listenablefuture",
     ),
 }
-"""Why, and the artifacts (regular expressions, without version) that a standalone broker for tests never loads."""
+"""Reasons, and artifacts (regular expressions, without version) that a standalone broker for tests never loads."""
 
 _UNNEEDED: Final = re.compile("|".join(f"(?:{name})" for names in UNNEEDED_JARS.values() for name in names))
 _ARTIFACT: Final = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
 _NATIVE: Final = re.compile(r"\.(so|dll|dylib|jnilib)$")
-# How the jars spell the two machines that Docker engines run on, and what marks a foreign file of the same machine.
+# Names of the two supported machines in jars, and marks of foreign files for one of them.
 _MACHINE_SPELLINGS: Final = {
     "x86_64": re.compile(r"x86[-_]64|amd64|linux64"),
     "aarch64": re.compile(r"aarch_?64"),
@@ -123,18 +123,18 @@ _FASTUTIL: Final = re.compile(rb"it/unimi/dsi/fastutil/[\w$/]+")
 
 
 def is_unneeded(jar_name: str) -> bool:
-    """Return whether the image leaves out the jar of that file name."""
+    """Return True if the image omits the jar with a file name."""
     artifact = _ARTIFACT.fullmatch(jar_name)
     needless = artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
     return needless or jar_name.endswith("-tests.jar")
 
 
-def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, leave_out: bool = True) -> None:
-    """Copy what the image needs of the jars into the empty directory `target`.
+def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, drop_unneeded: bool = True) -> None:
+    """Copy the required parts of the jars into the empty directory `target`.
 
-    Native libraries of other machines go, and so do the 94 % of fastutil that no other jar refers to.
+    Native libraries of other machines and the 94 % of fastutil that no other jar refers to are omitted.
     """
-    needed = [jar for jar in jars if not (leave_out and is_unneeded(jar.name))]
+    needed = [jar for jar in jars if not (drop_unneeded and is_unneeded(jar.name))]
     kept = [jar for jar in needed if not _is_of_other_machine(jar.name, machine)]
     fastutil = [jar for jar in kept if jar.name.startswith("fastutil-")]
     others = [jar for jar in kept if jar not in fastutil]
@@ -165,7 +165,7 @@ def _copy_jar(source: Path, target: Path, wanted: Callable[[str], bool]) -> None
 
 
 def _references(jars: Iterable[Path]) -> set[str]:
-    """Return the fastutil classes that the classes in these jars name; nothing loads fastutil by reflection."""
+    """Return the fastutil classes that the classes in these jars refer to; reflection never loads fastutil."""
     return {name for jar in jars for _, code in _classes(jar) for name in _named_in(code)}
 
 
@@ -191,7 +191,7 @@ def _named_in(code: bytes) -> Iterator[str]:
 
 
 IMAGE_LABEL: Final = "pulsar-ext.image"
-"""The label by which an image made from `docker/` is known."""
+"""Label of images made from `docker/`."""
 
 _REPOSITORY: Final = "pulsar-ext-standalone"
 _BASE_REPOSITORY: Final = "pulsar-ext-base"
@@ -199,13 +199,13 @@ _DIGITS: Final = 12
 
 
 def docker_directory() -> Path:
-    """Return the directory with the Dockerfile: the one inside an installed package, else that of the checkout."""
+    """Return the directory with the Dockerfile: that of an installed package, else that of the checkout."""
     packaged = Path(__file__).parent / "_docker"
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "docker"
 
 
 def local_tag(machine: str, version: str = PULSAR_VERSION, base_image: str | None = None) -> str:
-    """Return the name of the image that `build_image` makes of that version for that machine."""
+    """Return the name of the image that `build_image` builds of a version for a machine."""
     digest = hashlib.sha256()
     for part in _inputs(machine, base_image):
         digest.update(len(part).to_bytes(8, "big") + part)
@@ -213,7 +213,7 @@ def local_tag(machine: str, version: str = PULSAR_VERSION, base_image: str | Non
 
 
 def machine_of(engine: DockerClient) -> str:
-    """Return what kind of machine the engine runs on, `x86_64` or another name as `uname -m` gives it."""
+    """Return the engine's machine, `x86_64` or another name of `uname -m`."""
     return str(engine.client.info()["Architecture"])
 
 
@@ -224,9 +224,9 @@ def build_image(
     base_image: str | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Return the name of the image that `docker/` describes, after building it if the engine does not have it.
+    """Return the name of the image that `docker/` describes, after building it if the engine lacks it.
 
-    Several processes may call this at once: one builds, the others wait for it.
+    Several processes may call this at the same time: one builds, the others wait.
 
     Args:
         engine: the Docker engine.
@@ -235,7 +235,7 @@ def build_image(
         report: called with short lines of progress.
 
     Raises:
-        BrokerStartError: something to build with is missing, or the build failed; the message says what to do.
+        BrokerStartError: a requirement is missing, or the build failed; the message says what to do.
     """
     machine = machine_of(engine)
     tag = local_tag(machine, version, base_image)
@@ -246,12 +246,14 @@ def build_image(
             if not _has(engine, tag):
                 _build(engine, tag, version, base_image or _make_base(engine, report), machine, report)
     except OSError as error:
-        raise BrokerStartError(f"cannot build {tag} ({error}); PULSAR_EXT_CACHE moves the cache {root}") from error
+        raise BrokerStartError(
+            f"cannot build {tag} ({error}); set PULSAR_EXT_CACHE to replace the cache {root}"
+        ) from error
     return tag
 
 
 def build_problem() -> str | None:
-    """Say why no base image can be made here and what to do about it, or return None if one can."""
+    """Return why no base image can be made here and what to do about it, or None if one can."""
     if _base_archive().is_file():
         return None
     if shutil.which("debootstrap") is None:
@@ -261,8 +263,8 @@ def build_problem() -> str | None:
     else:
         return None
     return (
-        f"no registry answers for the official image, and none can be built here: {problem}; or name an image in "
-        "PULSAR_EXT_IMAGE, or use a broker process"
+        f"no registry answers for the official image, and none can be built here: {problem}; or set PULSAR_EXT_IMAGE, "
+        "or use a broker process"
     )
 
 
@@ -273,27 +275,27 @@ def write_context(
     *,
     report: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Lay out in a new or empty directory what `docker build` needs.
+    """Write the context of `docker build` into a new or empty directory.
 
     Raises:
-        BrokerStartError: the directory is not empty, the machine is unknown, or the jars cannot be had.
+        BrokerStartError: the directory is not empty, the machine is unknown, or the jars are not available.
     """
     if machine not in MACHINES:
-        raise BrokerStartError(f"no image for the machine {machine!r}: it must be one of {', '.join(MACHINES)}")
+        raise BrokerStartError(f"machine must be one of {', '.join(MACHINES)}, got {machine!r}")
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise BrokerStartError(f"{directory} is not empty; name a new directory for the context")
     jars = sorted(ensure_jars(report, version).glob("*.jar"))
-    report("leaving out what a standalone broker does not need of its jars")
+    report("removing jars that a standalone broker does not need")
     source, image = docker_directory(), directory / "pulsar"
     for name in ("lib", "conf", "bin"):
         (image / name).mkdir(parents=True)
     (directory / "data").mkdir()
-    # Which jars a broker never loads was found out, and is tested, with the default version.
-    slim_jars(jars, image / "lib", machine, leave_out=version == PULSAR_VERSION)
+    # The list of unneeded jars was made, and is tested, with the default version.
+    slim_jars(jars, image / "lib", machine, drop_unneeded=version == PULSAR_VERSION)
     (image / "conf" / "standalone.conf").write_text(_image_conf(), encoding="utf-8")
     for script in sorted((source / "bin").iterdir()):
-        # An installed package may have lost the mode.
+        # Installed packages may lose the file mode.
         Path(shutil.copy(script, image / "bin")).chmod(0o755)
     shutil.copy(source / "Dockerfile", directory)
 
@@ -355,15 +357,15 @@ def _run_debootstrap(script: Path, archive: Path, report: Callable[[str], None])
         raise BrokerStartError(problem)
     report("making a base image with debootstrap, about a minute")
     log = archive.with_suffix(".log")
-    with log.open("w+") as said:
+    with log.open("w+") as output:
         status = subprocess.run(
-            ["bash", str(script), str(archive)], stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False
+            ["bash", str(script), str(archive)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
         )
-        said.seek(0)
-        last = said.read().splitlines()[-10:]
+        output.seek(0)
+        last = output.read().splitlines()[-10:]
     if status.returncode != 0:
         raise BrokerStartError("\n".join([f"debootstrap could not make a base image; the end of {log}:", *last]))
-    # Of earlier states of the script nothing else is left to find.
+    # Archives of earlier versions of the script are of no use.
     for old in archive.parent.glob("rootfs-*"):
         if old not in (archive, log):
             old.unlink()
@@ -371,20 +373,20 @@ def _run_debootstrap(script: Path, archive: Path, report: Callable[[str], None])
 
 _IMAGE_VARIABLE: Final = "PULSAR_EXT_IMAGE"
 
-# As its documentation says; the last step replaces the shell, so that signals reach the broker.
+# From its documentation; `exec` replaces the shell, so that signals reach the broker.
 _OFFICIAL_COMMAND: Final = "bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
 
 _DEFAULT_SOCKET: Final = "unix:///var/run/docker.sock"
 
-# How long the engine may take to say whether a registry answers, and how long a "no" is believed by later runs.
+# Timeout for a registry's answer, and time for which a missing answer is cached.
 _REGISTRY_SECONDS: Final = 8
 _NO_REGISTRY_SECONDS: Final = 3600.0
-# The engine keeps silent while it unpacks a large layer.
+# The engine sends nothing while it unpacks a large layer.
 _ENGINE_SECONDS: Final = 600
 
 
 def official_image(version: str) -> str:
-    """Return the name of the official image of that version."""
+    """Return the name of the official image of a version."""
     return f"apachepulsar/pulsar:{version}"
 
 
@@ -392,7 +394,7 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
     """Return a client of the Docker engine that testcontainers would use.
 
     Args:
-        timeout: seconds that the engine may be silent before a call to it fails.
+        timeout: seconds without data from the engine after which a call fails.
 
     Raises:
         BrokerStartError: no engine answers, or this user may not use it.
@@ -403,16 +405,16 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
         return DockerClient(timeout=timeout)
     except (DockerException, RequestException, OSError) as error:
         if isinstance(error, PermissionError) or "Permission denied" in str(error):
-            advice = "this user may not use it: join the group of its socket (often: docker), or run as root"
+            advice = "permission denied: join the group of its socket (often docker), or run as root"
         else:
-            advice = "start one, or point DOCKER_HOST at one"
+            advice = "start one, or set DOCKER_HOST"
         raise BrokerStartError(
             f"no Docker engine answers at {address} ({error}): {advice}; or use a broker process"
         ) from error
 
 
 def _check_socket(address: str) -> None:
-    """Fail as the client would, which however leaves the socket of a failed attempt open."""
+    """Connect once; unlike the client's, a failed attempt leaves no socket open."""
     if address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(address.removeprefix("unix://"))
@@ -421,16 +423,16 @@ def _check_socket(address: str) -> None:
 def choose_image(
     image: str | None = None, *, report: Callable[[str], None] = lambda _: None, version: str | None = None
 ) -> str:
-    """Return the name of the image to run: one that the engine has, or can pull if it was asked for by name.
+    """Return the name of the image to run: one that the engine has, can build, or can pull if it was named.
 
     Args:
-        image: this one; by default that of `PULSAR_EXT_IMAGE`, else the official one, else one that is built here.
-        report: called with short lines of progress when it takes longer.
+        image: its name; by default that of `PULSAR_EXT_IMAGE`, else the official one, else one that is built here.
+        report: called with short lines of progress if it takes longer.
         version: of the broker in an image that is not named; by default that of `choose_version()`.
 
     Raises:
-        InvalidUse: the version does not look like one.
-        BrokerStartError: no engine answers, or no image can be had; the message says what to do.
+        InvalidUse: the version is invalid.
+        BrokerStartError: no engine answers, or no image is available; the message says what to do.
     """
     if chosen := image or os.environ.get(_IMAGE_VARIABLE):
         return chosen
@@ -446,7 +448,7 @@ def choose_image(
 
 
 def image_problem() -> str | None:
-    """Say why no image can be run and what to do about it; None if one is present or can be pulled or built.
+    """Return why no image can run and what to do about it; None if one is present or can be pulled or built.
 
     Raises:
         BrokerStartError: no engine answers.
@@ -465,14 +467,14 @@ def image_problem() -> str | None:
 
 
 def start_command(image: str, *, report: Callable[[str], None] = lambda _: None) -> str | None:
-    """Return the shell command that starts a standalone broker in that image, None for the image's own.
+    """Return the shell command that starts a standalone broker in an image, None for the image's own.
 
     Args:
-        image: pulled first where the engine does not have it.
-        report: called with one line when it is pulled.
+        image: its name; pulled first if the engine lacks it.
+        report: called with one line if it is pulled.
 
     Raises:
-        BrokerStartError: no engine answers, or it has no such image and cannot pull it.
+        BrokerStartError: no engine answers, or the image is missing and cannot be pulled.
     """
     engine = connect_engine()
     try:
@@ -502,54 +504,54 @@ def _is_pulled(engine: DockerClient, image: str, report: Callable[[str], None]) 
     try:
         engine.client.images.pull(image)
     except (DockerException, RequestException) as error:
-        _remember_refusal(image, error, report)
+        _record_missing_registry(image, error, report)
         return False
     return True
 
 
 def _registry_answers(image: str, report: Callable[[str], None]) -> bool:
-    """Ask in seconds what a pull would find out only after minutes, and believe a "no" for a while."""
+    """Return True if a registry has the image; a missing answer takes seconds, unlike a pull, and is cached."""
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - _refusal_file().stat().st_mtime < _NO_REGISTRY_SECONDS:
+        if time.time() - _no_registry_file().stat().st_mtime < _NO_REGISTRY_SECONDS:
             return False
     engine = connect_engine(timeout=_REGISTRY_SECONDS)
     try:
         engine.client.api.inspect_distribution(image)
     except NotFound as error:
-        # There is a registry; it is only this version that it does not have.
+        # The registry answers, but lacks this version.
         report(f"{image} cannot be pulled: {error}")
         return False
     except (DockerException, RequestException) as error:
-        _remember_refusal(image, error, report)
+        _record_missing_registry(image, error, report)
         return False
     finally:
         engine.client.close()
     return True
 
 
-def _remember_refusal(image: str, error: Exception, report: Callable[[str], None]) -> None:
+def _record_missing_registry(image: str, error: Exception, report: Callable[[str], None]) -> None:
     report(f"{image} cannot be pulled: {error}")
-    # Without a cache to write to it is asked again each time, which costs seconds and no more.
+    # Without a writable cache each run asks again, which costs seconds only.
     with contextlib.suppress(OSError):
-        _refusal_file().parent.mkdir(parents=True, exist_ok=True)
-        _refusal_file().touch()
+        _no_registry_file().parent.mkdir(parents=True, exist_ok=True)
+        _no_registry_file().touch()
 
 
-def _refusal_file() -> Path:
+def _no_registry_file() -> Path:
     return cache_root() / "no-registry"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line: show or build the image, or lay out the context for `docker build`."""
+    """Run the command line: show or build the image, or write the context of `docker build`."""
     parser = argparse.ArgumentParser(
         prog="python -m pulsar_ext.testing.image", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--pulsar-version", help=f"of the broker (default: {VARIABLE}, else {PULSAR_VERSION})")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("show", help="make sure that there is an image to run, and print its name")
-    build = commands.add_parser("build", help="build the image of docker/, whatever else there is, and print its name")
+    commands.add_parser("show", help="pull or build the image if it is missing, and print its name")
+    build = commands.add_parser("build", help="build the image of docker/ in any case, and print its name")
     build.add_argument("--base-image", help="bash and Java 17 or newer; by default one is made with debootstrap")
-    context = commands.add_parser("context", help="lay out the context for a `docker build` of your own")
+    context = commands.add_parser("context", help="write the context for `docker build`")
     context.add_argument("directory", type=Path, help="new or empty")
     context.add_argument("--machine", default=os.uname().machine, help="x86_64 or aarch64 (default: this one)")
     chosen = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""Java and the broker's jars: found, fetched with Maven once, and checked before each use.
+"""Java and the broker's jars: found, fetched once with Maven, and verified before each use.
 
-The jars live in a cache outside any checkout, with a manifest of what must be there. A cache that is half filled or
-damaged is noticed in a fraction of a second and filled again; where it cannot be, the error says what to do. The jars
-of the default version must be as the committed list of SHA-256 sums has them, those of another one stay as they were
-fetched. Maven uses whatever repositories, mirrors and credentials it is configured with.
+The jars are in a cache outside the checkout, with a manifest. An incomplete or damaged cache is detected in a fraction
+of a second and fetched again; if that is not possible, the error says what to do. The jars of the default version must
+match the committed SHA-256 sums; those of other versions must match the sums of the first fetch. Maven uses its
+configured repositories, mirrors and credentials.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def committed_sums(version: str) -> dict[str, str] | None:
-    """Return the sum of each jar by its file name, as this package knows them; None for a version without a list.
+    """Return the committed sum of each jar by its file name; None for a version without a list.
 
-    The list is a file as `sha256sum *.jar` writes it.
+    The list has the format of `sha256sum *.jar`.
     """
     path = _lists() / f"pulsar-{version}.sha256"
     if not path.is_file():
@@ -46,20 +46,20 @@ def committed_sums(version: str) -> dict[str, str] | None:
 
 
 def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Say of each jar that is not as wanted what is wrong with it: its name, the sum found, and the one wanted."""
+    """Return a line for each jar that differs: its name, the sum found, and the expected one."""
     wrong = []
     for name in sorted(found.keys() | wanted.keys()):
         if name not in found:
-            wrong.append(f"{name} is missing (wanted: SHA-256 {wanted[name]})")
+            wrong.append(f"{name} is missing (expected: SHA-256 {wanted[name]})")
         elif name not in wanted:
-            wrong.append(f"{name} does not belong there (found: SHA-256 {found[name]})")
+            wrong.append(f"{name} is unexpected (found: SHA-256 {found[name]})")
         elif found[name] != wanted[name]:
-            wrong.append(f"{name} is another file (found: SHA-256 {found[name]}, wanted: {wanted[name]})")
+            wrong.append(f"{name} differs (found: SHA-256 {found[name]}, expected: {wanted[name]})")
     return wrong
 
 
 def sum_of(path: Path) -> str:
-    """Return the SHA-256 sum of a file, in hexadecimal digits."""
+    """Return the SHA-256 sum of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -72,7 +72,7 @@ _SECONDS: Final = 1800.0
 _ERROR_LINES: Final = 6
 _REPORT_SECONDS: Final = 10.0
 
-# Without the imported project pom, mediation picks OpenTelemetry jars that do not fit, and the broker dies.
+# Without the imported project pom, Maven selects OpenTelemetry jars that do not match, and the broker exits.
 _MANAGED: Final = """\
   <dependencyManagement><dependencies><dependency>
     <groupId>org.apache.pulsar</groupId><artifactId>pulsar</artifactId><version>{version}</version>
@@ -88,36 +88,36 @@ _POM: Final = """\
   </dependency></dependencies>
 </project>
 """
-# For a range Maven asks every repository for the versions that it has; in this one there is none, so that it ends there
-# instead of reading the project files of each.
+# For a range Maven asks every repository for its versions; this range has none, so Maven stops there instead of
+# reading the project files of each version.
 _EMPTY_RANGE: Final = "(,0]"
 _METADATA: Final = "org/apache/pulsar/pulsar-broker"
 
 
 class _Run(NamedTuple):
     status: int
-    said: list[str]
+    output: list[str]
 
 
 def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None], count: int | None = None) -> None:
-    """Have Maven copy the jars of a broker into an empty directory; what it downloads must have the right checksum.
+    """Copy the jars of a broker into an empty directory with Maven, which verifies downloads by their checksums.
 
     Args:
         version: of the broker.
-        target: where they go.
-        state: why they are needed, for the error.
+        target: the directory.
+        state: the reason, for the error.
         report: called with short lines of progress, one in ten seconds.
-        count: number of jars that are expected; None if it is not known.
+        count: expected number of jars; None if unknown.
 
     Raises:
-        BrokerStartError: there is no Maven, or it failed. `served` are the versions that the repositories say they
-            have, the newest first; empty if they could not be asked.
+        BrokerStartError: Maven is missing, or it failed. `served` are the repositories' versions, newest first; empty
+            if they could not be read.
     """
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerStartError(
-            f"the jars of Pulsar {version} are needed ({state}), and there is no mvn on the path to fetch them: "
-            "install Maven, or use a Docker engine, or copy the directory from a machine that has it"
+            f"the jars of Pulsar {version} are missing ({state}), and mvn is not found on the path: "
+            "install Maven, or use a Docker engine, or copy the directory from another machine"
         )
     run = _run(
         maven,
@@ -126,33 +126,33 @@ def copy_jars(version: str, target: Path, state: str, report: Callable[[str], No
         partial(follow, report, count),
     )
     if run.status != 0:
-        report(f"Maven could not fetch Pulsar {version}; asking it which versions there are")
+        report(f"Maven could not fetch Pulsar {version}; listing the available versions")
         raise _failure(version, run, _served(maven, target))
 
 
 def _failure(version: str, run: _Run, served: list[str]) -> BrokerStartError:
     listed = ", ".join(served)
     if served and version not in served:
-        text = f"the repositories that Maven uses here do not serve Pulsar {version}; they serve {listed}"
+        text = f"Maven's repositories do not have Pulsar {version}; they have {listed}"
         return BrokerStartError(text, served=served)
-    errors = [line for line in run.said if line.startswith("[ERROR]")][:_ERROR_LINES] or run.said[-_ERROR_LINES:]
+    errors = [line for line in run.output if line.startswith("[ERROR]")][:_ERROR_LINES] or run.output[-_ERROR_LINES:]
     advice = (
-        f"the repositories that Maven uses here have this version, but not all that it needs; they serve {listed}"
+        f"Maven's repositories have this version without some of its dependencies; they have {listed}"
         if served
-        else "they are needed once, with a network or a filled local repository"
+        else "the first fetch needs a network or a filled local repository"
     )
     return BrokerStartError(
-        f"Maven could not fetch the jars of Pulsar {version} (exit status {run.status}); {advice}. What it said:\n"
+        f"Maven could not fetch the jars of Pulsar {version} (exit status {run.status}); {advice}. Its output:\n"
         + "\n".join(errors),
         served=served,
     )
 
 
 def _served(maven: str, target: Path) -> list[str]:
-    """Return the versions that the configured repositories say they have; Maven keeps their answers in a file each."""
+    """Return the versions in the configured repositories, from the metadata files that Maven stores for each."""
     run = _run(maven, _POM.format(managed="", version=_EMPTY_RANGE), target, list, "-X", "-U")
     found: set[str] = set()
-    for line in run.said:
+    for line in run.output:
         if place := re.search(r"Using local repository at (.+)", line):
             for path in Path(place[1].strip(), _METADATA).glob("maven-metadata-*.xml"):
                 found.update(re.findall(r"<version>\s*([^<\s]+)\s*</version>", path.read_text(encoding="utf-8")))
@@ -169,8 +169,8 @@ def _run(maven: str, pom: str, target: Path, follow: Callable[[Iterable[str]], l
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=scratch
         ) as run:
             try:
-                said = [line.rstrip() for line in follow(run.stdout or ())]
-                return _Run(run.wait(_SECONDS), ["", *said])
+                output = [line.rstrip() for line in follow(run.stdout or ())]
+                return _Run(run.wait(_SECONDS), ["", *output])
             except BaseException:
                 run.kill()
                 raise
@@ -182,20 +182,20 @@ def follow(
     lines: Iterable[str],
     clock: Callable[[], float] = time.monotonic,
 ) -> list[str]:
-    """Read what Maven says, and report how far it is, once in ten seconds and at the end; return the lines.
+    """Read Maven's output, and report its progress every ten seconds and at the end; return the lines.
 
     Args:
         report: called with a short line.
-        count: number of jars that are expected; None if it is not known.
-        lines: what Maven says.
+        count: expected number of jars; None if unknown.
+        lines: Maven's output.
         clock: returns the time in seconds.
     """
-    said: list[str] = []
+    output: list[str] = []
     counts: Counter[str] = Counter()
     reported = clock()
     total = "" if count is None else f" of {count}"
     for line in lines:
-        said.append(line)
+        output.append(line)
         if step := re.search(r"\b(Downloaded|Copying)\b.*\.jar", line):
             counts[step[1]] += 1
             if clock() - reported >= _REPORT_SECONDS:
@@ -203,7 +203,7 @@ def follow(
                 report(_progress(counts, total))
     if counts:
         report(_progress(counts, total))
-    return said
+    return output
 
 
 def _progress(counts: Counter[str], total: str) -> str:
@@ -216,7 +216,7 @@ _SHOWN: Final = 3
 
 
 def cache_root() -> Path:
-    """Return the directory for what is fetched once: `PULSAR_EXT_CACHE`, else the platform's cache directory."""
+    """Return the cache directory: `PULSAR_EXT_CACHE`, else the platform's."""
     if chosen := os.environ.get("PULSAR_EXT_CACHE"):
         return Path(chosen).expanduser().absolute()
     if sys.platform == "darwin":
@@ -225,26 +225,26 @@ def cache_root() -> Path:
 
 
 def cached_jars(version: str | None = None) -> Path:
-    """Return the directory where the jars of that version are, or will be; by default of `choose_version()`.
+    """Return the directory of a version's jars, which may not exist yet; by default of `choose_version()`.
 
     Raises:
-        InvalidUse: the version does not look like one.
+        InvalidUse: the version is invalid.
     """
     return cache_root() / f"pulsar-{choose_version(version)}"
 
 
 def find_java() -> Path:
-    """Return the `java` to run: that of `JAVA_HOME`, else the one on the path.
+    """Return the `java` to run: that of `JAVA_HOME`, else that of the path.
 
     Raises:
-        BrokerStartError: no Java is found, it does not run, or it is too old.
+        BrokerStartError: Java is not found, does not run, or is too old.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    advice = f"install Java {_OLDEST_JAVA} or newer (a JRE is enough), or point JAVA_HOME at one"
+    advice = f"install Java {_OLDEST_JAVA} or newer (a JRE is enough), or set JAVA_HOME"
     if found is None:
         where = f"in JAVA_HOME ({home})" if home else "on the path"
-        raise BrokerStartError(f"there is no java {where}: {advice}; or use a Docker engine")
+        raise BrokerStartError(f"java not found {where}: {advice}; or use a Docker engine")
     try:
         answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -258,17 +258,17 @@ def find_java() -> Path:
 
 
 def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Path:
-    """Return the directory with the broker's jars, fetching or repairing them first where needed.
+    """Return the directory with the broker's jars, after fetching or repairing them if needed.
 
-    Several processes may call this at once: one fetches, the others wait for it.
+    Several processes may call this at the same time: one fetches, the others wait.
 
     Args:
-        report: called with short lines of progress when it takes longer.
+        report: called with short lines of progress if it takes longer.
         version: of the broker; by default that of `choose_version()`.
 
     Raises:
-        InvalidUse: the version does not look like one.
-        BrokerStartError: the jars are not there and cannot be fetched, or are not those that are known; the message
+        InvalidUse: the version is invalid.
+        BrokerStartError: the jars are missing and cannot be fetched, or differ from the committed sums; the message
             says what to do.
     """
     chosen = choose_version(version)
@@ -279,7 +279,7 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | N
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{directory.name}.lock"):
-            # The process that held the lock before may have done the work.
+            # Another process may have fetched them while it held the lock.
             damage = find_damage(chosen)
             if damage is not None and not _is_known(directory, chosen):
                 report(f"{directory}: {damage}; fetching the jars of Pulsar {chosen} with Maven")
@@ -290,23 +290,23 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | N
 
 
 def find_damage(version: str | None = None) -> str | None:
-    """Return in a few words what is wrong with the cached jars of a version, or None if all of them are as wanted.
+    """Return what is wrong with the cached jars of a version, or None if all are as expected.
 
-    A jar whose size and time are as recorded is taken as it was then; any other one is read. Wanted is what the
-    committed list says, or where there is none what was recorded.
+    A jar with the recorded size and time has the recorded sum; any other one is read. The expected sums are the
+    committed ones or, without a list, the recorded ones.
     """
     chosen = choose_version(version)
     directory = cached_jars(chosen)
     if not directory.is_dir():
-        return "not there yet"
+        return "not fetched yet"
     try:
         recorded = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))["jars"]
-        # The class path is every jar of the directory, so one too many is as wrong as one too few.
+        # Every jar of the directory is on the class path, so an additional one is an error, too.
         found = {path.name: _known_sum(path, recorded.get(path.name)) for path in directory.glob("*.jar")}
-        wanted = committed_sums(chosen) or {name: facts["sha256"] for name, facts in recorded.items()}
+        expected = committed_sums(chosen) or {name: facts["sha256"] for name, facts in recorded.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "its manifest is missing or damaged"
-    bad = differences(found, wanted)
+    bad = differences(found, expected)
     return f"{len(bad)} of its jars are missing or damaged: {'; '.join(bad[:_SHOWN])}" if bad else None
 
 
@@ -318,7 +318,7 @@ def _known_sum(path: Path, facts: dict[str, object] | None) -> str:
 
 
 def _is_known(directory: Path, version: str) -> bool:
-    """Return whether all jars are as the committed list has them, and record that: only the manifest was amiss."""
+    """Record the jars and return True if they match the committed list, so that only the manifest was wrong."""
     committed = committed_sums(version)
     if committed is None or not directory.is_dir() or differences(_sums(directory), committed):
         return False
@@ -335,7 +335,7 @@ def _replace(directory: Path, version: str, damage: str, report: Callable[[str],
         _record(fresh, version)
         fresh.chmod(0o755)
         if directory.exists():
-            # A broker that still runs on the old jars keeps them open, so they are moved away first and then deleted.
+            # The old jars are moved before they are deleted, because a running broker may have them open.
             old = Path(tempfile.mkdtemp(prefix=f"{directory.name}.old.", dir=directory.parent))
             directory.rename(old / "lib")
             fresh.rename(directory)
@@ -347,24 +347,24 @@ def _replace(directory: Path, version: str, damage: str, report: Callable[[str],
 
 
 def _check(directory: Path, version: str) -> None:
-    """Raise if what Maven copied is not a broker's jars, or not those that are known."""
+    """Raise if Maven did not copy a broker's jars, or if they differ from the committed sums."""
     committed = committed_sums(version)
     wrong = differences(_sums(directory), committed) if committed is not None else []
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise BrokerStartError(
-            f"what Maven gave is not Pulsar {version} as this package knows it: {'; '.join(wrong[:_SHOWN])}{more}. "
-            "Delete these files in Maven's local repository and try again; if that gives the same sums, do not use "
-            "what the repository serves, but find out who changed it"
+            f"Maven's jars of Pulsar {version} differ from the known ones: {'; '.join(wrong[:_SHOWN])}{more}. "
+            "Delete these files in Maven's local repository and try again; if the sums are the same again, do not use "
+            "that repository, and ask its owner who changed it"
         )
     jars = sorted(directory.glob("*.jar"))
     if not any(path.name.startswith("pulsar-broker-") for path in jars):
-        raise BrokerStartError("Maven ended well but copied no pulsar-broker jar; run `mvn -version` and look at it")
+        raise BrokerStartError("Maven succeeded but copied no pulsar-broker jar; check `mvn -version`")
     broken = [path.name for path in jars if not zipfile.is_zipfile(path)]
     if broken:
         raise BrokerStartError(
             f"{len(broken)} jars in Maven's local repository are damaged ({', '.join(broken[:_SHOWN])}): delete them "
-            "there and try again"
+            "and try again"
         )
 
 

@@ -1,9 +1,9 @@
-"""A Java program from the broker's jars as a guarded child process that is quick to start, logged to a file.
+"""Java programs from the broker's jars as guarded child processes that start fast and log to a file.
 
-A guard ends it when the process that started it is gone, however that ended. The directory that it runs in has a guard
-too: there is none of a program that was killed and waits to be started again. Java maps a class archive (AppCDS)
-instead of loading thousands of classes one by one: measured with Java 17 on two cores, ready in 3.0 s instead of 4.8 s.
-An archive is bound to the Java and the jars it was made with; Java itself ignores one that does not fit.
+A guard ends a program when the process that started it has ended. Its directory has a guard, too, because a killed
+program that is to be restarted has none. Java maps a class archive (AppCDS) instead of loading thousands of classes:
+measured with Java 17 on two cores, ready in 3.0 s instead of 4.8 s. An archive is bound to its Java and jars; Java
+ignores an archive that does not match.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class ScratchDirectory:
-    """A new temporary directory under a guard.
+    """New temporary directory with a guard.
 
     Args:
-        prefix: what its name begins with.
+        prefix: start of its name.
     """
 
     def __init__(self, prefix: str = "pulsar-ext-") -> None:
@@ -49,21 +49,21 @@ class ScratchDirectory:
             raise
 
     def remove(self) -> None:
-        """Remove it with all that is in it; nothing that runs may use it any more. A second call does nothing."""
+        """Remove it with its content, which no running program may use; a second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._guard.kill()
         self._guard.wait()
 
 
 def archive_path(java: Path, jars: Path) -> Path:
-    """Return where the archive for that Java and that directory of jars is kept, whether it was made or not."""
+    """Return the path of the class archive for a Java and a directory of jars, whether it exists or not."""
     status = java.resolve().stat()
     identity = f"{java.resolve()} {status.st_size} {status.st_mtime_ns}"
     return jars / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
 
 
 def find_archive(java: Path, jars: Path) -> Path | None:
-    """Return the archive for that Java and these jars, or None if it was not made."""
+    """Return the class archive for a Java and its jars, or None if it does not exist."""
     path = archive_path(java, jars)
     return path if path.is_file() else None
 
@@ -73,11 +73,11 @@ _KILL_SECONDS: Final = 10.0
 
 
 class GuardedProgram:
-    """One program, started and ended any number of times; all its runs log to one file.
+    """Program that can be started and ended any number of times; all its runs log to one file.
 
     Args:
-        directory: where it runs; must exist.
-        name: names its log there, `name.log`.
+        directory: its working directory; must exist.
+        name: name of its log there, `name.log`.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -88,11 +88,11 @@ class GuardedProgram:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process group that it runs in, None when it does not run."""
+        """Id of its process group; None if it is not running."""
         return self._process.pid if self._process is not None and self.is_running() else None
 
     def is_running(self) -> bool:
-        """Return whether the process is alive now."""
+        """Return True if the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def log_offset(self) -> int:
@@ -100,19 +100,19 @@ class GuardedProgram:
         return self._log.stat().st_size if self._log.is_file() else 0
 
     def log_text(self, since: int = 0) -> str:
-        """Return the log from that byte on, all of it by default."""
+        """Return the log from a byte on, all of it by default."""
         if not self._log.is_file():
             return ""
         with self._log.open("rb") as log:
             log.seek(since)
             return log.read().decode(errors="replace")
 
-    def has_said(self, text: str) -> bool:
-        """Return whether it has logged that text since it was started the last time."""
+    def has_logged(self, text: str) -> bool:
+        """Return True if it has logged a text since its last start."""
         return text in self.log_text(self._begun_at)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start it, and return without waiting for what it does.
+        """Start it without waiting for it.
 
         Args:
             command: the program and its arguments.
@@ -132,7 +132,7 @@ class GuardedProgram:
             )
 
     def finish(self, seconds: float) -> int | None:
-        """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
+        """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
         if self._process is None:
             return None
         try:
@@ -141,14 +141,14 @@ class GuardedProgram:
             return None
 
     def halt(self) -> None:
-        """End it in good order, and by SIGKILL if that takes too long; do nothing when it does not run."""
+        """Stop it cleanly, or with SIGKILL if that takes too long; do nothing if it is not running."""
         if self._process is not None and self.is_running():
             self._process.terminate()
             self.finish(_HALT_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        """End it by SIGKILL; do nothing when it does not run."""
+        """Kill it with SIGKILL; do nothing if it is not running."""
         if self._process is None:
             return
         if self.is_running():
@@ -160,7 +160,7 @@ class GuardedProgram:
         self._process = None
 
 
-# A bookie listens on every interface unless it is given one.
+# Without a setting a bookie listens on every interface.
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 
 JAVA_OPTIONS: Final = (
@@ -186,7 +186,7 @@ JAVA_OPTIONS: Final = (
 
 
 class Java(NamedTuple):
-    """What programs are run with: the `java`, the broker's jars, the class archive if one was made, and the version."""
+    """The `java` program, the broker's jars, the class archive if there is one, and the version."""
 
     program: Path
     jars: Path
@@ -195,15 +195,15 @@ class Java(NamedTuple):
 
     @classmethod
     def find(cls, report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Java:
-        """Find Java and the jars, fetching these where needed.
+        """Find Java and the jars, which are fetched if needed.
 
         Args:
-            report: called with short lines of progress when the jars have to be fetched.
+            report: called with short lines of progress if the jars are fetched.
             version: of the broker; by default that of `choose_version()`.
 
         Raises:
-            InvalidUse: the version does not look like one.
-            BrokerStartError: one of them cannot be had; the message says what to install.
+            InvalidUse: the version is invalid.
+            BrokerStartError: one of them is not available; the message says what to install.
         """
         program = find_java()
         chosen = choose_version(version)
@@ -211,7 +211,7 @@ class Java(NamedTuple):
         return cls(program, jars, find_archive(program, jars), chosen)
 
     def command(self, main: str, heap: str, options: Sequence[str]) -> list[str]:
-        """Return the command that runs a class, with that much heap and as much direct memory."""
+        """Return the command that runs a class, with `heap` as heap and direct memory."""
         archive = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive is not None else []
         return [
             *(str(self.program), f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *JAVA_OPTIONS, *archive, *options),
@@ -220,26 +220,26 @@ class Java(NamedTuple):
 
 
 class JavaProgram(GuardedProgram):
-    """A guarded program of Java classes; its libraries unpack what they need into a directory `unpacked`."""
+    """Guarded program of Java classes; its native libraries are unpacked into a directory `unpacked`."""
 
     def has_lost_a_port(self) -> bool:
-        """Return whether it could not start because a port of its was taken meanwhile."""
-        return self.has_said("Address already in use")
+        """Return True if it could not start because one of its ports was taken."""
+        return self.has_logged("Address already in use")
 
     def launch(
         self, java: Java, main: str, arguments: Sequence[str], *, unpacked: Path, heap: str, options: Sequence[str] = ()
     ) -> None:
-        """Start it, and return without waiting for what it does.
+        """Start it without waiting for it.
 
         Args:
-            java: what to run it with.
+            java: the Java that runs it.
             main: its class.
-            arguments: what the class is given.
-            unpacked: emptied first, and where it unpacks its libraries.
-            heap: the Java heap, and the same again for direct memory, as in `512m`.
-            options: more options for the Java machine, after and so above the usual ones.
+            arguments: of the class.
+            unpacked: directory for its native libraries, which is emptied first.
+            heap: size of the Java heap, and of the direct memory, such as `512m`.
+            options: more options for the Java machine; they take precedence over the usual ones.
         """
-        # What is killed leaves the libraries that it unpacked, 12 MB: where they go with its other files.
+        # A killed program leaves 12 MB of unpacked libraries, so they are kept with its other files.
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()
         self.start([*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments])

@@ -1,7 +1,7 @@
-"""The broker as a child process, for machines with Java and without a Docker engine.
+"""Broker as a child process, for machines with Java and without a Docker engine.
 
-It has free ports, a data directory, a process group and a log file of its own, and a guard that ends it when the
-process that started it is gone, however that ended. Running one makes the class archive of the broker, once.
+It has its own free ports, data directory, process group and log file, and a guard that ends it when the process that
+started it has ended. The first run creates the broker's class archive.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 
 def make_archive(version: str | None = None) -> Path | None:
-    """Return the archive for the Java that would be used, made now if it is missing; None if this Java cannot make one.
+    """Return the class archive for the Java in use, created if it is missing; None if this Java does not support it.
 
     Args:
         version: of the broker; by default that of `choose_version()`.
 
     Raises:
-        InvalidUse: the version does not look like one.
-        BrokerStartError: no Java is found, or the broker that it is made with did not start.
+        InvalidUse: the version is invalid.
+        BrokerStartError: Java is not found, or the broker that creates the archive did not start.
     """
     path = archive_path(find_java(), cached_jars(version))
     if path.is_file():
         return path
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         fresh = Path(scratch, "classes.jsa")
-        # A data directory of its own, because only such a broker is ended in good order, and Java writes at its end.
+        # With a data directory the broker is stopped cleanly, and Java writes the archive at its exit.
         broker = PulsarProcess(
             data_dir=Path(scratch, "data"), version=version, java_options=[f"-XX:ArchiveClassesAtExit={fresh}"]
         )
         broker.start().stop()
         if not fresh.is_file():
             return None
-        # Copied beside its place and renamed: the scratch may be on another file system.
+        # Copied next to its final path and renamed, because the scratch directory may be on another file system.
         part = path.with_suffix(f".{os.getpid()}")
         part.write_bytes(fresh.read_bytes())
         part.replace(path)
@@ -65,7 +65,7 @@ _NAME: Final = "broker"
 _UNPACKED: Final = "tmp"
 _LOCK: Final = "lock"
 _NOT_IN_A_PATH: Final = re.compile(r"[\s\"#<>?\[\\\]^`{|}]")
-"""What Pulsar, which has the path of its data in a URI, does not start with."""
+"""Characters in a path with which Pulsar does not start, because it puts the path into a URI."""
 
 
 class _Ports(NamedTuple):
@@ -74,20 +74,20 @@ class _Ports(NamedTuple):
 
 
 class PulsarProcess(Broker):
-    """A standalone broker in a process of its own; needs Java 17 or newer, and Maven the first time.
+    """Standalone broker in its own process; needs Java 17 or newer, and Maven the first time.
 
     Args:
         profile: a profile or its name.
-        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
-        broker_port: where clients connect; a free port by default.
-        admin_port: where the admin REST API listens; a free port by default.
-        data_dir: keeps data, ports and log across runs; empty or missing the first time. By default a temporary one,
-            gone after `stop()`.
-        heap: the Java heap, and the same again for direct memory, as in `512m`.
-        java_options: more options for the Java machine, after and so above the harness's own.
+        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
+        broker_port: port for clients; a free one by default.
+        admin_port: port of the admin REST API; a free one by default.
+        data_dir: directory that keeps data, ports and log across runs; empty or missing the first time. By default a
+            temporary one, removed by `stop()`.
+        heap: size of the Java heap, and of the direct memory, such as `512m`.
+        java_options: more options for the Java machine; they take precedence over the harness's.
         start_timeout: seconds from launch to ready before the start counts as failed.
-        report: called with short lines of progress when the jars have to be fetched.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
+        report: called with short lines of progress if the jars are fetched.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
     """
 
     back_end: ClassVar[str] = "process"
@@ -107,7 +107,7 @@ class PulsarProcess(Broker):
         version: str | None = None,
     ) -> None:
         super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
-        # Refuses bad settings here, where the caller can see which, rather than at the start.
+        # Raises for bad settings here instead of at the start.
         broker_settings(self._profile, settings=self._settings)
         check_ports(broker_port, admin_port)
         self._wanted = (broker_port, admin_port)
@@ -127,38 +127,38 @@ class PulsarProcess(Broker):
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
+        """URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` if the profile has TLS."""
         return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._known_ports().broker}"
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
+        """URL of the admin REST API, `http://localhost:port`, or `https://…`."""
         return f"http{'s' if self._profile.tls else ''}://localhost:{self._known_ports().admin}"
 
     @property
     def access(self) -> Access:
-        """What a client needs besides the URLs; nothing before the start."""
+        """Credentials and trusted certificates of a client; empty before the start."""
         if self._identity is None or self._home is None:
             return Access()
         return self._identity.access(self._home)
 
     @property
     def data_dir(self) -> Path | None:
-        """Where data, settings and log are now; None before the start and after the end of a temporary one."""
+        """Directory of data, settings and log; None before the start and after the end of a temporary one."""
         return self._home
 
     @property
     def pid(self) -> int | None:
-        """The id of the process group that the broker runs in, None when it does not run."""
+        """Id of the broker's process group; None if it is not running."""
         return self._program.pid if self._program is not None else None
 
     @property
     def client_settings(self) -> dict[str, str]:
-        """The settings by which this broker itself connects to brokers, `brokerClient…`: paths of files, no secrets."""
+        """Settings with which this broker connects to brokers, `brokerClient…`: paths of files, no secrets."""
         return {name: value for name, value in self._conf.items() if name.startswith("brokerClient")}
 
     def is_running(self) -> bool:
-        """Return whether the process is alive now."""
+        """Return True if the process is alive."""
         return self._program is not None and self._program.is_running()
 
     def log_offset(self) -> int:
@@ -166,7 +166,7 @@ class PulsarProcess(Broker):
         return self._program.log_offset() if self._program is not None else 0
 
     def log_text(self, since: int = 0) -> str:
-        """Return the log from that byte on, all of it by default."""
+        """Return the log from a byte on, all of it by default."""
         return self._program.log_text(since) if self._program is not None else ""
 
     def _launch(self) -> None:
@@ -200,16 +200,16 @@ class PulsarProcess(Broker):
 
     def _check_alive(self) -> None:
         super()._check_alive()
-        # With its admin port taken, Pulsar goes on without one, and would be waited for in vain.
+        # Pulsar runs on without an admin port that is taken, and would never become ready.
         if self._has_lost_a_port():
             ports = self._known_ports()
-            raise self._start_error(f"another program took port {ports.broker} or {ports.admin} while it was starting")
+            raise self._start_error(f"another program took port {ports.broker} or {ports.admin} during the start")
 
     def _has_lost_a_port(self) -> bool:
         return self._program is not None and self._program.has_lost_a_port()
 
     def _may_launch_again(self) -> bool:
-        # Ports that the caller gave, or that data is tied to, cannot be exchanged.
+        # Ports that the caller passed, or that belong to existing data, cannot be changed.
         fixed = any(self._wanted) or not self._is_fresh
         if not self._has_lost_a_port() or fixed or self._home is None or self._launches >= _LAUNCHES:
             return False
@@ -220,7 +220,7 @@ class PulsarProcess(Broker):
         return True
 
     def _halt(self) -> None:
-        # Data that is thrown away needs no good order.
+        # Temporary data needs no clean stop.
         if self._data_dir is not None and self._program is not None:
             self._program.halt()
         self._kill()
@@ -230,7 +230,7 @@ class PulsarProcess(Broker):
             self._program.kill()
 
     def _discard(self) -> None:
-        if self._lock is not None and self._data_dir is not None:  # no other broker has the data directory
+        if self._lock is not None and self._data_dir is not None:  # this broker holds the data directory
             shutil.rmtree(self._data_dir / _UNPACKED, ignore_errors=True)
             self._lock.release()
             self._lock = None
@@ -246,12 +246,12 @@ class PulsarProcess(Broker):
         if self._data_dir is None:
             self._scratch = self._scratch or ScratchDirectory()
             self._home = self._scratch.path
-            _refuse_path(self._home, "set TMPDIR to another directory")
+            _check_path(self._home, "set TMPDIR to another directory")
             return self._home
-        _refuse_path(self._data_dir, "use another directory")
+        _check_path(self._data_dir, "use another directory")
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True)
-            _refuse_what_is_not_ours(self._data_dir)
+            _check_content(self._data_dir)
             if self._lock is None:
                 lock = FileLock(self._data_dir / _LOCK)
                 lock.acquire(timeout=0)
@@ -270,11 +270,13 @@ class PulsarProcess(Broker):
         for name, wanted in zip(_Ports._fields, self._wanted, strict=True):
             fixed = wanted or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
             if fixed is not None and (not is_free(fixed) or fixed in taken):
-                raise BrokerStartError(f"port {fixed} for the {name} is in use; end what uses it, or choose another")
+                raise BrokerStartError(
+                    f"port {fixed} for the {name} is in use; stop the other program, or choose another port"
+                )
             ports.append(fixed or free_port(taken))
             taken.add(ports[-1])
         self._ports = _Ports(*ports)
-        # Clients of a broker that is killed and restarted come back to the URL they know.
+        # Clients of a broker that is killed and restarted reconnect to the same URL.
         state = {"version": self.version, **self._ports._asdict()}
         (home / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         return self._ports
@@ -289,8 +291,8 @@ class PulsarProcess(Broker):
             raise BrokerStartError(f"{path} is damaged ({error}): use an empty data directory") from error
         if state.get("version") != self.version:
             raise BrokerStartError(
-                f"{home} holds the data of Pulsar {state.get('version')}, not {self.version}: use an empty directory, "
-                "or ask for that version"
+                f"{home} has the data of Pulsar {state.get('version')}, not of {self.version}: use an empty directory, "
+                "or request that version"
             )
         return state
 
@@ -300,19 +302,21 @@ class PulsarProcess(Broker):
         return self._ports
 
 
-def _refuse_path(directory: Path, advice: str) -> None:
+def _check_path(directory: Path, advice: str) -> None:
     """Raise if Pulsar would not start in a directory because of its path."""
     if found := _NOT_IN_A_PATH.search(str(directory)):
-        raise BrokerStartError(f"Pulsar cannot have its data in {directory}, for the character {found[0]!r}: {advice}")
+        raise BrokerStartError(
+            f"Pulsar does not start with its data in {directory}, because of the character {found[0]!r}: {advice}"
+        )
 
 
-def _refuse_what_is_not_ours(directory: Path) -> None:
-    """Raise if a directory has files and no broker's state: what is called as a broker's files would be lost."""
+def _check_content(directory: Path) -> None:
+    """Raise if a directory has files but no broker's state, as files of the same names would be overwritten."""
     if (directory / _STATE_FILE).exists():
         return
     found = sorted(path.name for path in directory.iterdir() if path.name != _LOCK and not path.name.startswith("."))
     if found:
         raise BrokerStartError(
-            f"the data directory {directory} has files that are no broker's, such as {found[0]!r}: use an empty one, "
-            "or one of a broker before"
+            f"the data directory {directory} has files that are not a broker's, such as {found[0]!r}: use an empty "
+            "directory, or one of an earlier broker"
         )

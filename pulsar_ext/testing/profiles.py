@@ -1,7 +1,7 @@
-"""What a test broker is configured with: the version of Pulsar, named profiles and the full `standalone.conf`.
+"""Configuration of a test broker: the version of Pulsar, named profiles and the full `standalone.conf`.
 
-Both back ends (a child process and a container) take their settings from here, so that a test sees the same broker on
-either. A profile is a handful of settings on top of the base; each profile that a test asks for is a broker of its own.
+Both back ends (a child process and a container) use these settings, so that a test sees the same broker on either. A
+profile is a few settings on top of the base; each profile that a test uses is a separate broker.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 PULSAR_VERSION: Final = "4.2.4"
 SUPERUSER: Final = "admin"
 THROUGH: Final = ("standalone", "mtls", "cluster")
-"""What the same tests can go through; see `Profile.through`."""
+"""Kinds of brokers that tests can run on; see `Profile.through`."""
 
 _CLUSTER_BROKERS: Final = 2
 
-# A bookie drops the connection at the first frame above its limit, and sends then time out without a word: the frame
-# limit has to leave room for the headers around a message of full size.
+# A bookie drops the connection at the first frame above its limit, and sends then silently time out. So the frame limit
+# needs room for the headers of a message of full size.
 _FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 _SMALL_CHUNK_BYTES: Final = 102_400
 _ASCII: Final = 128
 
 Authentication = Literal["token", "certificate", "basic", "oauth2"]
-"""How the clients of a broker prove who they are."""
+"""Kind of a broker's authentication."""
 
 _INTERCEPTORS: Final = ",".join(
     f"org.apache.pulsar.common.intercept.{name}"
@@ -44,32 +44,32 @@ _BASE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "clusterName": "standalone",
         "advertisedAddress": "localhost",
-        # Empty means: the embedded store, under the data directory.
+        # An empty value means the embedded store, in the data directory.
         "metadataStoreUrl": "",
         "configurationMetadataStoreUrl": "",
         "managedLedgerDefaultEnsembleSize": "1",
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
-        # A virtual machine's card may tell no speed, and without one Pulsar 3 does not start.
+        # A virtual machine's network card may report no speed, and without one Pulsar 3 does not start.
         "loadBalancerOverrideBrokerNicSpeedGbps": "1",
         "diskUsageThreshold": "0.99",
-        # A killed broker's writes are in the page cache; only a power cut would need the sync, and it is slow.
+        # A killed broker's writes are in the page cache; only a power cut would need the slow sync.
         "journalSyncData": "false",
-        # On by default in the broker since 4.2; off here, so that a test can have it either way, by its profile.
+        # On by default since Pulsar 4.2; off here, so that the profile decides.
         "acknowledgmentAtBatchIndexLevelEnabled": "false",
-        # Test namespaces are deleted with whatever is still connected to them.
+        # Test namespaces are deleted while clients may still be connected.
         "forceDeleteNamespaceAllowed": "true",
         "forceDeleteTenantAllowed": "true",
-        # A topic that is not read for a minute must still be there in the next step of a test.
+        # A topic without activity for a minute must still exist in the next step of a test.
         "brokerDeleteInactiveTopicsEnabled": "false",
-        # By default a broker that idles wakes a hundred times a second for this, a third of what idling costs it.
+        # By default an idle broker wakes up a hundred times a second for this, which is a third of its idle load.
         "managedLedgerCacheEvictionIntervalMs": "1000",
     }
 )
 
 
-# What comes with Java: the small image has no native libraries for TLS, and tests need no speed there.
+# Java's own TLS: the small image has no native libraries for it, and tests do not need their speed.
 _TLS: Final[Mapping[str, str]] = MappingProxyType(
     {"brokerClientTlsEnabled": "true", "tlsProvider": "JDK", "webServiceTlsProvider": ""}
 )
@@ -79,16 +79,16 @@ _CLIENT_PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 
 @dataclass(frozen=True)
 class Profile:
-    """A named broker configuration.
+    """Named broker configuration.
 
     Args:
-        name: what tests and the command line call it.
-        description: one line for people.
+        name: its name in tests and at the command line.
+        description: a line for users.
         settings: broker settings on top of the base, by their names in `broker.conf`.
-        authentication: how clients prove who they are: one of `Authentication`, True for `token`, False for not at all.
-            The back end makes what is needed for it; `settings` name the broker's providers.
-        tls: whether the broker listens with TLS, and on no port without.
-        brokers: how many; more than one are a cluster, with two bookies and ZooKeeper.
+        authentication: one of `Authentication`, True for `token`, False for none. The back end creates the required
+            files; `settings` name the broker's providers.
+        tls: True if the broker listens with TLS only.
+        brokers: number of brokers; more than one are a cluster, with two bookies and ZooKeeper.
     """
 
     name: str
@@ -100,31 +100,31 @@ class Profile:
 
     @property
     def kind(self) -> Authentication | None:
-        """How clients prove who they are, None if they do not."""
+        """Kind of authentication; None without authentication."""
         if isinstance(self.authentication, bool):
             return "token" if self.authentication else None
         return self.authentication
 
     def through(self, way: str) -> Profile:
-        """Return this profile as it is on another kind of broker.
+        """Return this profile for another kind of broker.
 
         Args:
-            way: one of `THROUGH`: `standalone` is the profile itself, `mtls` has the profile `mtls` on top, and
-                `cluster` has two brokers.
+            way: one of `THROUGH`: `standalone` is the profile itself, `mtls` adds the profile `mtls`, and `cluster` has
+                two brokers.
 
         Raises:
-            InvalidUse: there is no such way, or the profile has an authentication or TLS of its own, which `mtls` would
-                take from it.
+            InvalidUse: the kind is unknown, or the profile has its own authentication or TLS, which `mtls` would
+                replace.
         """
         if way not in THROUGH:
-            raise InvalidUse(f"tests go through one of {', '.join(THROUGH)}, not {way!r}")
+            raise InvalidUse(f"the kind of broker must be one of {', '.join(THROUGH)}, got {way!r}")
         if way == "cluster":
             return replace(self, name=f"{self.name}+cluster", brokers=max(self.brokers, _CLUSTER_BROKERS))
         mutual = PROFILES["mtls"]
         if way == "standalone" or self.name == mutual.name:
             return self
         if self.kind is not None or self.tls:
-            raise InvalidUse(f"the profile {self.name} has TLS or an authentication of its own, and cannot be mtls too")
+            raise InvalidUse(f"the profile {self.name} has its own TLS or authentication, so mtls cannot be added")
         return replace(
             self,
             name=f"{self.name}+mtls",
@@ -135,7 +135,7 @@ class Profile:
 
 
 def _secured(*providers: str, client: str = "Token") -> dict[str, str]:
-    """Give the settings of a broker that wants to know who asks, and that asks others by `client`."""
+    """Return the settings of a broker with authentication that connects to other brokers with `client`."""
     return {
         "authenticationEnabled": "true",
         "authenticationProviders": ",".join(_PROVIDER + name for name in providers),
@@ -151,7 +151,7 @@ def _by_name(profiles: Iterable[Profile]) -> Mapping[str, Profile]:
 
 PROFILES: Final[Mapping[str, Profile]] = _by_name(
     [
-        Profile("plain", "the broker's own defaults, but acknowledging whole batches only"),
+        Profile("plain", "the broker's defaults, except that only whole batches can be acknowledged"),
         Profile("dedup", "message deduplication on for every topic", {"brokerDeduplicationEnabled": "true"}),
         Profile(
             "batch-index-acks",
@@ -160,7 +160,7 @@ PROFILES: Final[Mapping[str, Profile]] = _by_name(
         ),
         Profile(
             "entry-index",
-            "the broker numbers and time-stamps entries, and clients see it",
+            "entries have an index and a timestamp of the broker, which clients see",
             {"brokerEntryMetadataInterceptors": _INTERCEPTORS, "exposingBrokerEntryMetadataToClientEnabled": "true"},
         ),
         Profile(
@@ -177,7 +177,7 @@ PROFILES: Final[Mapping[str, Profile]] = _by_name(
         Profile("tls", "TLS on both ports, and on no other", tls=True),
         Profile(
             "mtls",
-            "TLS, and nobody connects without a client certificate; authorization on",
+            "TLS with mandatory client certificates, authorization on",
             {**_secured("Tls", client="Tls"), "tlsRequireTrustedClientCertOnConnect": "true"},
             authentication="certificate",
             tls=True,
@@ -185,7 +185,7 @@ PROFILES: Final[Mapping[str, Profile]] = _by_name(
         Profile(
             "basic",
             "TLS, user and password, authorization on",
-            # The broker itself asks by token: a password could only be given among the settings, which it logs.
+            # The broker's own client uses a token: a password would have to be in the settings, which the broker logs.
             _secured("Basic", "Token"),
             authentication="basic",
             tls=True,
@@ -202,17 +202,17 @@ PROFILES: Final[Mapping[str, Profile]] = _by_name(
 
 
 def get_profile(profile: str | Profile) -> Profile:
-    """Return the profile of that name; a `Profile` of the caller's own passes through.
+    """Return the profile with a name; a `Profile` is returned unchanged.
 
     Raises:
-        InvalidUse: no profile has that name; the message lists those that exist.
+        InvalidUse: the name is unknown; the message lists the known ones.
     """
     if isinstance(profile, Profile):
         return profile
     try:
         return PROFILES[profile]
     except (KeyError, TypeError):
-        raise InvalidUse(f"there is no broker profile {profile!r}; choose one of: {', '.join(PROFILES)}") from None
+        raise InvalidUse(f"unknown broker profile {profile!r}; choose one of: {', '.join(PROFILES)}") from None
 
 
 def broker_settings(
@@ -223,25 +223,24 @@ def broker_settings(
     bind_address: str = "127.0.0.1",
     settings: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """Return every setting of a standalone broker: base, profile, then the caller's own, the last one winning.
+    """Return all settings of a standalone broker: base, profile, then the caller's, each overriding the former.
 
-    `nettyMaxFrameSizeBytes` follows `maxMessageSize` unless it is given.
+    `nettyMaxFrameSizeBytes` is computed from `maxMessageSize` unless it is set.
 
     Args:
         profile: a profile or its name.
-        broker_port: where clients connect, 1 to 65535.
-        admin_port: where the admin REST API listens, 1 to 65535.
+        broker_port: port for clients, 1 to 65535.
+        admin_port: port of the admin REST API, 1 to 65535.
         bind_address: the interface to listen on; a container needs `0.0.0.0`.
-        settings: more settings by their names in `broker.conf`; booleans and numbers are written as the broker reads
-            them.
+        settings: more settings by their names in `broker.conf`; booleans and numbers are converted.
 
     Raises:
-        InvalidUse: no such profile, or one of several brokers, a setting that cannot stand in a properties file, or a
-            frame size that is too small for the message size.
+        InvalidUse: the profile is unknown or has several brokers, a setting is not valid in a properties file, or the
+            frame size is too small for the message size.
     """
     chosen = get_profile(profile)
     if chosen.brokers != 1:
-        raise InvalidUse(f"the profile {chosen.name} has {chosen.brokers} brokers: use start_broker or PulsarCluster")
+        raise InvalidUse(f"the profile {chosen.name} has {chosen.brokers} brokers; use start_broker or PulsarCluster")
     ports = {"brokerServicePort": str(broker_port), "webServicePort": str(admin_port)}
     if chosen.tls:
         ports = {f"{name}Tls": port for name, port in ports.items()} | dict.fromkeys(ports, "") | dict(_TLS)
@@ -253,14 +252,14 @@ def broker_settings(
     if frame < needed:
         raise InvalidUse(
             f"nettyMaxFrameSizeBytes={frame} is too small for maxMessageSize={largest}: the bookie would drop the "
-            f"connection at a message of full size; use {needed} or more, or leave it out"
+            f"connection at a message of full size; use {needed} or more, or omit it"
         )
     merged["nettyMaxFrameSizeBytes"] = str(frame)
     return merged
 
 
 def standalone_conf(settings: Mapping[str, str]) -> str:
-    """Return the text of a `standalone.conf` with these settings, in ASCII: Java reads such a file as Latin-1."""
+    """Return the text of a `standalone.conf` in ASCII, because Java reads such a file as Latin-1."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
@@ -272,7 +271,7 @@ def _escaped(value: str) -> str:
 def _as_text(name: str, value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if not name or any(character in name for character in "=: \t\r\n#!") or "\n" in text or "\r" in text:
-        raise InvalidUse(f"the broker setting {name!r} cannot stand in a properties file")
+        raise InvalidUse(f"the broker setting {name!r} is not valid in a properties file")
     return text
 
 
@@ -280,46 +279,46 @@ def _as_bytes(settings: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(settings.get(name, default))
     except ValueError:
-        raise InvalidUse(f"the broker setting {name} is a number of bytes, not {settings[name]!r}") from None
+        raise InvalidUse(f"the broker setting {name} must be a number of bytes, got {settings[name]!r}") from None
 
 
 VARIABLE: Final = "PULSAR_EXT_PULSAR_VERSION"
-# It becomes part of paths, of an image's tag and of a project file.
+# It becomes part of paths, of an image's tag and of a Maven project file.
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)*(?:[.-][A-Za-z0-9]+)*")
 
 
 def check_version(version: str) -> str:
-    """Return the version as it is.
+    """Return the version unchanged.
 
     Raises:
-        InvalidUse: it does not look like one.
+        InvalidUse: it is not a valid version.
     """
     if _VERSION.fullmatch(version) is None:
-        raise InvalidUse(f"{version!r} is not a version of Pulsar; give one like {PULSAR_VERSION}")
+        raise InvalidUse(f"{version!r} is not a version of Pulsar; pass one such as {PULSAR_VERSION}")
     return version
 
 
 def asked_version(version: str | None = None) -> str | None:
-    """Return the version that is given, else that of `PULSAR_EXT_PULSAR_VERSION`, else None.
+    """Return the given version, else that of `PULSAR_EXT_PULSAR_VERSION`, else None.
 
     Raises:
-        InvalidUse: it does not look like one.
+        InvalidUse: it is not a valid version.
     """
     asked = os.environ.get(VARIABLE) if version is None else version
     return check_version(asked or "") if asked or version is not None else None
 
 
 def choose_version(version: str | None = None) -> str:
-    """Return the version that is asked for, else the one that this harness is tested with.
+    """Return the requested version, else the tested one.
 
     Raises:
-        InvalidUse: it does not look like one.
+        InvalidUse: it is not a valid version.
     """
     return asked_version(version) or PULSAR_VERSION
 
 
 def newest_first(versions: Iterable[str]) -> list[str]:
-    """Return the versions in their order, the newest first; candidates come behind their release."""
+    """Return the versions in descending order; candidates come after their release."""
     return sorted(set(versions), key=_order, reverse=True)
 
 

@@ -1,7 +1,7 @@
-"""The two checks that show whether a broker is ready, each answered within a bounded time.
+"""Checks of a broker's readiness, each within a bounded time.
 
-The round trip runs in a process of its own, because a client that hangs in its C++ core can be stopped in no other way.
-This file is also that process's program: it is run by its path, so that nothing but the official client is imported.
+The round trip runs in a separate process, because a client that hangs in its C++ core can only be killed. This file is
+also that process's program: it is run by its path, so that only the official client is imported.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _REQUEST_SECONDS = 5.0
 
 
 def default_namespace_exists(admin_url: str, access: Access) -> bool:
-    """Return whether the admin REST API answers for `public/default`; False while nothing answers at all."""
-    import httpx2  # noqa: PLC0415  # the round trip's own process runs this file and needs no HTTP
+    """Return True if the admin REST API answers for `public/default`; False also without an answer."""
+    import httpx2  # noqa: PLC0415  # not needed for the round trip
 
     try:
         with httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options()) as http:
@@ -30,8 +30,8 @@ def default_namespace_exists(admin_url: str, access: Access) -> bool:
 
 
 def reported_version(admin_url: str, access: Access) -> str | None:
-    """Return the version that a broker says it has, None if it does not say."""
-    import httpx2  # noqa: PLC0415  # the round trip's own process runs this file and needs no HTTP
+    """Return the version that a broker reports, or None if it reports none."""
+    import httpx2  # noqa: PLC0415  # not needed for the round trip
 
     try:
         with httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options()) as http:
@@ -42,15 +42,15 @@ def reported_version(admin_url: str, access: Access) -> str | None:
 
 
 def round_trip(service_url: str, access: Access, *, timeout: float) -> str | None:
-    """Send one message and receive it, through the official client.
+    """Send and receive one message through the official client.
 
     Args:
-        service_url: where to connect.
-        access: what to connect with; it travels through a pipe and shows nowhere.
-        timeout: seconds, after which it counts as failed and leaves nothing running.
+        service_url: URL of the broker.
+        access: credentials; they are passed through a pipe and never shown.
+        timeout: seconds after which it fails, and its process is killed.
 
     Returns:
-        None if the message came back, else what went wrong.
+        None if the message was received, else the error.
     """
     order = json.dumps(
         {
@@ -72,7 +72,7 @@ def round_trip(service_url: str, access: Access, *, timeout: float) -> str | Non
 def _send_and_receive(
     service_url: str, authentication: tuple[str, list[str]] | None, options: dict[str, Any], timeout: float
 ) -> None:
-    import pulsar  # noqa: PLC0415  # the first check does not need the client
+    import pulsar  # noqa: PLC0415  # not needed for the other checks
 
     client = pulsar.Client(
         service_url,
@@ -82,7 +82,7 @@ def _send_and_receive(
         **options,
     )
     topic = f"persistent://public/default/pulsar-ext-ready-{uuid.uuid4().hex}"
-    # A reader's subscription goes with it, so the topic is all that is left behind.
+    # A reader's subscription is deleted with it, so only the topic remains.
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     client.create_producer(topic).send(b"ready?")
     received = reader.read_next(timeout_millis=max(int(timeout * 1000), 1000)).data()

@@ -1,4 +1,4 @@
-"""Two Pulsar clusters that replicate to each other, `west` and `east`: a standalone broker each, to keep them small."""
+"""Two replicating Pulsar clusters, `west` and `east`: each is a standalone broker, to keep them small."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsar_ext.errors import InvalidUse
 from .broker import Startable
 from .process import PulsarProcess
 from .profiles import Profile, get_profile
-from .tenancy import Tenancy, insist
+from .tenancy import Tenancy, call_with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,26 +19,27 @@ if TYPE_CHECKING:
 
 _WEST: Final = "west"
 _EAST: Final = "east"
-# What was sent just before a topic's replicator began goes over, too.
+# Messages sent just before a topic's replicator starts are replicated, too.
 _SETTINGS: Final = {"replicationStartAt": "earliest"}
 
 
 class ReplicatedClusters(Startable):
-    """Two clusters that know each other; whatever namespace `replicate()` is told goes both ways.
+    """Two clusters that know each other; `replicate()` replicates a namespace in both directions.
 
-    Each is a standalone broker in a process of its own with metadata of its own, so that one goes on when the other is
+    Each is a standalone broker in its own process with its own metadata, so that it keeps running when the other is
     killed. Use it as a context manager, or call `start()` and `stop()`.
 
     Args:
-        profile: a profile or its name, for both; each has secrets and certificates of its own.
-        settings: more broker settings for both, by their names in `broker.conf`; they win over the profile's.
-        heap: the Java heap of each, and the same again for direct memory, as in `320m`.
-        java_options: more options for both Java machines, after and so above the harness's own.
+        profile: a profile or its name, for both; each has its own secrets and certificates.
+        settings: more broker settings for both, by their names in `broker.conf`; they take precedence over the
+            profile's.
+        heap: size of each Java heap, and of the direct memory, such as `320m`.
+        java_options: more options for both Java machines; they take precedence over the harness's.
         start_timeout: seconds from launch to ready before a start counts as failed.
-        report: called with short lines of progress when the jars have to be fetched.
+        report: called with short lines of progress if the jars are fetched.
 
     Raises:
-        InvalidUse: no such profile, or a setting that cannot be had.
+        InvalidUse: the profile or a setting is invalid.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ReplicatedClusters(Startable):
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         if "clusterName" in (settings or {}):
-            raise InvalidUse(f"the two clusters are called {_WEST} and {_EAST}: leave clusterName out of the settings")
+            raise InvalidUse(f"the two clusters are named {_WEST} and {_EAST}: omit clusterName from the settings")
         self._profile = get_profile(profile)
         self._seconds = start_timeout
         make = partial(
@@ -73,16 +74,16 @@ class ReplicatedClusters(Startable):
 
     @property
     def west(self) -> PulsarProcess:
-        """The one cluster: `service_url`, `admin_url`, `client_options(pulsar)`, `kill()`, `restart()` and so on."""
+        """First cluster: `service_url`, `admin_url`, `client_options(pulsar)`, `kill()`, `restart()` and so on."""
         return self._brokers[_WEST]
 
     @property
     def east(self) -> PulsarProcess:
-        """The other cluster."""
+        """Second cluster."""
         return self._brokers[_EAST]
 
     def start(self) -> Self:
-        """Start both side by side, and return when each knows the other; a second call does nothing.
+        """Start both in parallel, and return when each knows the other; a second call does nothing.
 
         Raises:
             BrokerStartError: one did not become ready; nothing is left running, and the message ends with its log.
@@ -102,33 +103,33 @@ class ReplicatedClusters(Startable):
         return self
 
     def stop(self) -> None:
-        """End both and remove what they leave behind; a second call does nothing."""
+        """Stop both and remove their files; a second call does nothing."""
         for broker in self._brokers.values():
             broker.stop()
 
     def replicate(self, namespace: str) -> None:
-        """Have a namespace, `tenant/name`, replicated both ways; it and its tenant are made where they are missing.
+        """Replicate a namespace, `tenant/name`, in both directions; create it and its tenant if they are missing.
 
         Raises:
-            BrokerStartError: a cluster does not answer, or refuses it.
+            BrokerStartError: a cluster does not answer, or rejects the request.
         """
         for broker in self._brokers.values():
             with _tenancy(broker) as tenancy:
                 tenancy.replicate(namespace, list(self._brokers))
 
     def carry_over(self, topic: str) -> None:
-        """Return when each cluster has what the other one has confirmed of a topic up to now.
+        """Wait until each cluster has all messages of a topic that the other one has confirmed so far.
 
-        A topic with partitions is given by each of these, `…-partition-0`.
+        Of a partitioned topic pass each partition, `…-partition-0`.
 
         Raises:
-            BrokerStartError: it did not go over within the time for a start, as when one of the two is down.
+            BrokerStartError: they were not replicated within the start timeout, for example because a cluster is down.
         """
         for name, broker in self._brokers.items():
             (other,) = self._brokers.keys() - {name}
             with _tenancy(broker) as tenancy:
-                told = f"not all of {topic} went from {name} to {other}"
-                insist(partial(tenancy.has_carried_over, topic, other), self._seconds, told)
+                problem = f"{topic} was not fully replicated from {name} to {other}"
+                call_with_retries(partial(tenancy.has_carried_over, topic, other), self._seconds, problem)
 
 
 def _tenancy(broker: PulsarProcess) -> Tenancy:
@@ -136,7 +137,7 @@ def _tenancy(broker: PulsarProcess) -> Tenancy:
 
 
 def _as_peer(broker: PulsarProcess) -> dict[str, Any]:
-    """Give what a broker of another cluster needs to come here, as the broker's `ClusterData` has it."""
+    """Return what another cluster's broker needs to connect to this one, as the broker's `ClusterData`."""
     suffix = "Tls" if broker.profile.tls else ""
     own = broker.client_settings
     peer = {

@@ -1,7 +1,7 @@
-"""How the processes of one test run ask one of them for its brokers: a local connection with a key.
+"""Access of a test run's processes to the brokers of one of them: a local connection with a key.
 
-Under xdist the controller serves and the workers ask. Nothing of Pulsar is imported before the first question, because
-the controller offers this in every run, whether a test needs a broker or not.
+Under xdist the controller serves and the workers are clients. Nothing of Pulsar is imported before the first request,
+because the controller serves in every run, whether a test needs a broker or not.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _BACKLOG = 64
 
 
 class PoolServer:
-    """Answers the questions of other processes to a source, each on a thread of its own."""
+    """Server of a source's answers for other processes, with a thread per request."""
 
     def __init__(self, source: Callable[[], Source]) -> None:
         self._source = source
         self._key = secrets.token_bytes(32)
-        # Without the key, for which it would wait here: a stranger that keeps silent must not keep others waiting.
+        # The listener has no key, as it would wait for it: a silent connection must not delay others.
         self._listener = Listener(("127.0.0.1", 0), backlog=_BACKLOG)
         threading.Thread(target=self._serve, name="pulsar-ext-pool", daemon=True).start()
 
     @property
     def ticket(self) -> dict[str, Any]:
-        """What another process needs to ask, in plain types; not to be printed."""
+        """Connection data for another process, in plain types; not to be printed."""
         return {"port": self._listener.address[1], "key": self._key.hex()}
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._listener.close()
 
     def _serve(self) -> None:
@@ -51,43 +51,43 @@ class PoolServer:
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
-            # As a listener with a key does.
+            # The same handshake as of a listener with a key.
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
             question, arguments = connection.recv()
             try:
                 answer = getattr(self._source(), question)(*arguments)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the one who asked has to know
+            except Exception as error:  # noqa: BLE001  # any error is passed to the client
                 answer = error
             connection.send(answer)
 
 
 class PoolClient:
-    """The other end of a `PoolServer`, in another process."""
+    """Client of a `PoolServer` in another process."""
 
     def __init__(self, ticket: dict[str, Any]) -> None:
         self._port = int(ticket["port"])
         self._key = bytes.fromhex(ticket["key"])
 
     def address(self, profile: Profile) -> Address:
-        """Return where the broker of that profile is, started by the server where needed.
+        """Return the address of a profile's broker, which the server starts if needed.
 
         Raises:
-            BrokerStartError: it could not be started, or the process with the brokers is gone.
+            BrokerStartError: it could not be started, or the process with the brokers has ended.
         """
         address: Address = self._ask("address", profile)
         return address
 
     def is_running(self, profile: Profile) -> bool:
-        """Return whether it is alive."""
+        """Return True if the broker is alive."""
         return bool(self._ask("is_running", profile))
 
     def log_offset(self, profile: Profile) -> int:
-        """Return where its log ends."""
+        """Return the current end of its log."""
         return int(self._ask("log_offset", profile))
 
     def log_text(self, profile: Profile, since: int) -> str:
-        """Return its log from there on."""
+        """Return its log from an offset on."""
         return str(self._ask("log_text", profile, since))
 
     def _ask(self, question: str, *arguments: Any) -> Any:
@@ -96,9 +96,9 @@ class PoolClient:
                 connection.send((question, arguments))
                 answer = connection.recv()
         except (EOFError, OSError) as error:
-            from pulsar_ext.errors import BrokerStartError  # noqa: PLC0415  # it brings the official client with it
+            from pulsar_ext.errors import BrokerStartError  # noqa: PLC0415  # it imports the official client
 
-            raise BrokerStartError(f"the process that owns the brokers of this run does not answer: {error}") from error
+            raise BrokerStartError(f"no answer from the process that owns the brokers of this run: {error}") from error
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -1,4 +1,4 @@
-"""What one pytest process knows about the brokers of the run; imports nothing until a test asks for a broker."""
+"""State of one pytest process about the run's brokers; imports nothing until a test uses a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEVEL = re.compile(r"\d{4}-\d\d-\d\dT\S+ (?:- |\[.*?\] )?([A-Z]+)\b")
 
 
 class Run:
-    """What one pytest process knows about the brokers of the run."""
+    """State of one pytest process about the run's brokers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -35,28 +35,28 @@ class Run:
         self.log_starts: dict[str, int] = {}
 
     def option(self, name: str) -> str | None:
-        """Return an option of the command line, else the environment's, else None."""
-        given: str | None = self._config.getoption(f"pulsar_{name}")
-        return given or _variable(name.upper()) or None
+        """Return an option of the command line, else of the environment, else None."""
+        value: str | None = self._config.getoption(f"pulsar_{name}")
+        return value or _variable(name.upper()) or None
 
     @property
     def source(self) -> Source:
-        """Where this process gets its brokers from."""
-        # Under xdist several workers ask at once.
+        """Source of this process's brokers."""
+        # Under xdist several workers ask at the same time.
         with self._lock:
             if self._source is None:
                 self._source = self._make_source()
             return self._source
 
     def _make_source(self) -> Source:
-        from .shared import (  # noqa: PLC0415  # only for those who use it
+        from .shared import (  # noqa: PLC0415  # loaded on use
             Existing,
             Pool,
         )
 
         ticket = getattr(self._config, "workerinput", {}).get(TICKET)
         if ticket is not None:
-            from .rpc import PoolClient  # noqa: PLC0415  # likewise
+            from .rpc import PoolClient  # noqa: PLC0415  # loaded on use
 
             return PoolClient(ticket)
         url, admin_url, version = self.option("url"), self.option("admin_url"), self.option("pulsar_version")
@@ -65,7 +65,7 @@ class Run:
         return Existing(url, admin_url or usual_admin_url(url), _variable("TOKEN"), version)
 
     def ticket(self) -> dict[str, Any]:
-        """Let other processes ask for brokers here; called in the controller of xdist."""
+        """Serve other processes, in the controller of xdist, and return their connection data."""
         if self._server is None:
             from .rpc import PoolServer  # noqa: PLC0415  # only under xdist
 
@@ -84,11 +84,11 @@ class Run:
 RUN = pytest.StashKey[Run]()
 
 _SHARED = ("URL", "ADMIN_URL", "TOKEN")
-"""Where a broker is and how to get in: variables that clients and commands read too."""
+"""Variables for the broker's address and token, which clients and commands read, too."""
 
 
 def _variable(name: str) -> str | None:
-    """Read a variable of the environment."""
+    """Return an environment variable's value."""
     shared = os.environ.get(f"PULSAR_{name}") if name in _SHARED else None
     return shared or os.environ.get(f"PULSAR_EXT_{name}")
 
@@ -97,35 +97,37 @@ def usual_admin_url(service_url: str) -> str:
     """Return the usual URL of the admin REST API on a broker's host.
 
     Raises:
-        InvalidUse: the service URL is not that of a broker without TLS.
+        InvalidUse: the service URL is not a broker's without TLS.
     """
-    from urllib.parse import urlsplit  # noqa: PLC0415  # only for those who use it
+    from urllib.parse import urlsplit  # noqa: PLC0415  # loaded on use
 
-    from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # likewise
+    from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # loaded on use
 
     parts = urlsplit(service_url)
     if not parts.hostname or parts.scheme != "pulsar":
-        raise InvalidUse(f"--pulsar-url={service_url}: give pulsar://host:port, or --pulsar-admin-url as well")
+        raise InvalidUse(
+            f"--pulsar-url={service_url} is not pulsar://host:port; pass that, or --pulsar-admin-url as well"
+        )
     return f"http://{parts.hostname}:8080"
 
 
-def shown_of(lines: list[str], wanted: str) -> list[str]:
-    """Return the lines of a broker's log that are wanted: all, or each warning and error with what follows it."""
-    if wanted == "all":
+def log_lines(lines: list[str], level: str) -> list[str]:
+    """Return all lines of a broker's log, or each warning and error with the lines that belong to it."""
+    if level == "all":
         return lines
-    shown, is_wanted = [], False
+    shown, is_shown = [], False
     for line in lines:
-        level = _LEVEL.match(line)  # a line of a stack trace has none
-        is_wanted = is_wanted if level is None else level[1] in {"WARN", "ERROR", "FATAL"}
-        if is_wanted:
+        found = _LEVEL.match(line)  # None for a line of a stack trace
+        is_shown = is_shown if found is None else found[1] in {"WARN", "ERROR", "FATAL"}
+        if is_shown:
             shown.append(line)
     return shown
 
 
 @contextlib.contextmanager
-def told_plainly() -> Iterator[None]:
-    """Let a broker that cannot be had fail the test with its reason alone: the harness's own lines would bury it."""
-    from pulsar_ext.errors import (  # noqa: PLC0415  # only for those who use it
+def reason_only() -> Iterator[None]:
+    """Fail a test without a broker with the reason only, instead of a stack trace of the harness."""
+    from pulsar_ext.errors import (  # noqa: PLC0415  # loaded on use
         BrokerStartError,
         InvalidUse,
         MissingExtra,

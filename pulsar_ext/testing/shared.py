@@ -1,7 +1,7 @@
-"""The brokers of one test run: each profile started once, when first asked for, and shared by all of its processes.
+"""Brokers of one test run: each profile is started once, on first use, and shared by all processes.
 
-A `Pool` owns them. Under xdist it lives in the controller, which outlives every worker, and the workers ask it over a
-local connection; without xdist it is asked directly. Tests get a `SharedBroker`, which can be looked at, not ended.
+A `Pool` owns them. Under xdist it is in the controller, which outlives every worker, and the workers use a local
+connection; without xdist it is used directly. Tests get a `SharedBroker`, which cannot be stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a shared broker is, and what gets in."""
+    """Address of a shared broker, and its access."""
 
     service_url: str
     admin_url: str
@@ -35,31 +35,31 @@ class Address:
 
 
 class Source(Protocol):
-    """Where shared brokers come from: a pool, or the connection to one."""
+    """Source of shared brokers: a pool, or the connection to one."""
 
     def address(self, profile: Profile) -> Address:
-        """Return where the broker of that profile is, starting it first where needed."""
+        """Return the address of a profile's broker, after starting it if needed."""
         ...
 
     def is_running(self, profile: Profile) -> bool:
-        """Return whether it is alive."""
+        """Return True if it is alive."""
         ...
 
     def log_offset(self, profile: Profile) -> int:
-        """Return where its log ends."""
+        """Return the current end of its log."""
         ...
 
     def log_text(self, profile: Profile, since: int) -> str:
-        """Return its log from there on."""
+        """Return its log from an offset on."""
         ...
 
 
 class Pool:
-    """Owns the brokers of a run, one for each profile; a start that failed is not tried again.
+    """Owner of a run's brokers, one per profile; a failed start is not repeated.
 
     Args:
         backend: `auto`, `docker` or `process`, or None for the environment's choice.
-        report: called with short lines: what is started where, and why there.
+        report: called with short lines about each start and its back end.
         version: of the brokers, or None for the environment's choice.
     """
 
@@ -77,7 +77,7 @@ class Pool:
         self._closed = False
 
     def address(self, profile: Profile) -> Address:
-        """Return where the broker of that profile is, starting it first where needed.
+        """Return the address of a profile's broker, after starting it if needed.
 
         Raises:
             BrokerStartError: it could not be started.
@@ -93,15 +93,15 @@ class Pool:
         )
 
     def is_running(self, profile: Profile) -> bool:
-        """Return whether it is alive."""
+        """Return True if it is alive."""
         return self._broker(profile).is_running()
 
     def log_offset(self, profile: Profile) -> int:
-        """Return where its log ends."""
+        """Return the current end of its log."""
         return self._broker(profile).log_offset()
 
     def log_text(self, profile: Profile, since: int) -> str:
-        """Return its log from there on."""
+        """Return its log from an offset on."""
         return self._broker(profile).log_text(since)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Pool:
 
 
 class _Start:
-    """A broker that is started once, or the reason why it is not there."""
+    """Broker that is started once, or the error of its start."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -143,13 +143,13 @@ class _Start:
 
 
 class Existing:
-    """A broker that already runs and is not ours: every profile is the one that it has.
+    """Running broker that does not belong to the run and has a fixed profile.
 
     Args:
-        service_url: where clients connect.
-        admin_url: where its admin REST API is.
-        token: a superuser's token, where it wants one.
-        version: the one that it must have, if any.
+        service_url: URL for clients.
+        admin_url: URL of the admin REST API.
+        token: a superuser's token, if it needs one.
+        version: required version, if any.
     """
 
     def __init__(self, service_url: str, admin_url: str, token: str | None = None, version: str | None = None) -> None:
@@ -158,47 +158,47 @@ class Existing:
         self._wanted = version
 
     def address(self, profile: Profile) -> Address:
-        """Return where it is, after a look whether it answers.
+        """Return its address, after checking that it answers.
 
         Raises:
-            BrokerStartError: it does not answer, or another profile than `plain`, or another version, is asked for.
+            BrokerStartError: it does not answer, or the profile is not `plain`, or it has another version.
         """
         if profile.name != "plain":
             raise BrokerStartError(
-                f"the test asks for a broker of profile {profile.name!r}; an existing broker has settings of its own: "
+                f"the test needs a broker of profile {profile.name!r}, but an existing broker has fixed settings: "
                 "run without --pulsar-url"
             )
         if not self.is_running(profile):
             raise BrokerStartError(
                 f"no broker answers for the namespace public/default at {self._address.admin_url}; check --pulsar-url "
-                "and --pulsar-admin-url, and PULSAR_TOKEN where it wants a token"
+                "and --pulsar-admin-url, and PULSAR_TOKEN if it needs a token"
             )
         version = reported_version(self._address.admin_url, self._address.access) or self._address.version
         if self._wanted not in {None, version}:
             raise BrokerStartError(
-                f"version {self._wanted} was asked for, and the broker at {self._address.admin_url} is Pulsar "
+                f"version {self._wanted} was requested, but the broker at {self._address.admin_url} is Pulsar "
                 f"{version}: run without --pulsar-version, or without --pulsar-url"
             )
         return replace(self._address, version=version)
 
-    def is_running(self, profile: Profile) -> bool:  # noqa: ARG002  # there is one only
-        """Return whether it answers."""
+    def is_running(self, profile: Profile) -> bool:  # noqa: ARG002  # it has one profile
+        """Return True if it answers."""
         return default_namespace_exists(self._address.admin_url, self._address.access)
 
-    def log_offset(self, profile: Profile) -> int:  # noqa: ARG002  # its log is out of reach
+    def log_offset(self, profile: Profile) -> int:  # noqa: ARG002  # its log is not available
         """Return 0."""
         return 0
 
-    def log_text(self, profile: Profile, since: int) -> str:  # noqa: ARG002  # its log is out of reach
-        """Return nothing."""
+    def log_text(self, profile: Profile, since: int) -> str:  # noqa: ARG002  # its log is not available
+        """Return an empty text."""
         return ""
 
 
 class SharedBroker(Broker):
-    """A broker that other tests use at the same time: everything but ending it.
+    """Broker that other tests use at the same time, and that cannot be stopped.
 
     Args:
-        source: where it comes from.
+        source: source of the broker.
         profile: a profile or its name.
 
     Raises:
@@ -214,63 +214,63 @@ class SharedBroker(Broker):
 
     @property
     def service_url(self) -> str:
-        """The URL for clients."""
+        """URL for clients."""
         return self._address.service_url
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin REST API."""
+        """URL of the admin REST API."""
         return self._address.admin_url
 
     @property
     def access(self) -> Access:
-        """What a client needs besides the URLs."""
+        """Credentials and trusted certificates of a client."""
         return self._address.access
 
     @property
     def detours(self) -> tuple[Detour, ...]:
-        """What a fault proxy needs besides the URL."""
+        """Detours for fault proxies."""
         return self._address.detours
 
     @property
     def version(self) -> str:
-        """The broker's version."""
+        """Version of the broker."""
         return self._address.version
 
     def is_running(self) -> bool:
-        """Return whether it is alive."""
+        """Return True if it is alive."""
         return self._source.is_running(self._profile)
 
     def log_offset(self) -> int:
-        """Return where its log ends now."""
+        """Return the current end of its log."""
         return self._source.log_offset(self._profile)
 
     def log_text(self, since: int = 0) -> str:
-        """Return its log from that offset on; nothing for a broker that is not ours."""
+        """Return its log from an offset on; empty for an existing broker."""
         return self._source.log_text(self._profile, since)
 
     def describe(self) -> str:
-        """Say in one line what runs where, without secrets."""
+        """Return a line about the broker, without secrets."""
         return super().describe().replace(f"back end {self.back_end}", f"back end {self._address.back_end}")
 
     def start(self) -> NoReturn:
-        """Refuse: it runs already."""
+        """Raise: it is already running."""
         self._refuse()
 
     def stop(self) -> NoReturn:
-        """Refuse: other tests use it."""
+        """Raise: other tests use it."""
         self._refuse()
 
     def kill(self) -> NoReturn:
-        """Refuse: other tests use it."""
+        """Raise: other tests use it."""
         self._refuse()
 
     def restart(self) -> NoReturn:
-        """Refuse: other tests use it."""
+        """Raise: other tests use it."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise InvalidUse("this broker is shared by the whole run; the fixture pulsar_own_broker starts one to break")
+        raise InvalidUse("this broker is shared by the whole run; use the fixture pulsar_own_broker")
 
     def _launch(self) -> None:
         self._refuse()

@@ -1,7 +1,7 @@
-"""Spark's own standalone cluster as child processes: a master, and workers with a directory each.
+"""Spark's standalone cluster as child processes: a master, and workers with their own directories.
 
 The workers know nothing of the program that starts them: neither its checkout, nor its virtual environment, nor its
-variables. What tasks need has to be sent to them, as to the machines of a real cluster.
+variables. Everything that tasks need must be sent to them, as to the machines of a real cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HOST: Final = "127.0.0.1"
-# Spark runs the copy of a slow task on another host only; Linux answers at every address of 127.0.0.0/8.
+# Spark runs the copy of a slow task only on another host; Linux answers at every address of 127.0.0.0/8.
 _WORKER_HOST: Final = "127.0.0.{}" if sys.platform == "linux" else _HOST
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
@@ -37,9 +37,9 @@ _MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = "Successfully registered with master"
 _OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false "
-    # An application whose executors are killed on purpose is not to be ended for that.
+    # An application whose executors are killed on purpose must not fail because of that.
     "-Dspark.deploy.maxExecutorRetries=-1 "
-    # A worker that was killed is given up after so many seconds, not after a minute.
+    # The master drops a killed worker after ten seconds instead of a minute.
     "-Dspark.worker.timeout=10"
 )
 _POLL_SECONDS: Final = 0.1
@@ -47,7 +47,7 @@ _LINES: Final = 15
 
 
 class SparkWorker:
-    """A worker: a daemon, and the executors that it starts."""
+    """Worker: a daemon, and the executors that it starts."""
 
     def __init__(self, program: GuardedProgram, command: list[str], environment: dict[str, str]) -> None:
         self._program = program
@@ -55,15 +55,15 @@ class SparkWorker:
         self._environment = environment
 
     def launch(self) -> None:
-        """Start it, without waiting for it."""
+        """Start it without waiting for it."""
         self._program.start(self._command, self._environment)
 
     def is_registered(self) -> bool:
-        """Return whether the master knows it since it was started the last time."""
-        return self._program.is_running() and self._program.has_said(_REGISTERED)
+        """Return True if the master has registered it since its last start."""
+        return self._program.is_running() and self._program.has_logged(_REGISTERED)
 
     def is_running(self) -> bool:
-        """Return whether its daemon is alive now."""
+        """Return True if its daemon is alive."""
         return self._program.is_running()
 
     def log_text(self) -> str:
@@ -80,7 +80,7 @@ class SparkWorker:
         return found
 
     def kill(self) -> None:
-        """End it with all of its executors and their Python workers by SIGKILL, as a machine that is gone."""
+        """Kill it with all of its executors and their Python workers with SIGKILL, as a machine that fails."""
         children = self._children()
         self._program.kill()
         for child in children:
@@ -112,14 +112,14 @@ class SparkWorker:
 
 
 class SparkCluster:
-    """A standalone cluster on the loop-back interface; it needs pyspark, and Java 17 or newer.
+    """Standalone cluster on the loopback interface; it needs pyspark, and Java 17 or newer.
 
     Args:
-        workers: how many.
-        cores: what each worker offers executors.
-        memory: what each worker offers executors, as in `1g`.
-        daemon_memory: the Java heap of the master and of each worker's daemon.
-        start_timeout: seconds until the workers have to be registered.
+        workers: number of workers.
+        cores: number of cores of each worker for executors.
+        memory: memory of each worker for executors, such as `1g`.
+        daemon_memory: Java heap of the master and of each worker's daemon.
+        start_timeout: seconds within which the workers must be registered.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class SparkCluster:
 
     @property
     def directory(self) -> Path | None:
-        """Where each part has a directory of its own; None when it does not run."""
+        """Directory with a subdirectory of each part; None if it is not running."""
         return self._home.path if self._home is not None else None
 
     def start(self) -> Self:
-        """Start the master and the workers, and return when these are registered.
+        """Start the master and the workers, and return when the workers are registered.
 
         Raises:
-            BrokerStartError: pyspark or Java is missing, or one of them did not start; nothing is left running.
+            BrokerStartError: pyspark or Java is missing, or a part did not start; nothing is left running.
         """
         try:
             self._start()
@@ -159,16 +159,16 @@ class SparkCluster:
         return self
 
     def restart(self, worker: SparkWorker) -> None:
-        """Start a worker that was killed, and return when it is registered.
+        """Start a killed worker again, and return when it is registered.
 
         Raises:
-            BrokerStartError: that takes too long; the error has the last lines of its log.
+            BrokerStartError: it takes too long; the error has the last lines of its log.
         """
         worker.launch()
         self._wait(worker.is_registered, worker.log_text)
 
     def stop(self) -> None:
-        """End everything, and remove its files; do nothing when it does not run."""
+        """Stop everything, and remove its files; do nothing if it is not running."""
         for worker in self.workers:
             worker.kill()
         if self._master is not None:
@@ -193,8 +193,8 @@ class SparkCluster:
         home = self._home.path
         environment = self._environment(spark, home)
         command = [str(spark / "bin" / "spark-class")]
-        place = _new_directory(home / "master")
-        self._master = GuardedProgram(place, "master")
+        directory = _new_directory(home / "master")
+        self._master = GuardedProgram(directory, "master")
         any_port = ["--port", "0", "--webui-port", "0"]
         self._master.start([*command, _MASTER, "--host", _HOST, *any_port], environment)
         log_text = self._master.log_text
@@ -202,10 +202,10 @@ class SparkCluster:
         self.master_url = _MASTER_URL.findall(log_text())[-1]
         workers = []
         for number in range(self._count):
-            place = _new_directory(home / f"worker-{number}")
+            directory = _new_directory(home / f"worker-{number}")
             host = _WORKER_HOST.format(number + 1)
-            arguments = ["--host", host, *any_port, *self._offer, "--work-dir", str(place), self.master_url]
-            program = GuardedProgram(place, "worker")
+            arguments = ["--host", host, *any_port, *self._offer, "--work-dir", str(directory), self.master_url]
+            program = GuardedProgram(directory, "worker")
             workers.append(SparkWorker(program, [*command, _WORKER, *arguments], environment))
             self.workers = tuple(workers)
             workers[-1].launch()
@@ -213,7 +213,7 @@ class SparkCluster:
             self._wait(worker.is_registered, worker.log_text)
 
     def _environment(self, spark: Path, home: Path) -> dict[str, str]:
-        """Return all variables that daemons and executors have."""
+        """Return the environment of daemons and executors."""
         return {
             "PATH": f"{find_java().parent}{os.pathsep}{_PATH}",
             "HOME": str(home),

@@ -1,4 +1,4 @@
-"""Start a broker in whatever it can run in: a container, a process, or as a cluster of several."""
+"""Start of a broker in an available back end: a container, a process, or a cluster of processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import InvalidUse
 
-from .backend import Choice, choose_backend, is_asked_for
+from .backend import Choice, choose_backend, is_requested
 from .cluster import ClusterBroker
 from .process import PulsarProcess
 from .profiles import Profile, get_profile
@@ -29,39 +29,42 @@ def start_broker(
     report: Callable[[str], None] = lambda _: None,
     version: str | None = None,
 ) -> Broker:
-    """Start a broker in the back end that `choose_backend` gives, and return it when it is ready.
+    """Start a broker in the back end that `choose_backend` returns, and return it when it is ready.
 
     A profile of several brokers is a cluster, which runs as processes.
 
     Args:
-        backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
+        backend: `auto`, `docker` or `process`; by default the value of `PULSAR_EXT_BACKEND`, else `auto`.
         profile: a profile or its name.
         settings: more broker settings, by their names in `broker.conf`.
-        broker_port: where clients connect; a free port by default.
-        admin_port: where the admin REST API listens; a free port by default.
-        data_dir: keeps data across runs; by default data goes with the broker. Only a process can keep it.
-        report: called with short lines: which back end was chosen, why, and what takes long.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
+        broker_port: port for clients; a free one by default.
+        admin_port: port of the admin REST API; a free one by default.
+        data_dir: directory that keeps data across runs, only with a process; by default data is removed with the
+            broker.
+        report: called with short lines: the chosen back end, the reason, and slow steps.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
 
     Raises:
-        InvalidUse: no such back end or profile, or what cannot be a version.
+        InvalidUse: the back end, the profile or the version is invalid.
         BrokerStartError: it did not become ready; nothing is left running.
     """
     fixed = broker_port is not None or admin_port is not None or data_dir is not None
     if get_profile(profile).brokers > 1:
         if fixed:
-            raise InvalidUse("a cluster has ports and data of its own: leave them out, or use a profile of one broker")
-        report("back end cluster: a profile of several brokers runs as processes, whatever else can be used")
+            raise InvalidUse(
+                "a cluster chooses its ports and data directory: omit them, or use a profile of one broker"
+            )
+        report("back end cluster: a profile of several brokers always runs as processes")
         return ClusterBroker(get_profile(profile), settings=settings, report=report, version=version).start()
-    if data_dir is not None and not is_asked_for(backend):
-        choice = Choice("process", "a data directory was given", "leave it out for a container")
+    if data_dir is not None and not is_requested(backend):
+        choice = Choice("process", "a data directory was passed", "omit it for a container")
     else:
         choice = choose_backend(backend, report, version)
     report(str(choice))
     if choice.backend == "docker":
         if data_dir is not None:
-            raise InvalidUse("a container has data of its own: leave data_dir out, or use the back end process")
-        from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only where it is used
+            raise InvalidUse("a container has no data directory here: omit data_dir, or use the back end process")
+        from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only if it is used
 
         return PulsarContainer(
             profile,

@@ -1,6 +1,6 @@
-"""Tenants and namespaces for tests, and who owns what in a cluster and how it is moved, over the admin REST API.
+"""Tenants and namespaces for tests, and ownership in a cluster, over the admin REST API.
 
-Plain requests rather than `pulsar_ext.admin`: what holds the tests up should not be what they test.
+These are plain requests instead of `pulsar_ext.admin`, so that tests do not depend on the code that they test.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _RETRY_SECONDS: Final = 0.2
 
 
 class Tenancy:
-    """The admin calls that isolate one test from another on a broker that they share.
+    """Admin calls that isolate one test from another on a shared broker.
 
     Args:
-        admin_url: the admin REST API.
-        access: what the superuser gets in with; by default nothing.
+        admin_url: URL of the admin REST API.
+        access: the superuser's access; by default without authentication.
     """
 
     def __init__(self, admin_url: str, access: Access | None = None) -> None:
@@ -57,12 +57,12 @@ class Tenancy:
         self._call("PUT", f"namespaces/{namespace}")
 
     def put_cluster(self, name: str, data: dict[str, Any]) -> None:
-        """Say where a cluster is, be it this one or another, in the words of the broker's `ClusterData`."""
+        """Set the address of this or another cluster, as the broker's `ClusterData`."""
         known = name in self._call("GET", "clusters").json()
         self._call("POST" if known else "PUT", f"clusters/{name}", json=data)
 
     def replicate(self, namespace: str, clusters: list[str]) -> None:
-        """Have a namespace in so many clusters; it and its tenant are made where they are missing."""
+        """Replicate a namespace in several clusters; create it and its tenant if they are missing."""
         tenant = namespace.partition("/")[0]
         known = tenant in self._call("GET", "tenants").json()
         about = {"allowedClusters": clusters, "adminRoles": []}
@@ -70,11 +70,11 @@ class Tenancy:
         if namespace in self._call("GET", f"namespaces/{tenant}").json():
             self._call("POST", f"namespaces/{namespace}/replication", json=clusters)
         else:
-            # From its beginning, for a topic that is loaded before the broker has heard of a change has no replicator.
+            # Set at the creation: a topic loaded before the broker learns of a change would have no replicator.
             self._call("PUT", f"namespaces/{namespace}", json={"replication_clusters": clusters})
 
     def has_carried_over(self, topic: str, cluster: str) -> bool | None:
-        """Return True when a cluster has all of a topic, None while it has not."""
+        """Return True when a cluster has all messages of a topic, None before that."""
         replicator = self._call("GET", f"{topic.replace('://', '/')}/stats").json()["replication"].get(cluster, {})
         return True if replicator.get("connected") and replicator["replicationBacklog"] == 0 else None
 
@@ -83,11 +83,11 @@ class Tenancy:
         self._call("PUT", f"{topic.replace('://', '/')}/partitions", json=partitions)
 
     def delete_namespace(self, namespace: str) -> str | None:
-        """Delete a namespace with its content, even while clients are connected; return what went wrong, or None."""
+        """Delete a namespace with its content, also while clients are connected; return an error, or None."""
         return self._delete(f"namespaces/{namespace}", namespace)
 
     def delete_tenant(self, tenant: str) -> str | None:
-        """Delete a tenant without namespaces; return what went wrong, if anything."""
+        """Delete a tenant without namespaces; return an error, or None."""
         return self._delete(f"tenants/{tenant}", None)
 
     def _delete(self, path: str, namespace: str | None) -> str | None:
@@ -99,13 +99,13 @@ class Tenancy:
                     return None
                 problem = f"{answer.status_code} {answer.text[:300]}"
                 if namespace is not None and "force" in answer.text.lower():
-                    # A broker that is not ours may not permit it: then every topic goes by itself first.
+                    # An existing broker may not allow it: then every topic is deleted first.
                     self._empty(namespace)
                     namespace = None
                     continue
             except httpx2.TransportError as error:
                 problem = str(error)
-            # Consumers that reconnect while it is being deleted make a first attempt fail.
+            # A first attempt fails if consumers reconnect during the deletion.
             if time.monotonic() > deadline:
                 return f"{path} on {self._url} could not be deleted: {problem}"
             time.sleep(_RETRY_SECONDS)
@@ -122,27 +122,27 @@ class Tenancy:
         except httpx2.TransportError as error:
             raise BrokerStartError(f"no answer from {self._url}: {error}") from error
         if not answer.is_success:
-            raise BrokerStartError(f"{self._url} refused {method} {path}: {answer.status_code} {answer.text[:300]}")
+            raise BrokerStartError(f"{self._url} rejected {method} {path}: {answer.status_code} {answer.text[:300]}")
         return answer
 
 
 _REDIRECTS: Final = 5
 _NO_BUNDLE: Final = ("Cannot find bundle", "Invalid upper boundary for bundle", "Invalid lower boundary for bundle")
-"""What a broker says of a bundle of a namespace that was deleted: of any, or as it has the default bundles."""
+"""Errors of a broker for a bundle of a deleted namespace: in general, and with the default bundles."""
 _AGAIN_SECONDS: Final = 0.1
 
 T = TypeVar("T")
 
 
 class Bundle(NamedTuple):
-    """A part of a namespace's topics, by their hashes, that one broker owns at a time."""
+    """Part of a namespace's topics, by their hashes, that one broker owns at a time."""
 
     namespace: str
     range: str
 
 
 class ClusterAdmin:
-    """The admin calls of a cluster that concern the place of things."""
+    """Admin calls of a cluster about the ownership of topics."""
 
     def __init__(self, access: Access) -> None:
         self._http = httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options())
@@ -154,14 +154,14 @@ class ClusterAdmin:
         self._http.close()
 
     def active_brokers(self, admin_url: str) -> set[str]:
-        """Return the brokers that are at work, `host:admin-port` each; none while this one does not answer."""
+        """Return the active brokers, each as `host:admin-port`; empty if this one does not answer."""
         try:
             return set(self._call("GET", admin_url, "brokers").json())
         except (BrokerStartError, InvalidUse):
             return set()
 
     def owned(self, admin_url: str, cluster: str) -> list[Bundle]:
-        """Return what the broker at that URL owns, without the namespaces that are about itself.
+        """Return the bundles that the broker at a URL owns, without its own namespaces.
 
         Raises:
             BrokerStartError: it does not answer.
@@ -172,9 +172,9 @@ class ClusterAdmin:
         return sorted(one for one in found if broker not in one.namespace)
 
     def owner(self, admin_url: str, topic: str) -> str:
-        """Return the service URL of the broker that has the topic, one with neither proxy nor listener between.
+        """Return the service URL of a topic's owner, without a proxy or listener in between.
 
-        A topic that no broker has gets one by this.
+        The look-up assigns an owner to an unowned topic.
 
         Raises:
             BrokerStartError: no broker answers for it.
@@ -184,7 +184,7 @@ class ClusterAdmin:
         return str(found.get("brokerUrlTls") or found["brokerUrl"])
 
     def bundle(self, admin_url: str, topic: str) -> Bundle:
-        """Return the bundle that the topic is in.
+        """Return the bundle of a topic.
 
         Raises:
             BrokerStartError: no broker answers for it.
@@ -194,13 +194,13 @@ class ClusterAdmin:
         return Bundle(rest.rsplit("/", 1)[0], answer.text.strip('"'))
 
     def unload(self, admin_url: str, bundle: Bundle, to: str) -> bool:
-        """Have a bundle's owner give it up, and the broker `host:admin-port` take it with the next look-up.
+        """Unload a bundle from its owner, so that the next look-up assigns it to the broker `host:admin-port`.
 
         Returns:
-            Whether there was something to give up: a broker goes on naming the bundles of a namespace that was deleted.
+            False if there was nothing to unload: brokers still list the bundles of a deleted namespace.
 
         Raises:
-            BrokerStartError: no broker did.
+            BrokerStartError: no broker did it.
         """
         try:
             self._call("PUT", admin_url, f"namespaces/{bundle.namespace}/{bundle.range}/unload", destinationBroker=to)
@@ -218,7 +218,7 @@ class ClusterAdmin:
             for _ in range(_REDIRECTS):
                 if answer.next_request is None:
                     break
-                # Another broker of the same cluster: it wants the token too.
+                # Another broker of the cluster, which needs the token, too.
                 request = self._http.build_request(method, answer.next_request.url)
                 answer = self._http.send(request)
         except httpx2.TransportError as error:
@@ -230,20 +230,20 @@ class ClusterAdmin:
         return answer
 
 
-def insist(step: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Take a step until it gives something, and return that: brokers refuse some while a bundle changes hands.
+def call_with_retries(step: Callable[[], T | None], seconds: float, what: str) -> T:
+    """Call `step` until it returns a value, and return it; brokers reject some requests while a bundle moves.
 
     Raises:
-        BrokerStartError: it was not done in so many seconds; the message says what, and what was refused last.
+        BrokerStartError: it took more than `seconds`; the message has `what` and the last rejection.
     """
     deadline = time.monotonic() + seconds
     while True:
-        refused = ""
+        rejection = ""
         try:
             if (result := step()) is not None:
                 return result
         except BrokerStartError as error:
-            refused = f"; the last refusal: {error}"
+            rejection = f"; the last error: {error}"
         if time.monotonic() > deadline:
-            raise BrokerStartError(f"{what} in {seconds:.0f} s{refused}")
+            raise BrokerStartError(f"{what} within {seconds:.0f} s{rejection}")
         time.sleep(_AGAIN_SECONDS)

@@ -1,4 +1,4 @@
-"""What the integration tests share: either client, a broker, a topic, programs, a Spark session."""
+"""Shared fixtures of the integration tests: both clients, a broker, a topic, programs, a Spark session."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pulsar_ext.testing.profiles import THROUGH
 
 @pytest.fixture
 def broker(pulsar_broker_factory):
-    """A broker where 100 KiB is the largest message."""
+    """Return a broker whose largest message is 100 KiB."""
     return pulsar_broker_factory("small-chunks")
 
 
 def pytest_addoption(parser):
-    """Add what chooses the tests of a run; see tiers.py."""
+    """Add the options that select tests; see tiers.py."""
     group = parser.getgroup("tiers", "which tests of tests/integration run")
     group.addoption("--tier", choices=tiers.TIERS, default="all", help="core, rest, both (all), or every combination")
     group.addoption("--part", type=_part, metavar="K/N", help="the K-th of N parts of equal length")
@@ -45,9 +45,9 @@ def pytest_configure(config):
 
 
 def pytest_generate_tests(metafunc):
-    """Run the tests of a module that says `BOTH_CLIENTS = True` with the blocking and with the asyncio client.
+    """Run the tests of a module with `BOTH_CLIENTS = True` with the blocking and with the asyncio client.
 
-    And, in a run that does not go through one thing as a whole, those that are marked for it through everything.
+    Unless the whole run goes through one kind of broker, run marked tests through all kinds.
     """
     marked = any(mark.name == "through" for mark in metafunc.definition.iter_markers())
     if marked and _through(metafunc.config) is None:
@@ -67,13 +67,13 @@ _no_process = functools.cache(process_problem)
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Import no module of which the core tier has no test."""
+    """Ignore modules without a test of the core tier, if only that runs."""
     is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     return (is_module and config.option.tier == "core" and "mark.core" not in collection_path.read_text()) or None
 
 
 def pytest_collection_finish(session):
-    """Refuse a run whose groups of tests would be left out: each worker would start a Spark and clusters of its own."""
+    """Raise if xdist does not group tests: each worker would then start Spark and clusters."""
     if session.config.getoption("loadgroup", default=False) and any(
         item.get_closest_marker("xdist_group") and "@" not in item.nodeid for item in session.items
     ):
@@ -81,7 +81,7 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keep the tests of the tier and the part; skip, with its reason, what only a standalone broker can show."""
+    """Keep the tests of the tier and the part; skip those that need a standalone broker, with the reason."""
     for item in items:
         way = tiers.params(item).get("pulsar_through") or _through(config) or "standalone"
         if way != "standalone":
@@ -90,22 +90,22 @@ def pytest_collection_modifyitems(config, items):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
                 item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
     kept = tiers.select(items, config.option.tier)
-    kept.sort(key=tiers.turn)  # else a run would end with one worker at work
+    kept.sort(key=tiers.turn)  # or a run would end with a single busy worker
     if config.option.part:
         kept = tiers.take_part(kept, *config.option.part, tiers.read_durations())
-    if left_out := set(items).difference(kept):
-        config.hook.pytest_deselected(items=[*left_out])
+    if deselected := set(items).difference(kept):
+        config.hook.pytest_deselected(items=[*deselected])
     items[:] = kept
 
 
 def _through(config):
-    """What the whole run goes through, if it was asked for."""
+    """Return the kind of broker of the whole run, or None."""
     return config.getoption("pulsar_through") or os.environ.get("PULSAR_EXT_THROUGH") or None
 
 
 @pytest.fixture
 def client_factory(request, pulsar_client_factory, pulsar_async_client_factory):
-    """Makes clients: blocking ones, or asyncio ones in their shape."""
+    """Return a factory of blocking clients, or of asyncio clients with their interface."""
     if request.param == "blocking":
         yield pulsar_client_factory
         return
@@ -122,33 +122,33 @@ def client_factory(request, pulsar_client_factory, pulsar_async_client_factory):
 
 @pytest.fixture(scope="module")
 def admin_class(request):
-    """`PulsarAdmin`, or `AsyncPulsarAdmin` in its shape."""
+    """Return `PulsarAdmin`, or `AsyncPulsarAdmin` with its interface."""
     return PulsarAdmin if request.param == "blocking" else awaited_admin
 
 
 @pytest.fixture
 def client(client_factory, broker):
-    """A client of that broker."""
+    """Return a client of that broker."""
     return client_factory(broker)
 
 
 @pytest.fixture
 def program(request, client_factory, broker, topic, tmp_path):
-    """Run a program against the broker in a process of its own; its status and its output are the result."""
+    """Return a function that runs a program against the broker in a separate process, and returns status and output."""
     awaited = request.node.callspec.params["client_factory"] == "awaited"
     return lambda source: run_program(source, tmp_path, Reach.of(broker), topic, awaited=awaited)
 
 
 @pytest.fixture
 def run(pulsar_async_client_factory, broker):
-    """Run a coroutine function with a client, which is closed afterwards; a task left over is a failure."""
+    """Return a function that runs a coroutine function with a client; a task that remains is a failure."""
 
     def run(function, **options):
         async def with_client():
             async with pulsar_async_client_factory(broker, **options) as client:
                 result = await asyncio.wait_for(function(client), 60)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left
+            remaining = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not remaining
             return result
 
         return asyncio.run(with_client())
@@ -158,21 +158,21 @@ def run(pulsar_async_client_factory, broker):
 
 @pytest.fixture
 def topic(pulsar_topic_factory, broker):
-    """An unused topic."""
+    """Return an unused topic name."""
     return pulsar_topic_factory(broker=broker)
 
 
 @pytest.fixture
 def admin(client):
-    """The client's own admin API."""
+    """Return the client's admin API."""
     return client.context.admin_api()
 
 
 @pytest.fixture(scope="session")
 def spark():
-    """A worker's one Spark session: two cores of this machine, and no port that is open to others."""
+    """Return a worker's only Spark session, with two cores and no open port."""
     pytest.importorskip("pyspark")
-    from pulsar_ext.spark import spark_session  # noqa: PLC0415  # not everybody has Spark
+    from pulsar_ext.spark import spark_session  # noqa: PLC0415  # needs Spark
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = spark_session("tests", master="local[2]", config={"spark.log.level": "ERROR"})

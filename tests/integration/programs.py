@@ -1,4 +1,4 @@
-"""Programs that run in a process of their own, with a time limit that only a hang reaches."""
+"""Programs in separate processes, with a time limit that only a hang reaches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ HANG_SECONDS = 120
 PREAMBLE = f"""{IMPORTED}
 import os, signal, sys, threading, time
 import pulsar_ext as pulsar, pulsar_ext.asyncio
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background with it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 reach, topic = Reach.unpack(sys.argv[1]), sys.argv[2]
 def connect(url=reach.service_url, made=pulsar.Client, **options):
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/stderr")  # the output is the program's own
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/stderr")  # standard output belongs to the program
     return made(url, logger=logger, **{{**reach.options(), **options}})
 EARLIEST = pulsar.InitialPosition.Earliest
 """

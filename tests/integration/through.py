@@ -1,11 +1,11 @@
-"""Every family of integration tests through a broker with mutual TLS, or through a cluster of two brokers.
+"""Runs of each family of integration tests through a broker with mutual TLS, or through a cluster of two brokers.
 
-    python tests/integration/through.py mtls                      # all families, one after the other
+    python tests/integration/through.py mtls                      # all families, one after another
     python tests/integration/through.py cluster ack receive       # some of them
     python tests/integration/through.py mtls --update             # and write the counts into RESULTS-through.md
 
-A family is a folder beside this file. Each is a run of pytest of its own, so that its brokers are gone before the next
-one's begin. What follows -- goes to pytest.
+A family is a folder next to this file. Each is a separate run of pytest, so that its brokers end before those of the
+next one start. Arguments after -- are passed to pytest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS-through.md"
 HARNESS = {"testing"}
-"""What is about brokers themselves, and chooses them itself."""
+"""Families that test brokers themselves, and choose them."""
 _ONLY = "standalone only: "
 _COUNTED = ("passed", "failed", "standalone only", "skipped")
 _HEADS = ["family", *_COUNTED, "s", "day"]
@@ -33,7 +33,7 @@ _HEADS = ["family", *_COUNTED, "s", "day"]
 
 @dataclass
 class Row:
-    """What came of a family: how many tests, what failed, and why some cannot go through it."""
+    """Result of a family: the number of tests, the failures, and reasons why some need a standalone broker."""
 
     family: str
     counts: Counter[str] = field(default_factory=Counter)
@@ -43,17 +43,17 @@ class Row:
     day: str = ""
 
     def cells(self) -> list[str]:
-        """Give the row of the table."""
+        """Return the row of the table."""
         return [self.family, *(str(self.counts[kind]) for kind in _COUNTED), f"{self.seconds:.0f}", self.day]
 
 
 def families() -> list[str]:
-    """Name them."""
+    """Return the names of all families."""
     return sorted({path.parent.name for path in HERE.glob("*/test_*.py")} - HARNESS)
 
 
 def run_family(family: str, way: str, options: list[str]) -> Row:
-    """Run it, and count."""
+    """Run a family, and count its results."""
     row, start = Row(family, day=f"{datetime.now(UTC):%Y-%m-%d}"), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
@@ -64,12 +64,12 @@ def run_family(family: str, way: str, options: list[str]) -> Row:
         if report.exists():
             _count(row, ET.parse(report).getroot())
         if status not in {0, 1}:
-            row.failed.append(f"{family}: pytest ended with status {status}, so not all of it was run")
+            row.failed.append(f"{family}: pytest ended with status {status}, so not all tests ran")
     return row
 
 
 def _count(row: Row, report: ET.Element) -> None:
-    # Of a test that was run again the last outcome counts.
+    # The last outcome of a repeated test counts.
     cases = {(case.get("classname"), case.get("name")): case for case in report.iter("testcase")}
     for (where, name), case in cases.items():
         skipped = case.find("skipped")
@@ -86,7 +86,7 @@ def _count(row: Row, report: ET.Element) -> None:
 
 
 def table(rows: list[Row]) -> str:
-    """Write the counts, what failed, and why tests are for a standalone only."""
+    """Return the counts, the failures, and the reasons of tests for a standalone broker only."""
     total = Row("all", sum((row.counts for row in rows), Counter()), seconds=sum(row.seconds for row in rows))
     lines = [_line(_HEADS), _line(["---"] * len(_HEADS)), *(_line(row.cells()) for row in (*rows, total))]
     if failed := [name for row in rows for name in row.failed]:
@@ -102,7 +102,7 @@ def _line(cells: list[str]) -> str:
 
 
 def read(text: str) -> dict[str, Row]:
-    """Read what `table` wrote."""
+    """Return the rows that `table` wrote."""
     rows: dict[str, Row] = {}
     for line in text.splitlines():
         family, *cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -118,7 +118,7 @@ def read(text: str) -> dict[str, Row]:
 
 
 def update(way: str, row: Row) -> None:
-    """Put a family into the part of the file of results that is about one way."""
+    """Replace a family's row in the part of the results about one way."""
     begin, end = f"<!-- {way}: begin -->\n", f"<!-- {way}: end -->\n"
     old = RESULTS.read_text(encoding="utf-8")
     part = old[old.index(begin) + len(begin) : old.index(end)]
@@ -128,22 +128,22 @@ def update(way: str, row: Row) -> None:
 
 
 def main() -> int:
-    """Run what is asked for; the status says whether something failed."""
+    """Run the chosen families; return 1 if a test failed."""
     arguments = sys.argv[1:]
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("way", choices=("mtls", "cluster"))
     parser.add_argument("family", nargs="*", help=f"of {', '.join(families())}; all by default")
     parser.add_argument("--update", action="store_true", help=f"write the counts into {RESULTS.name}")
-    asked = parser.parse_args(arguments[:cut])
-    if unknown := set(asked.family) - set(families()):
-        parser.error(f"there is no family {', '.join(sorted(unknown))}")
+    chosen = parser.parse_args(arguments[:cut])
+    if unknown := set(chosen.family) - set(families()):
+        parser.error(f"unknown family {', '.join(sorted(unknown))}")
     rows: list[Row] = []
-    for family in asked.family or families():
-        rows.append(run_family(family, asked.way, arguments[cut + 1 :]))
-        if asked.update:
-            update(asked.way, rows[-1])
-    print(f"Through {asked.way}:\n\n{table(rows)}")
+    for family in chosen.family or families():
+        rows.append(run_family(family, chosen.way, arguments[cut + 1 :]))
+        if chosen.update:
+            update(chosen.way, rows[-1])
+    print(f"Through {chosen.way}:\n\n{table(rows)}")
     return 1 if any(row.failed for row in rows) else 0
 
 

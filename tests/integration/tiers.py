@@ -1,9 +1,9 @@
-"""Which tests a run has: the core, the rest of the suite in parts of equal length, or every combination (pure).
+"""Selection of a run's tests: the core, the rest of the suite in parts of equal length, or every combination (pure).
 
-A *tier* is `core`, `rest`, `all`, which is both, or `every`, which adds every combination of parameters and what is
-marked `on_demand`. A part has whole modules of a tier, whose durations are in `durations.json`.
+A *tier* is `core`, `rest`, `all` (both), or `every`, which adds every combination of parameters and tests marked
+`on_demand`. A part has whole modules of a tier, whose durations are in `durations.json`.
 
-    python tests/integration/tiers.py REPORT.xml...     # record the durations that reports of the rest show
+    python tests/integration/tiers.py REPORT.xml...     # record the durations of reports of the rest
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 TIERS = ("core", "rest", "all", "every")
 DURATIONS = Path(__file__).parent / "durations.json"
-"""Seconds that each module took when the rest of the suite was run: what balances the parts."""
+"""Seconds of each module in a run of the rest of the suite; they balance the parts."""
 STARTING = {"cluster": 90.0, "mtls": 20.0, "spark": 30.0, "spark-cluster": 60.0}
-"""Seconds that starting takes what the modules of a kind share, which no two parts should start without need."""
+"""Seconds of starting what the modules of a kind share, which few parts should start."""
 CLIENTS = ("client_factory", "admin_class")
-"""The fixtures that return either client's objects."""
+"""Fixtures that return either client's objects."""
 _UNKNOWN_SECONDS = 10.0
 
 
@@ -44,9 +44,9 @@ def select(items, tier):
 
 
 def turn(item):
-    """Return when a test runs: slow ones of the core first, and of those Spark's last.
+    """Return the sort key of a test: slow tests of the core first, and of those Spark's last.
 
-    Where all brokers start at once, Spark's Python does not start within the ten seconds that Spark gives it.
+    While all brokers start, Spark's Python may miss Spark's timeout of ten seconds.
     """
     if not any("slow" in mark.kwargs for mark in item.iter_markers("core")):
         return 2
@@ -93,7 +93,7 @@ def params(item):
 
 
 def _values(item):
-    """Return the values of an item's parameters; those that are given together are one."""
+    """Return the values of an item's parameters; those of one `parametrize` are one."""
     by_name = params(item)
     together = [[name.strip() for name in _names(mark)] for mark in item.iter_markers("parametrize")]
     alone = [[name] for name in by_name if not any(name in names for names in together)]
@@ -112,7 +112,7 @@ def parse_part(text):
     """Return `3/8` as `(3, 8)`.
 
     Raises:
-        ValueError: it is not of that form.
+        ValueError: the form is invalid.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     part, parts = map(int, found.groups()) if found else (0, 0)
@@ -122,9 +122,9 @@ def parse_part(text):
 
 
 def take_part(items, part, parts, durations):
-    """Return the items of one of `parts` parts, which take about the same time; modules stay whole.
+    """Return the items of one of `parts` parts of about equal duration; modules stay whole.
 
-    The modules of an expensive kind stay together as far as they fit into a part.
+    The modules of an expensive kind stay together if they fit into a part.
     """
     kinds = {}
     for item in items:
@@ -138,8 +138,8 @@ def divide(kinds, parts, durations):
 
     Args:
         kinds: the expensive kind of each module, a key of `STARTING`, or None.
-        parts: how many there are.
-        durations: seconds of modules; one that is not in it takes ten.
+        parts: number of parts.
+        durations: seconds of modules; ten by default.
     """
     seconds = {module: durations.get(module, _UNKNOWN_SECONDS) for module in kinds}
     full = (sum(seconds.values()) + sum(STARTING[kind] for kind in {*kinds.values()} - {None})) / parts
@@ -147,7 +147,7 @@ def divide(kinds, parts, durations):
     by_kind = Counter()
     for module, kind in kinds.items():
         by_kind[kind] += seconds[module]
-    # Expensive kinds first, then long modules: what is short fills the gaps. Names make it the same everywhere.
+    # Expensive kinds first, then long modules: short ones fill the gaps. Names make the order deterministic.
     order = sorted(kinds, key=lambda module: (kinds[module] is None, -by_kind[kinds[module]], -seconds[module], module))
     for module in order:
         kind = kinds[module]
@@ -166,14 +166,14 @@ def divide(kinds, parts, durations):
 
 
 def module_of(item):
-    """Return the path of an item's module below this folder, and how it goes there if through something."""
+    """Return the path of an item's module below this folder, with its kind of broker if it goes through one."""
     through = params(item).get("pulsar_through")
     path = Path(item.path).relative_to(Path(__file__).parent).as_posix()
     return path if through in {None, "standalone"} else f"{path} through {through}"
 
 
 def _kind(item):
-    """Return what is dear to start for an item, a key of `STARTING`, or None."""
+    """Return the expensive kind of an item, a key of `STARTING`, or None."""
     through, group = params(item).get("pulsar_through"), item.get_closest_marker("xdist_group")
     name = group.args[0] if group else ""
     for kind in (through, name, name.partition("-")[0]):
@@ -183,12 +183,12 @@ def _kind(item):
 
 
 def read_durations():
-    """Return the seconds of each module, as they were recorded."""
+    """Return the recorded seconds of each module."""
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
 def record(reports, durations):
-    """Return the durations with those that the reports of pytest, in JUnit's format, show instead."""
+    """Return the durations, replaced by those in pytest's reports in JUnit's format."""
     found = Counter()
     for report in reports:
         for case in ET.parse(report).getroot().iter("testcase"):

@@ -1,4 +1,4 @@
-"""What a run spent its time on: a summary of the slowest fixtures, and of preparing beside testing."""
+"""Summary of a run's time: the slowest fixtures, and the phases of all tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHOWN = 12
 
 
 class Timings:
-    """Times each fixture in the process that sets it up; a report carries the times to where they are added up."""
+    """Timer of fixtures in the process that sets them up; reports transport the times."""
 
     def __init__(self):
         self._fixtures, self._own = Counter(), {}
@@ -35,7 +35,7 @@ class Timings:
         return report
 
     def pytest_runtest_logreport(self, report):
-        """Add up what a report carries."""
+        """Add the times of a report."""
         self._phases[report.when] += report.duration
         self._fixtures.update(report.fixture_seconds)
         self._uses.update(report.fixture_seconds.keys())

@@ -146,7 +146,7 @@ def replay(
     missing = [column for column in (*_ORDER, "__topic", "value") if column not in rows.columns]
     if missing:
         raise InvalidUse(
-            f"{path} is not an archive: it lacks the columns {', '.join(missing)}. Write one by archive()."
+            f"{path} is not an archive: it lacks the columns {', '.join(missing)}. Create one with archive()."
         )
     if where is not None:
         if re.search(r"\bvalue\b", where, re.IGNORECASE):

@@ -35,7 +35,7 @@ _ANONYMOUS = Profile(
 
 
 @pytest.mark.core(slow="a broker with tokens starts")
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factory):
     """A 401 raises AdminUnauthorized without the token in any text; a token supplier is called before each request."""
     broker = pulsar_broker_factory("auth")
@@ -61,7 +61,7 @@ def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factor
                 assert not wrong or wrong not in f"{caught.value}{caught.value.details}"
 
 
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_role_without_permission_raises(pulsar_broker_factory):
     """A role without permission gets 401 for a topic and 403 for a namespace; both raise AdminUnauthorized."""
     with PulsarAdmin(pulsar_broker_factory(_ANONYMOUS).admin_url) as admin:
@@ -137,7 +137,7 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.core(slow="a cluster starts")
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_redirect_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
     """A redirect to the topic's owner is followed with the request's method, body and token."""
     broker = pulsar_broker_factory("auth")
@@ -153,7 +153,7 @@ def test_redirect_keeps_method_body_and_token(pulsar_broker_factory, pulsar_name
 
 
 @pytest.mark.core
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 @pytest.mark.parametrize("listed", ["as the broker lists them", ""])
 @pytest.mark.parametrize("secret", [{"token": "s3cret"}, {"basic": ("me", "s3cret")}])
 def test_secret_is_not_sent_to_a_foreign_host(pulsar_broker_factory, caplog, listed, secret):
@@ -277,7 +277,7 @@ def test_threads_share_one_admin(admin, topic):
 # Python 3.12 warns of any fork in a process with threads.
 @pytest.mark.blocking_only("a forked child has no event loop")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_opens_its_own_connections(admin, topic):
+def test_forked_child_opens_its_own_connections(admin, topic):
     """Both processes continue after a fork, each over its own connections."""
     admin.stats(topic)
     child = os.fork()

@@ -26,7 +26,7 @@ async def _cancelled(*openings):
 
 @pytest.mark.core
 def test_cancelled_standbys_free_their_threads(run, broker, topic, pulsar_topic_factory):
-    """More cancelled waits for exclusive access than threads block nothing, and get no access later."""
+    """Cancelled waits for exclusive access, more than there are threads, block no calls and get no access later."""
 
     async def steps(client):
         leader_client = official_client(broker)
@@ -59,7 +59,7 @@ _OPENINGS = {
 
 @pytest.mark.parametrize("kind", _OPENINGS)
 def test_openings_at_a_silent_broker_may_be_cancelled(pulsar_broker, pulsar_topic, kind):
-    """Each kind of object opens after more openings than threads were cancelled at a silent broker."""
+    """Each kind of object opens after more openings than there are threads were cancelled at a silent broker."""
 
     async def steps(proxy):
         options = Reach.of(pulsar_broker).options()

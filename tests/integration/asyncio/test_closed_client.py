@@ -38,7 +38,7 @@ print(count() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts its threads under /proc")
 def test_closing_with_waiting_receives_leaks_no_threads(pulsar_broker, pulsar_topic):
-    """Receives and C++ threads of fifteen clients end, which are closed with fifty waiting receives each."""
+    """Fifteen clients that are closed with fifty waiting receives each leave no C++ threads."""
     command = [sys.executable, "-c", _PROGRAM, Reach.of(pulsar_broker).pack(), pulsar_topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-1:] == ["0"], done.stderr[-2000:]

@@ -15,7 +15,7 @@ def serve(replier, **options):
 
 
 def test_concurrent_and_cancelled_requests(run, topic):
-    """Each of more concurrent requests than the queue holds gets its own reply, and cancelled ones leave nothing."""
+    """Each request gets its own reply, although there are more than the queue holds; cancelled ones leave nothing."""
 
     async def steps(client):
         async def handle(message):

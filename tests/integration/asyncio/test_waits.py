@@ -179,7 +179,7 @@ async def _cancelled_first(producer, client):
 
 @pytest.mark.parametrize("close", [_both, _cancelled_first])
 def test_second_close_sends_waiting_messages(run, topic, close):
-    """Eighty sends that wait for room are persisted, although it is closed twice at once or after a cancelled close."""
+    """Eighty sends that wait for room are persisted by two concurrent closes, and by one after a cancelled close."""
 
     async def steps(client):
         producer, sending = await _waiting_for_room(client, topic)
@@ -210,7 +210,7 @@ def test_cancelled_close_ends_receives_of_a_paused_consumer(run, topic, end):
 
 
 def test_waiting_consumers_block_no_other_calls(run, topic):
-    """More waiting consumers with screened messages than threads do not block other calls."""
+    """Waiting consumers with screened messages, more than there are threads, block no other calls."""
 
     async def steps(client):
         names = [f"{topic}-{number}" for number in range(66)]

@@ -7,7 +7,7 @@ import pulsar_ext as pulsar
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing import FaultProxy
 
-pytestmark = pytest.mark.standalone_only("is about the authentication that a profile has of its own")
+pytestmark = pytest.mark.standalone_only("is about the authentication of a profile")
 
 BOTH_CLIENTS = True
 _LARGE = b"x" * 6_000_000

@@ -25,7 +25,7 @@ def environment(broker, monkeypatch):
 
 
 @pytest.mark.core
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_client_uses_the_environment(environment, topic):
     """A client without a service URL uses the URL, token and admin API of the environment."""
     client = pulsar.Client()
@@ -34,7 +34,7 @@ def test_client_uses_the_environment(environment, topic):
     client.close()
 
 
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_asyncio_client_uses_the_environment(environment, topic):
     """The asyncio client uses the variables of the environment."""
 
@@ -48,7 +48,7 @@ def test_asyncio_client_uses_the_environment(environment, topic):
     assert asyncio.run(send()).entry_id() == 0
 
 
-@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
+@pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_environment_token_is_unused_with_a_url(environment, broker, topic):
     """A client with an explicit URL does not send the environment's token."""
     client = pulsar.Client(broker.service_url)

@@ -18,7 +18,7 @@ def test_busy_error_names_the_occupant(client, topic):
         client.subscribe(topic, "s")
     holder.close()
     client.create_producer(topic, producer_name="taken")
-    with pytest.raises(pulsar.ProducerBusy, match=r"there is the producer 'taken' at /.*Nothing was opened"):
+    with pytest.raises(pulsar.ProducerBusy, match=r"occupied by the producer 'taken' at /.*Nothing was opened"):
         client.create_producer(topic, producer_name="taken")
 
 
@@ -54,7 +54,7 @@ def test_details_are_added_once(client_factory, broker, topic):
     assert str(caught.value).count("no broker listens") == 1
 
 
-@pytest.mark.standalone_only("is about the authentication that a profile has of its own")
+@pytest.mark.standalone_only("is about the authentication of a profile")
 def test_timeout_reports_an_invalid_token(client_factory, pulsar_broker_factory):
     """The error of a timeout because of an invalid token has the admin API's reason."""
     guarded = pulsar_broker_factory("auth")

@@ -25,7 +25,7 @@ def _stored(client, topic):
     return consumer, pulsar.MessageId(sent.partition(), sent.ledger_id(), sent.entry_id())
 
 
-@pytest.mark.standalone_only("has another broker, whose certificates are another authority's", ways=("mtls",))
+@pytest.mark.standalone_only("uses another broker, whose certificates have another authority", ways=("mtls",))
 def test_other_cluster_raises(client_factory, broker, topic, elsewhere, monkeypatch):
     """A request to another cluster's admin API raises, with and without the topic there, and moves no cursor."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", elsewhere.url)

@@ -11,7 +11,7 @@ import pytest
 
 import pulsar_ext as pulsar
 
-pytestmark = pytest.mark.standalone_only("is about the authentication that a profile has of its own")
+pytestmark = pytest.mark.standalone_only("is about the authentication of a profile")
 
 _WRONG = "wr0ng-s3cret"
 _TOKENS_BEGIN = "eyJhbGci"

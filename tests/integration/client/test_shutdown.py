@@ -60,7 +60,7 @@ def test_shutdown_ends_all_waiting_calls(sending, kind):
     ],
 )
 def test_signal_handler_may_shut_down(sending, kind, call):
-    """A call of the thread that is interrupted by a shutdown in a signal handler ends."""
+    """A waiting call ends if a signal handler on its thread shuts the client down."""
     one = sending(kind)
     one.proxy.pause()
     uses = {
@@ -148,7 +148,7 @@ def is_left_over(thread):
 
 @pytest.mark.parametrize("link", ["up", "frozen"])
 def test_program_exits_after_a_shutdown(program, link):
-    """A program after a shutdown has its own exit status, and every callback is called without an answer."""
+    """A program exits with its own status after a shutdown, and every callback is called without an answer."""
     done = program(
         f"""
         proxy = reach.proxy()

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from chunked import eventually, send_half
+from chunked import eventually, send_incomplete_message
 
 import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
@@ -64,7 +64,7 @@ def test_view_opens_with_an_incomplete_message(pulsar_client_factory, pulsar_bro
     broker = pulsar_broker_factory("small-chunks")
     client, topic = pulsar_client_factory(broker), pulsar_topic_factory(broker=broker)
     expected = send(client, topic, 100)
-    send_half(broker, client.context.admin_api(), topic)
+    send_incomplete_message(broker, client.context.admin_api(), topic)
     view = client.create_table_view(topic)
     assert shown(view) == expected
     client.create_producer(topic).send(b"new", partition_key="k0")

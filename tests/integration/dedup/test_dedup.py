@@ -42,7 +42,7 @@ def count(admin, topic):
 @pytest.mark.core
 @pytest.mark.parametrize("settings", [{}, BATCHED, {**BATCHED, "batching_type": pulsar.BatchingType.KeyBased}])
 def test_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
-    """Messages 1 to 6, then from 1 and from 4 again up to 20: each is stored once, and the repeated ones are duplicates."""
+    """Messages 1 to 6, then from 1 and from 4 again up to 20, are stored once; repeated ones are duplicates."""
     reported = []
     for first, last in ((1, 7), (1, 14), (4, 21)):
         producer = opened(client, topic, **settings)

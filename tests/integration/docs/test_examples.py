@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from chunked import eventually
-from ways import BEHIND_A_PROXY
+from ways import OWN_PROXY
 
 import pulsar_ext as pulsar
 
@@ -253,7 +253,7 @@ def test_killed_faststream_service_bills_every_order(broker, client, topic, puls
 
 
 @pytest.mark.filterwarnings("default")
-@BEHIND_A_PROXY
+@OWN_PROXY
 def test_example_tests_pass(pulsar_broker_factory, tmp_path):
     """test_worker.py passes with the installed plugin, like in another project."""
     broker = pulsar_broker_factory("plain")

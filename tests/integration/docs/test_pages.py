@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from blocks import Page
-from ways import BEHIND_A_PROXY
+from ways import OWN_PROXY
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing import Profile
@@ -32,7 +32,7 @@ pytestmark = [
 def _pages():
     for page in PAGES:
         name = str(page.relative_to(ROOT))
-        yield pytest.param(page, id=name, marks=BEHIND_A_PROXY if page.name == "test-with-faults.md" else ())
+        yield pytest.param(page, id=name, marks=OWN_PROXY if page.name == "test-with-faults.md" else ())
 
 
 @pytest.fixture

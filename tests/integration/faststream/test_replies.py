@@ -60,7 +60,7 @@ def test_requesters_and_repliers_interoperate(service, client, topic, pulsar_asy
     run_to_end(steps)
 
 
-def test_replies_stay_in_the_namespace(broker, client, topic):
+def test_reply_topics_stay_in_the_namespace(broker, client, topic):
     """A reply goes to the message's reply topic in its namespace; to another one only if `may_reply_to` allows it."""
     here, elsewhere = f"{topic}-replies", f"persistent://public/default/r-{uuid.uuid4().hex}"
     consumer = client.subscribe([here, elsewhere], "s")

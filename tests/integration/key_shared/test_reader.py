@@ -10,7 +10,7 @@ import time
 
 import pytest
 from awaited import blocking_of
-from chunked import send_half
+from chunked import send_incomplete_message
 from java_peer import run_java
 from keyed import BATCHING, KINDS, fill, number_of, tilings
 from reach import Reach
@@ -138,7 +138,7 @@ def test_incomplete_last_message_is_not_available(client, admin, broker, pulsar_
     topic = pulsar_topic_factory(partitions=partitions, broker=broker)
     part = f"{topic}-partition-0" if partitions else topic
     fill(client, part, "unbatched", 5)
-    send_half(broker, admin, part)
+    send_incomplete_message(broker, admin, part)
     reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=[ranges])
     assert numbers(reader) == list(range(5))
 
@@ -162,7 +162,7 @@ def test_compressed_chunks_count_by_apparent_key(client, topic):
 def test_histogram_ends_before_incomplete_message(client, admin, broker, topic):
     """Reading a histogram ends before an incomplete chunked message."""
     fill(client, topic, "unbatched", 5)
-    send_half(broker, admin, topic)
+    send_incomplete_message(broker, admin, topic)
     assert read_histogram(client.context, topic).total() == 5
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from pulsar_ext.dedup.opening import MOST_ENTRIES
+from pulsar_ext.dedup.opening import MAX_SEARCHED_ENTRIES
 from pulsar_ext.spark.options import SINK, parse_options
 from pulsar_ext.spark.rows import Rows
 from pulsar_ext.spark.sink import TaskProducers
@@ -157,7 +157,7 @@ def test_killed_and_forgotten_writers_write_once(dedup, client, topic):
 def test_unknown_producer_name_raises(dedup, client, pulsar_topic_factory):
     """A producer name not found on a long topic raises with the remedy; `unknownProducers=new` treats it as new."""
     topic = pulsar_topic_factory(broker=dedup)
-    others(client, topic, MOST_ENTRIES + 10)
+    others(client, topic, MAX_SEARCHED_ENTRIES + 10)
     with pytest.raises(pulsar_ext.ProducerForgotten, match="unknownProducers=new"):
         write(dedup, topic, range(10), batch=0)
     assert write(dedup, topic, range(10), batch=0, unknownProducers="new") == (10, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from chunked import send_half
+from chunked import send_incomplete_message
 from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
 
 import pulsar_ext as pulsar
@@ -114,7 +114,7 @@ def test_audit(spark, broker, client, admin, topic):
             for number in ids:
                 producer.send(str(number).encode(), sequence_id=number)
     roll_over(admin, topic)
-    send_half(broker, admin, topic)
+    send_incomplete_message(broker, admin, topic)
     (found,) = jobs.audit(spark, options_of(broker, topic, pollTimeoutMs="2000"))
     assert found.incomplete_chunks.count == 1
     assert found.duplicate_sequence_ids.count == 1

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pulsar
 import pytest
-from chunked import eventually, send_half
+from chunked import eventually, send_incomplete_message
 from reach import Reach
 from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
 from stored import compact
@@ -294,7 +294,7 @@ def test_incomplete_chunked_message_fails_or_is_skipped(spark, broker, client, a
     """An incomplete chunked message fails a read; it is skipped by an option, or once its producer has continued."""
     keep_everything(admin, topic)
     fill(client, topic, 5, kinds=("plain",))
-    send_half(broker, admin, topic)
+    send_incomplete_message(broker, admin, topic)
     with pytest.raises(Exception, match="incompleteChunks=skip"):
         read(spark, broker, topic, pollTimeoutMs="3000").load().count()
     assert read(spark, broker, topic, pollTimeoutMs="3000", incompleteChunks="skip").load().count() == 5

@@ -7,7 +7,7 @@ import time
 
 import httpx2
 import pytest
-from chunked import eventually, index_of, payload, send_half
+from chunked import eventually, index_of, payload, send_incomplete_message
 from reach import Reach, official_client
 from spark_topics import fill, keep_everything
 from stored import compact
@@ -165,7 +165,7 @@ def test_incomplete_message_hides_no_later_message(broker, admin, client, topic)
     """Skipping an incomplete message skips no complete one after it that the broker throttles."""
     keep_everything(admin, topic)
     fill(client, topic, 1, kinds=("plain",), start=-1)
-    send_half(broker, admin, topic)
+    send_incomplete_message(broker, admin, topic)
     chunks = admin.internal_stats(topic).number_of_entries - 1
     fill(client, topic, 60, kinds=("plain",))
     limit(broker, "/".join(topic.removeprefix("persistent://").split("/")[:2]), messages=chunks + 20, seconds=60)

@@ -1,4 +1,4 @@
-"""What the tests of containers share: whether any can be run here, and the engine."""
+"""Fixtures of the container tests: a check that containers can run, and the engine."""
 
 import os
 
@@ -10,7 +10,7 @@ from pulsar_ext.testing.image import connect_engine, image_problem
 
 @pytest.fixture(scope="session")
 def containers():
-    """Skip where no container can be run, with the reason; with `PULSAR_EXT_REQUIRE_CONTAINERS=1` fail."""
+    """Skip, or with `PULSAR_EXT_REQUIRE_CONTAINERS=1` fail, if no container can run."""
     try:
         problem = image_problem()
     except BrokerStartError as error:
@@ -23,7 +23,7 @@ def containers():
 
 @pytest.fixture(scope="module")
 def engine(containers):
-    """Give the Docker engine's client."""
+    """Return the Docker engine's client."""
     wrapper = connect_engine()
     yield wrapper.client
     wrapper.client.close()

@@ -1,4 +1,4 @@
-"""The broker as a child process: started, killed, restarted, kept, and gone with its parent."""
+"""The broker as a child process: start, kill, restart, kept data, and end with its parent."""
 
 import contextlib
 import json
@@ -83,7 +83,7 @@ def group(pid):
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_profile_starts_and_leaves_nothing(name):
-    """Each profile carries a message, reports no secret in its log, and leaves no process and no file."""
+    """Each profile delivers a message, logs no secret, and leaves no process and no file."""
     with PulsarProcess(name) as broker:
         pid, home, access = broker.pid, broker.data_dir, broker.access
         secrets = [access.token, *(access.basic or ())[1:], *_oauth2_secrets(access)]
@@ -101,7 +101,7 @@ def test_every_profile_starts_and_leaves_nothing(name):
 
 @pytest.mark.parametrize("name", [name for name, profile in PROFILES.items() if profile.kind])
 def test_authentication_is_on(name, pulsar_broker_factory):
-    """Whoever gives no credentials gets nothing, on both ports, also where the certificate's authority is trusted."""
+    """A client without credentials is rejected on both ports, even if it trusts the certificate's authority."""
     broker = pulsar_broker_factory(name)
     client = pulsar.Client(
         broker.service_url,
@@ -112,13 +112,13 @@ def test_authentication_is_on(name, pulsar_broker_factory):
     with pytest.raises(pulsar.PulsarException):
         client.create_producer("t")
     client.close()
-    nobody = Access(trust_certs=broker.access.trust_certs)
+    anonymous = Access(trust_certs=broker.access.trust_certs)
     assert default_namespace_exists(broker.admin_url, broker.access)
-    assert not default_namespace_exists(broker.admin_url, nobody)
+    assert not default_namespace_exists(broker.admin_url, anonymous)
 
 
 def test_kill_and_restart_keep_data_and_urls():
-    """After a SIGKILL and a restart the same data is under the same URLs; a plain restart keeps it as well."""
+    """After a SIGKILL and a restart the data and the URLs are unchanged, also after a normal restart."""
     with PulsarProcess() as broker:
         urls, pid = (broker.service_url, broker.admin_url), broker.pid
         send(broker, "t", *(b"%d" % number for number in range(100)))
@@ -133,7 +133,7 @@ def test_kill_and_restart_keep_data_and_urls():
 
 
 def test_data_directory_is_kept(tmp_path):
-    """A given data directory brings data, ports and secret into the next run, and admits one broker at a time."""
+    """A data directory keeps data, ports and secret for the next run, and admits one broker at a time."""
     with PulsarProcess("auth", data_dir=tmp_path) as first:
         urls, token = (first.service_url, first.admin_url), first.token
         send(first, "t", b"kept")
@@ -145,8 +145,8 @@ def test_data_directory_is_kept(tmp_path):
     assert (tmp_path / "broker.log").is_file()
 
 
-def test_what_a_broker_unpacks_is_gone_with_it(tmp_path):
-    """The libraries that its Java unpacks lie in its own directory, and end with it, also where it was killed."""
+def test_unpacked_libraries_are_removed_with_the_broker(tmp_path):
+    """The libraries that Java unpacks are in the broker's directory, and are removed also after a kill."""
     with PulsarProcess(data_dir=tmp_path) as broker:
         assert list((tmp_path / "tmp").glob("librocksdb*"))
         broker.kill()
@@ -156,38 +156,38 @@ def test_what_a_broker_unpacks_is_gone_with_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tmp/mine", "standalone.conf", "ca.pem"])
-def test_a_directory_with_other_files_is_refused(tmp_path, name):
-    """A data directory with files that are no broker's is refused before any of them is lost, and stays as it is."""
+def test_directory_with_other_files_is_rejected(tmp_path, name):
+    """A data directory with files that are not a broker's is rejected and stays unchanged."""
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("precious")
-    with pytest.raises(BrokerStartError, match="files that are no broker's"):
+    with pytest.raises(BrokerStartError, match="files that are not a broker's"):
         PulsarProcess("tls", data_dir=tmp_path).start()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
     assert mine.read_text() == "precious"
 
 
-def test_a_path_that_pulsar_cannot_have_is_told(tmp_path, monkeypatch):
-    """A blank in the path of the data, given or temporary, is refused before Java starts, and nothing is left."""
-    with pytest.raises(BrokerStartError, match="for the character ' ': use another"):
+def test_invalid_path_is_rejected(tmp_path, monkeypatch):
+    """A blank in the path of the data, given or temporary, is rejected before Java starts, and nothing remains."""
+    with pytest.raises(BrokerStartError, match="because of the character ' ': use another"):
         PulsarProcess(data_dir=tmp_path / "a b").start()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "c d"))
     (tmp_path / "c d").mkdir()
-    with pytest.raises(BrokerStartError, match="for the character ' ': set TMPDIR"):
+    with pytest.raises(BrokerStartError, match="because of the character ' ': set TMPDIR"):
         PulsarProcess().start()
     assert not list((tmp_path / "c d").iterdir())
     assert not (tmp_path / "a b").exists()
 
 
 @pytest.mark.skipif(sys.getfilesystemencoding() != "utf-8", reason="Java finds no such file here")
-def test_a_path_in_unicode(tmp_path):
-    """The files that its settings name are found there."""
+def test_unicode_path_is_supported(tmp_path):
+    """The files that the settings name are found in a directory with a Unicode name."""
     with PulsarProcess("tls", data_dir=tmp_path / "é中") as broker:
         send(broker, "t", b"0")
 
 
-def test_damaged_state_is_told(tmp_path):
-    """A data directory whose notes are damaged, or of another version, is refused before Java starts."""
+def test_damaged_state_is_rejected(tmp_path):
+    """A data directory whose state is damaged or of another version is rejected before Java starts."""
     (tmp_path / "pulsar-ext.json").write_text("{")
     with pytest.raises(BrokerStartError, match="is damaged"):
         PulsarProcess(data_dir=tmp_path).start()
@@ -197,8 +197,8 @@ def test_damaged_state_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("which", ["broker_port", "admin_port"])
-def test_port_in_use(which):
-    """A given port that something uses is an error that names it, and nothing is left."""
+def test_port_in_use_is_rejected(which):
+    """A given port that is in use is an error that names it, and nothing remains."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -210,8 +210,8 @@ def test_port_in_use(which):
 
 
 @pytest.mark.parametrize("which", ["broker_port", "admin_port"])
-def test_port_taken_while_it_starts(which, monkeypatch):
-    """A port that is taken behind the check ends the start of a broker it was given to; another one tries anew."""
+def test_port_taken_during_the_start(which, monkeypatch):
+    """A given port taken after the check ends the start; a chosen one is replaced."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -229,8 +229,8 @@ def test_port_taken_while_it_starts(which, monkeypatch):
             assert str(port) not in f"{broker.service_url} {broker.admin_url}"
 
 
-def test_bad_arguments_are_told_before_the_start():
-    """An unknown profile, a bad setting and an impossible port are refused at once."""
+def test_bad_arguments_raise_before_the_start():
+    """An unknown profile, a bad setting and an invalid port raise before the start."""
     with pytest.raises(InvalidUse, match="choose one of"):
         PulsarProcess("nope")
     with pytest.raises(InvalidUse, match="too small"):
@@ -240,9 +240,9 @@ def test_bad_arguments_are_told_before_the_start():
 
 
 def test_failed_start_shows_the_log_and_leaves_nothing():
-    """A broker that cannot start says why by the end of its log, and leaves no process and no directory."""
+    """A broker that cannot start raises an error with the end of its log, and leaves no process and no directory."""
     broker = PulsarProcess(settings={"brokerServicePort": "nonsense"})
-    with pytest.raises(BrokerStartError, match="ended while it was starting") as caught:
+    with pytest.raises(BrokerStartError, match="exited during its start") as caught:
         broker.start()
     assert "nonsense" in caught.value.log_tail
     assert not broker.is_running()
@@ -250,13 +250,13 @@ def test_failed_start_shows_the_log_and_leaves_nothing():
 
 
 def guards_of(home):
-    """Return the processes that have the directory among their arguments."""
+    """Return the processes with the directory among their arguments."""
     return [one for one in psutil.process_iter(["cmdline"]) if home in (one.info["cmdline"] or ())]
 
 
 @pytest.mark.parametrize("broker", ["up", "down"])
-def test_gone_with_a_killed_parent(broker):
-    """When the parent is killed by SIGKILL, the broker, its guard and its data directory go too, be it up or down."""
+def test_broker_ends_with_a_killed_parent(broker):
+    """After a SIGKILL of the parent, the broker, running or not, its guards and its data directory are removed."""
     command = [sys.executable, "-c", ORPHANED, broker]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
@@ -264,8 +264,8 @@ def test_gone_with_a_killed_parent(broker):
     wait_until(lambda: not group(int(pid)) and not Path(home).exists() and not guards_of(home))
 
 
-def test_log_offsets():
-    """The log since an offset holds what came after it, and nothing from before."""
+def test_log_since_an_offset():
+    """The log since an offset has only lines after it."""
     with PulsarProcess() as broker:
         offset = broker.log_offset()
         send(broker, "only-after-the-offset", b"x")
@@ -276,7 +276,7 @@ def test_log_offsets():
 
 @pytest.mark.core(slow="a broker of its own starts")
 def test_command_line_runs_and_ends_cleanly():
-    """`pulsar-ext broker run` gives a broker that works, and SIGINT ends it with status 0 and no stack trace."""
+    """`pulsar-ext broker run` starts a working broker, and SIGINT ends it with status 0 and no stack trace."""
     command = [shutil.which("pulsar-ext") or "pulsar-ext", "broker", "run", "--backend", "process", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         facts = json.loads(run.stdout.readline())

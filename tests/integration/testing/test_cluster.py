@@ -1,4 +1,4 @@
-"""A cluster of two brokers and two bookies: each part ended and brought back by its name, and bundles moved."""
+"""A cluster of two brokers and two bookies: parts killed and restarted by their names, and bundles moved."""
 
 import contextlib
 import re
@@ -43,8 +43,8 @@ def contents(client, topic, count):
 
 
 @pytest.mark.parametrize("which", ["broker", "bookie", "zookeeper"])
-def test_a_killed_part_comes_back_with_its_data(pulsar_cluster, connect, topic, which):
-    """What was written is there after a SIGKILL of the topic's broker, of a bookie, or of ZooKeeper, and URLs stay."""
+def test_killed_part_restarts_with_its_data(pulsar_cluster, connect, topic, which):
+    """After a SIGKILL of the topic's broker, a bookie or ZooKeeper, a restart keeps the data and the URLs."""
     client = connect()
     producer = client.create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
@@ -61,7 +61,7 @@ def test_a_killed_part_comes_back_with_its_data(pulsar_cluster, connect, topic, 
 
 
 def test_another_broker_takes_over(pulsar_cluster, connect, topic):
-    """While a killed broker stays away its topic goes on at the other one."""
+    """The topic of a killed broker moves to the other one."""
     client = connect()
     producer = client.create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
@@ -72,8 +72,8 @@ def test_another_broker_takes_over(pulsar_cluster, connect, topic):
     assert contents(client, topic, 2) == [b"before", b"after"]
 
 
-def test_bundles_move_where_they_are_told_to(pulsar_cluster, connect, topic):
-    """A topic moves to the one broker and to the other, and its producer goes with it."""
+def test_bundle_moves_to_the_named_broker(pulsar_cluster, connect, topic):
+    """A topic moves between the brokers, and its producer follows."""
     producer = connect().create_producer(topic, send_timeout_millis=0)
     for number, name in enumerate((*pulsar_cluster.brokers, *pulsar_cluster.brokers)):
         pulsar_cluster.move(topic, name)
@@ -82,8 +82,8 @@ def test_bundles_move_where_they_are_told_to(pulsar_cluster, connect, topic):
     assert contents(connect(), topic, 4) == [b"0", b"1", b"2", b"3"]
 
 
-def test_roll_restarts_what_it_is_told_to(pulsar_cluster, connect, topic):
-    """Each named part is another process afterwards, the others are not, and a producer goes on."""
+def test_roll_restarts_only_the_named_parts(pulsar_cluster, connect, topic):
+    """Each named part is a new process afterwards, the others are not, and a producer continues."""
     producer = connect().create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
     before = {name: pulsar_cluster.pid(name) for name in pulsar_cluster.parts}
@@ -94,8 +94,8 @@ def test_roll_restarts_what_it_is_told_to(pulsar_cluster, connect, topic):
     assert contents(connect(), topic, 2) == [b"before", b"after"]
 
 
-def test_a_broker_without_the_metadata_store(pulsar_cluster, connect, topic):
-    """A broker that is cut off from ZooKeeper has no connection to it, and is at work again after it has rejoined."""
+def test_broker_rejoins_the_metadata_store(pulsar_cluster, connect, topic):
+    """A broker that is cut off from ZooKeeper has no connection to it, and works after it has rejoined."""
     producer = connect().create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
     name = pulsar_cluster.owner(topic)
@@ -109,8 +109,8 @@ def test_a_broker_without_the_metadata_store(pulsar_cluster, connect, topic):
     assert contents(connect(), topic, 2) == [b"before", b"after"]
 
 
-def test_look_ups_stay_behind_the_proxies(pulsar_cluster, connect, topic):
-    """A client of the proxied URL reaches each broker through that broker's proxy, wherever the topic is."""
+def test_look_ups_return_proxies(pulsar_cluster, connect, topic):
+    """A client of the proxied URL reaches each broker through that broker's proxy."""
     client = connect(pulsar_cluster.proxied_url)
     producer = client.create_producer(topic, send_timeout_millis=0)
     for name in pulsar_cluster.brokers:
@@ -129,8 +129,8 @@ def test_look_ups_stay_behind_the_proxies(pulsar_cluster, connect, topic):
         assert results == [pulsar.Result.Ok]
 
 
-def test_names_are_checked_before_anything_ends(pulsar_cluster, topic):
-    """A part that there is not, or that is no broker, is named, and everything runs on."""
+def test_names_are_checked_before_any_change(pulsar_cluster, topic):
+    """An unknown part, or one that is not a broker, raises an error with its name, and all parts run on."""
     for wrong in (
         lambda: pulsar_cluster.kill("broker-1", "broker-9"),
         lambda: pulsar_cluster.restart("broker-1", "broker-9"),
@@ -146,14 +146,14 @@ def test_names_are_checked_before_anything_ends(pulsar_cluster, topic):
         assert [pulsar_cluster.pid(name) for name in pulsar_cluster.parts] == before
 
 
-def test_a_cluster_with_tokens_leaves_nothing():
-    """One broker and one bookie, with authentication: it works, its logs hold no token, and nothing is left of it."""
+def test_cluster_with_tokens_leaves_nothing():
+    """A cluster with authentication logs no token, and leaves no process."""
     with PulsarCluster("auth", brokers=1, bookies=1) as cluster:
         pids = [cluster.pid(name) for name in cluster.parts]
         token = cluster.access.token
         assert re.search("profile auth.*1 brokers and 1 bookies", cluster.describe())
-        said = [cluster.log_text(name) for name in cluster.parts]
-        assert token not in "".join([*said, repr(cluster), cluster.describe()])
+        logs = [cluster.log_text(name) for name in cluster.parts]
+        assert token not in "".join([*logs, repr(cluster), cluster.describe()])
         with pytest.raises(InvalidUse, match="the only broker"):
             cluster.drain("broker-1")
     assert not cluster.is_running()
@@ -162,7 +162,7 @@ def test_a_cluster_with_tokens_leaves_nothing():
 
 @contextlib.contextmanager
 def taken(port):
-    """Have another program listen on a port."""
+    """Let another program listen on a port."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
@@ -170,10 +170,10 @@ def taken(port):
         yield
 
 
-def test_a_port_that_is_taken_is_told():
-    """A broker or ZooKeeper whose port another program has taken is no part that is ready, and heals when it is free.
+def test_taken_port_is_reported():
+    """A broker or ZooKeeper whose port another program has taken is not ready, and heals when it is free.
 
-    A broker goes on without its admin port, and the other program takes connections in the place of ZooKeeper.
+    A broker runs on without its admin port, and the other program accepts connections instead of ZooKeeper.
     """
     with PulsarCluster(brokers=1, bookies=1, start_timeout=60) as cluster:
         ports = {
@@ -187,18 +187,18 @@ def test_a_port_that_is_taken_is_told():
             cluster.heal()
 
 
-def test_a_proxy_whose_port_is_taken_while_it_starts(monkeypatch):
-    """The cluster starts anew on other ports, as it does for a part."""
+def test_cluster_restarts_on_other_ports_for_a_taken_proxy(monkeypatch):
+    """The cluster starts again on other ports if the port of a proxy is taken."""
     choose, chosen = Addresses.choose, []
     with contextlib.ExitStack() as held:
 
-        def choose_one_that_is_taken(*counts, **options):
+        def choose_taken(*counts, **options):
             chosen.append(choose(*counts, **options))
             if len(chosen) == 1:
                 held.enter_context(taken(chosen[0].brokers["broker-1"].proxy))
             return chosen[-1]
 
         cluster = PulsarCluster(brokers=1, bookies=1)
-        monkeypatch.setattr(Addresses, "choose", choose_one_that_is_taken)
+        monkeypatch.setattr(Addresses, "choose", choose_taken)
         with cluster:
             assert cluster.proxies["broker-1"].port == chosen[1].brokers["broker-1"].proxy

@@ -1,4 +1,4 @@
-"""What is done to a cluster's parts by their names, on processes and on containers: one cluster a back end."""
+"""Operations on a cluster's parts by their names, with processes and with containers."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ def cluster(request):
 
 
 @pytest.fixture(autouse=True)
-def _whole_again(cluster):
+def _healed(cluster):
     yield
     cluster.heal()
 
@@ -57,8 +57,8 @@ def _contents(client, topic, count):
     return [reader.read_next(30_000).data() for _ in range(count)]
 
 
-def test_moved_drained_and_behind_proxies(cluster, connect, topic):
-    """A bundle goes where it is told, a drained broker has nothing, and a client stays behind the proxies."""
+def test_move_drain_and_proxies(cluster, connect, topic):
+    """A bundle moves to the named broker, a drained broker owns nothing, and a client stays behind the proxies."""
     producer = connect(cluster.proxied_url).create_producer(topic, send_timeout_millis=0)
     for name in ("broker-1", "broker-2", "broker-1"):
         cluster.move(topic, name)
@@ -70,8 +70,8 @@ def test_moved_drained_and_behind_proxies(cluster, connect, topic):
     assert _contents(connect(cluster.service_url.split(",")[0]), topic, 3) == [b"broker-1", b"broker-2", b"broker-1"]
 
 
-def test_killed_parts_come_back_with_their_data(cluster, connect, topic):
-    """Another broker takes over a killed one's topic; it and a killed bookie are back with the data that they had."""
+def test_killed_parts_restart_with_their_data(cluster, connect, topic):
+    """Another broker takes over a killed one's topic; it and a killed bookie restart with their data."""
     client = connect(cluster.service_url)
     producer = client.create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
@@ -88,8 +88,8 @@ def test_killed_parts_come_back_with_their_data(cluster, connect, topic):
     assert _contents(client, topic, 3) == [b"before", b"after", b"again"]
 
 
-def test_rolled_and_cut_from_the_metadata_store(cluster, connect, topic):
-    """A rolled broker is another process; one that is cut off has no connection to ZooKeeper, and gets it back."""
+def test_roll_and_cut_off(cluster, connect, topic):
+    """A rolled broker is a new process; one that is cut off has no connection to ZooKeeper until it rejoins."""
     producer = connect(cluster.service_url).create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
     pid = cluster.pid("broker-2")
@@ -106,7 +106,7 @@ def test_rolled_and_cut_from_the_metadata_store(cluster, connect, topic):
 
 
 def test_other_containers_reach_it_by_name():
-    """In the cluster's network a broker's name is a host, its listener leads to such names, and nothing is left."""
+    """In the cluster's network a broker's name is a host, look-ups return such names, and nothing remains."""
     if problem := _docker_problem():
         pytest.skip(problem)
     engine = connect_engine().client

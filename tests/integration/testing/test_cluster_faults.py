@@ -1,4 +1,4 @@
-"""A few cycles of the program of faults of a cluster; the long unattended run is `python tests/faults/cluster.py`."""
+"""A few cycles of the cluster's fault program; the long unattended run is `python tests/faults/cluster.py`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = [
 ]
 
 
-def test_a_killed_broker_and_half_open_connections_lose_nothing(fault_module, monkeypatch):
-    """Deduplicating producers and consumers of every type lose nothing, store nothing twice, and leave nothing."""
+def test_killed_broker_and_half_open_connections_lose_nothing(fault_module, monkeypatch):
+    """Deduplicating producers and consumers of every type lose, duplicate and leave nothing."""
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setattr(sys, "argv", ["cluster.py"])
     program = fault_module("cluster")

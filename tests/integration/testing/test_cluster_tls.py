@@ -1,4 +1,4 @@
-"""A cluster with TLS: brokers that authenticate to each other, look-ups, proxies, and several https admin URLs."""
+"""A cluster with TLS: authentication between brokers, look-ups, proxies, and several https admin URLs."""
 
 import contextlib
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ def cluster(request):
 
 
 @pytest.fixture(autouse=True)
-def _whole_again(cluster):
+def _healed(cluster):
     yield
     cluster.heal()
 
@@ -51,8 +51,8 @@ def _contents(client, topic, count):
 
 
 @pytest.mark.parametrize("module", [official, pulsar], ids=["official", "ours"])
-def test_a_look_up_leads_to_the_other_broker(cluster, connect, topic, module):
-    """Who knows one broker's URL alone is led by it to the topic's, and again after each move of its bundle."""
+def test_look_up_returns_the_topics_broker(cluster, connect, topic, module):
+    """A client with one broker's URL is redirected to the topic's broker, also after each move of its bundle."""
     first = cluster.service_url.split(",")[0]
     assert urlsplit(first).scheme == "pulsar+ssl"
     client = connect(first, module)
@@ -66,7 +66,7 @@ def test_a_look_up_leads_to_the_other_broker(cluster, connect, topic, module):
 
 
 def test_another_broker_takes_over(cluster, connect, topic):
-    """What a killed broker had is at the other one, and the producer goes on there."""
+    """A killed broker's topic is at the other one, where the producer continues."""
     client = connect()
     producer = client.create_producer(topic, send_timeout_millis=0)
     producer.send(b"before")
@@ -77,8 +77,8 @@ def test_another_broker_takes_over(cluster, connect, topic):
     assert _contents(client, topic, 2) == [b"before", b"after"]
 
 
-def test_certificates_hold_behind_the_proxies(cluster, connect, topic):
-    """A client that checks names goes through a broker's proxy, wherever the topic is, and hears when it is silent."""
+def test_certificates_are_valid_through_proxies(cluster, connect, topic):
+    """A client that validates host names connects through a broker's proxy, and receives nothing while it is paused."""
     client = connect(cluster.proxied_url)
     producer = client.create_producer(topic, send_timeout_millis=0)
     for name in cluster.brokers:
@@ -98,12 +98,12 @@ def test_certificates_hold_behind_the_proxies(cluster, connect, topic):
         assert results == [official.Result.Ok]
 
 
-def test_the_derived_admin_api_has_every_broker(cluster, connect, topic, monkeypatch):
-    """With the client's own authentication it asks whichever broker is there, and follows it to the topic's."""
+def test_derived_admin_api_has_every_broker(cluster, connect, topic, monkeypatch):
+    """With the client's authentication it asks any running broker, and follows redirects to the topic's."""
     hosts = [urlsplit(url).netloc for url in cluster.admin_urls]
     monkeypatch.setenv("PULSAR_ADMIN_URL", f"https://{','.join(hosts)}")
     client = connect(module=pulsar)
-    client.subscribe(topic, "s").close()  # what a consumer has received already, a skip leaves to it
+    client.subscribe(topic, "s").close()  # a skip does not remove messages that a consumer has received
     producer = client.create_producer(topic, send_timeout_millis=0)
     for name in cluster.brokers:
         cluster.move(topic, name)  # so that one of the two redirects

@@ -1,6 +1,6 @@
-"""The broker as a container: every profile on the image that is built here, and that nothing outlives its owner.
+"""The broker as a container: every profile on the image that is built here, and removal with its owner.
 
-Where no container can be run the tests are skipped with the reason; with `PULSAR_EXT_REQUIRE_CONTAINERS=1` they fail.
+If no container can run, the tests are skipped with the reason; with `PULSAR_EXT_REQUIRE_CONTAINERS=1` they fail.
 """
 
 import contextlib
@@ -56,8 +56,8 @@ def _ask(admin, method, path, **arguments):
     return answer.json() if answer.content else None
 
 
-def _use_all_of_it(broker, client, admin, namespace):
-    """Go through what tests ask of a broker, so that a class that the image lacks is missed here."""
+def _use_every_feature(broker, client, admin, namespace):
+    """Use everything that tests need of a broker, so that a class that the image lacks is detected."""
     topic = f"persistent://{namespace}/batches"
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     for compression in ("NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"):
@@ -106,8 +106,8 @@ def _use_all_of_it(broker, client, admin, namespace):
         assert admin.get(path).is_success, path
 
 
-# Of those with TLS, mtls loads what tls does, and oauth2 what auth does; basic is below. What is on demand differs from
-# the other three in a setting or two.
+# mtls loads what tls does, oauth2 what auth does, and basic is tested below. The profiles on demand differ from the
+# other three in a setting or two.
 @pytest.mark.core(slow="a container starts twice")
 @pytest.mark.parametrize(
     "profile",
@@ -117,11 +117,11 @@ def _use_all_of_it(broker, client, admin, namespace):
         if name not in {"tls", "basic", "oauth2"}
     ],
 )
-def test_every_profile_serves_what_tests_ask_of_it_and_keeps_its_data(engine, profile):
-    """On each profile all kinds of use work, no class is missing, and a killed broker is back with data and URLs."""
+def test_every_profile_has_all_features_and_keeps_its_data(engine, profile):
+    """On each profile all features work, no class is missing, and a killed broker restarts with its data and URLs."""
     with PulsarContainer(profile) as broker, _admin(broker) as admin:
         if profile == "auth":
-            _check_that_nobody_is_let_in_and_no_secret_shows(engine, broker)
+            _check_authentication_and_secrets(engine, broker)
         urls = broker.service_url, broker.admin_url
         namespace = f"public/{uuid.uuid4().hex[:8]}"
         _ask(admin, "PUT", f"/namespaces/{namespace}")
@@ -130,7 +130,7 @@ def test_every_profile_serves_what_tests_ask_of_it_and_keeps_its_data(engine, pr
             # The broker shows lists in brackets, and hides secrets.
             assert in_force[name].strip("[]").replace(", ", ",") in (value, "*****"), name
         with contextlib.closing(_connect(broker)) as client:
-            _use_all_of_it(broker, client, admin, namespace)
+            _use_every_feature(broker, client, admin, namespace)
             kept = client.create_producer(f"persistent://{namespace}/kept").send(b"kept")
 
         broker.kill()
@@ -148,17 +148,17 @@ def test_every_profile_serves_what_tests_ask_of_it_and_keeps_its_data(engine, pr
         assert missing == []
 
 
-def test_without_credentials_nobody_is_let_in_and_no_secret_shows(engine):
-    """With authentication a bare request is refused; key, token and password are in no repr, log or environment."""
+def test_anonymous_access_is_rejected_and_no_secret_shows(engine):
+    """A request without credentials is rejected; key, token and password are in no repr, log or environment."""
     with PulsarContainer("basic") as broker:
         check = engine.containers.get(broker.container_id).exec_run(["/pulsar/bin/healthcheck"])
         assert check.exit_code == 0 or broker.image.startswith("apachepulsar/")
-        _check_that_nobody_is_let_in_and_no_secret_shows(engine, broker)
+        _check_authentication_and_secrets(engine, broker)
 
 
-def _check_that_nobody_is_let_in_and_no_secret_shows(engine, broker):
-    nobody = Access(trust_certs=broker.access.trust_certs).http_options()
-    bare = httpx2.get(f"{broker.admin_url}/admin/v2/namespaces/public/default", **nobody)
+def _check_authentication_and_secrets(engine, broker):
+    anonymous = Access(trust_certs=broker.access.trust_certs).http_options()
+    bare = httpx2.get(f"{broker.admin_url}/admin/v2/namespaces/public/default", **anonymous)
     assert bare.status_code == 401
     seen = [
         repr(broker),
@@ -172,7 +172,7 @@ def _check_that_nobody_is_let_in_and_no_secret_shows(engine, broker):
 
 
 @_OF_ONE_CONTAINER
-def test_nothing_is_open_to_the_network_and_nobody_is_root(engine, plain):
+def test_ports_are_on_the_loopback_and_user_is_not_root(engine, plain):
     """Every published port is bound to the loopback, and the broker runs as an ordinary user."""
     container = engine.containers.get(plain.container_id)
     bindings = [binding for port in container.ports.values() for binding in port or []]
@@ -183,8 +183,8 @@ def test_nothing_is_open_to_the_network_and_nobody_is_root(engine, plain):
 
 
 @_OF_ONE_CONTAINER
-def test_the_health_check_tells_the_truth(engine, plain):
-    """It succeeds while the broker serves, and fails in a container in which none runs."""
+def test_health_check_detects_a_missing_broker(engine, plain):
+    """The health check succeeds while the broker serves, and fails in a container without a broker."""
     if plain.image.startswith("apachepulsar/"):
         pytest.skip("the official image has no health check")
     assert engine.containers.get(plain.container_id).exec_run(["/pulsar/bin/healthcheck"]).exit_code == 0
@@ -197,8 +197,8 @@ def test_the_health_check_tells_the_truth(engine, plain):
 
 
 @_OF_ONE_CONTAINER
-def test_the_log_since_an_offset_holds_what_came_after_it(plain):
-    """Nothing from before the offset, whatever it counts, and what the broker logs afterwards."""
+def test_log_since_an_offset_has_later_lines(plain):
+    """The log since an offset has only later lines."""
     with contextlib.closing(_connect(plain)) as client:
         client.create_producer("before-the-offset").send(b"x")
         time.sleep(0.1)
@@ -212,15 +212,15 @@ def test_the_log_since_an_offset_holds_what_came_after_it(plain):
 
 
 @_OF_ONE_CONTAINER
-def test_the_image_is_small(engine, plain):
-    """The image that is built here takes less than 200 MB; the first try took 600."""
+def test_image_is_small(engine, plain):
+    """The image that is built here takes less than 200 MB."""
     if not plain.image.startswith("pulsar-ext-standalone:"):
         pytest.skip("another image was chosen")
     assert engine.images.get(plain.image).attrs["Size"] < 200_000_000
 
 
-def test_sigterm_ends_the_broker_in_good_order(engine):
-    """The broker itself gets the engine's stop signal and ends by it, before the engine loses patience and kills."""
+def test_sigterm_stops_the_broker_cleanly(engine):
+    """The broker gets the engine's stop signal and exits by it, before the engine kills it."""
     with PulsarContainer() as broker:
         container = engine.containers.get(broker.container_id)
         container.stop(timeout=60)
@@ -229,24 +229,24 @@ def test_sigterm_ends_the_broker_in_good_order(engine):
         assert not broker.is_running()
 
 
-def test_a_container_that_ends_at_once_is_noticed_with_its_log(engine):
-    """A broker that cannot start is an error with the log's end in it, before the time is up, and leaves nothing."""
+def test_container_that_exits_is_reported_with_its_log(engine):
+    """A broker that cannot start raises an error with the end of its log before the timeout, and leaves nothing."""
     ended = {"label": f"pulsar-ext.owner-pid={os.getpid()}", "status": "exited"}
     others = engine.containers.list(all=True, filters=ended)  # parts of a cluster, which does not belong to this test
-    with pytest.raises(BrokerStartError, match=r"ended while it was starting[\s\S]*[Hh]eap"):
+    with pytest.raises(BrokerStartError, match=r"exited during its start[\s\S]*[Hh]eap"):
         PulsarContainer(heap="1k", start_timeout=3600).start()
 
     assert [one for one in engine.containers.list(all=True, filters=ended) if one not in others] == []
 
 
-def test_an_image_that_does_not_exist_is_named_in_the_error():
-    """A wrong image name is a `BrokerStartError` that repeats it, not the engine's own exception."""
+def test_missing_image_is_named_in_the_error():
+    """A wrong image name is a `BrokerStartError` with the name, not the engine's exception."""
     with pytest.raises(BrokerStartError, match="pulsar-ext-no-such-image:1"):
         PulsarContainer(image="pulsar-ext-no-such-image:1").start()
 
 
 def test_stop_removes_the_container_and_its_data(engine):
-    """After the stop the engine knows neither the container nor its volume, and a second stop does nothing."""
+    """After a stop the engine has neither the container nor its volume, and a second stop does nothing."""
     broker = PulsarContainer().start()
     container = engine.containers.get(broker.container_id)
     volumes = [mount["Name"] for mount in container.attrs["Mounts"]]
@@ -260,8 +260,8 @@ def test_stop_removes_the_container_and_its_data(engine):
     assert not broker.is_running()
 
 
-def test_a_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
-    """When the process that started a broker dies by SIGKILL, its container and no other goes, and its secrets go."""
+def test_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
+    """After a SIGKILL of the process that started a broker, only its container is removed, with its secrets."""
     program = (
         "import time\nfrom pulsar_ext.testing import PulsarContainer\n"
         "broker = PulsarContainer().start()\nprint(broker.container_id, flush=True)\ntime.sleep(600)\n"
@@ -272,7 +272,7 @@ def test_a_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
         command = [sys.executable, "-c", program]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
             container_id = owner.stdout.readline().strip()
-            assert len(list(tmp_path.iterdir())) > 1  # its secrets, beside the file in which ports are reserved
+            assert len(list(tmp_path.iterdir())) > 1  # its secrets, and the file of reserved ports
             assert container_id in {container.id for container in engine.containers.list()}
             owner.kill()
 
@@ -280,7 +280,7 @@ def test_a_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
         while container_id in {container.id for container in engine.containers.list(all=True)}:
             assert time.monotonic() < deadline, "the container is still there"
             time.sleep(0.2)
-        [ports] = tmp_path.iterdir()  # where processes of a user reserve their ports: it stays, and says nothing
+        [ports] = tmp_path.iterdir()  # the file of reserved ports stays, and is empty
         assert ports.name.startswith("pulsar-ext-ports-")
         assert ports.stat().st_size == 0
         assert bystander.id in {container.id for container in engine.containers.list(all=True)}
@@ -288,8 +288,8 @@ def test_a_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
         bystander.remove(force=True, v=True)
 
 
-def test_a_container_has_the_ports_that_are_given(containers):
-    """A container listens where it was told, also after a restart; a port that is taken is named."""
+def test_container_has_the_given_ports(containers):
+    """A container listens on the given ports, also after a restart; a port in use is named in the error."""
     broker_port, admin_port = free_port(), free_port()
     with start_broker("docker", broker_port=broker_port, admin_port=admin_port) as broker:
         assert (broker.service_url, broker.admin_url) == (

@@ -1,4 +1,4 @@
-"""Each extra by itself: the wheel and one extra, in a virtual environment of its own."""
+"""Each extra alone: the wheel with one extra in a virtual environment."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Build the wheel."""
-    place = tmp_path_factory.mktemp("wheel")
-    run("uv", "build", "--wheel", "--quiet", "--out-dir", str(place), str(ROOT))
-    return next(place.glob("*.whl"))
+    directory = tmp_path_factory.mktemp("wheel")
+    run("uv", "build", "--wheel", "--quiet", "--out-dir", str(directory), str(ROOT))
+    return next(directory.glob("*.whl"))
 
 
 @pytest.fixture
 def installed(wheel, tmp_path):
-    """Install the wheel with some extras, and return the folder of the environment's programs."""
+    """Install the wheel with extras, and return the directory of the environment's programs."""
 
     def install(extras, *more):
         run("uv", "venv", "--quiet", "--python", sys.executable, str(tmp_path / "env"))
@@ -47,14 +47,14 @@ def run(*command, expected=0, cwd=None):
 
 
 def assert_names_extra(text, extra):
-    """The last line names the extra, and there is no other."""
+    """Assert that the last line names the extra, without a stack trace."""
     assert text.strip().endswith(f"pip install 'pulsar-ext[{extra}]'"), text
     assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("extras", ["cli", "cli,spark"])
-def test_every_command_runs_with_its_extra_alone(installed, extras):
-    """With `cli`, and with `spark` as its guide says, each command prints its help, and `ids` and `ranges` work."""
+def test_every_command_runs_with_its_extra_only(installed, extras):
+    """With `cli`, and with `spark` as in its guide, each command prints its help, and `ids` and `ranges` work."""
     programs = installed(extras)
     for command in COMMANDS:
         run(str(programs / "pulsar-ext"), *command.split(), "--help")
@@ -63,8 +63,8 @@ def test_every_command_runs_with_its_extra_alone(installed, extras):
     run(str(programs / "pulsar-ext"), "broker", "profiles")
 
 
-def test_commands_name_the_extra_that_they_lack(installed):
-    """With `cli` alone, commands for brokers, Spark and pictures end in a line that names the extra."""
+def test_commands_name_the_missing_extra(installed):
+    """With `cli` only, commands for brokers, Spark and pictures end with a line that names the extra."""
     command = str(installed("cli") / "pulsar-ext")
     for arguments in ("broker run", "broker fetch", "spark pipeline"):
         assert_names_extra(run(command, *arguments.split(), expected=1), "testing")
@@ -83,13 +83,13 @@ def test_commands_name_the_extra_that_they_lack(installed):
         ("testing", "testing.fixtures"),
     ],
 )
-def test_a_module_needs_its_extra_only(installed, extra, module):
-    """The module of an extra is imported with that extra alone."""
+def test_module_needs_only_its_extra(installed, extra, module):
+    """The module of an extra can be imported with that extra only."""
     run(str(installed(extra) / "python"), "-c", f"import pulsar_ext.{module}")
 
 
-def test_avro_and_pictures_need_their_extras_only(installed, tmp_path):
-    """`schemas` alone writes Avro, and a PNG is drawn with `bench` alone."""
+def test_avro_and_pictures_need_only_their_extras(installed, tmp_path):
+    """Avro needs `schemas` only, and a PNG `bench` only."""
     programs = installed("schemas,bench")
     program = tmp_path / "program.py"
     program.write_text(
@@ -105,8 +105,8 @@ def test_avro_and_pictures_need_their_extras_only(installed, tmp_path):
     run(str(programs / "python"), str(program), cwd=tmp_path)
 
 
-def test_without_extras_each_module_names_its_extra(installed, tmp_path):
-    """Without any extra, imports raise `MissingExtra` in one line, and so does a fixture of the plugin."""
+def test_modules_without_extras_name_the_missing_one(installed, tmp_path):
+    """Without extras imports raise `MissingExtra` in one line, and so does a fixture of the plugin."""
     programs = installed("", "pytest")
     for extra, program in {
         "otel": "import pulsar_ext.otel",

@@ -1,4 +1,4 @@
-"""The pytest plugin, tested by itself: whole pytest runs of small projects in processes of their own."""
+"""The pytest plugin: whole pytest runs of small projects in separate processes."""
 
 import re
 
@@ -15,7 +15,7 @@ STARTED = re.compile(r"^Pulsar \S+ profile (\S+), back end \S+: (pulsar://\S+) a
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """Give an empty project in which every warning is an error."""
+    """Return an empty project in which every warning is an error."""
     for name in ("URL", "ADMIN_URL", "PROFILE", "BACKEND", "TOKEN", "PULSAR_VERSION"):
         monkeypatch.delenv(f"PULSAR_EXT_{name}", raising=False)
     pytester.makeini(INI)
@@ -27,8 +27,8 @@ def started(result):
     return STARTED.findall(result.stdout.str())
 
 
-def test_costs_nothing_unused(project):
-    """A project that uses no fixture gets no broker, and neither testcontainers nor Docker is loaded."""
+def test_unused_plugin_loads_nothing(project):
+    """A run without the fixtures starts no broker, and loads neither testcontainers nor Docker."""
     project.makepyfile("""
         import sys
 
@@ -42,7 +42,7 @@ def test_costs_nothing_unused(project):
 
 
 def test_fixtures_are_documented(project):
-    """Each public fixture is listed by `pytest --fixtures` with what it gives."""
+    """Each public fixture is listed by `pytest --fixtures` with its docstring."""
     result = project.runpytest_subprocess("--fixtures")
     ours = result.stdout.str().partition("fixtures defined from pulsar_ext")[2].partition("fixtures defined from")[0]
     for name in ("broker", "admin", "client", "namespace", "topic", "fault_proxy"):
@@ -51,8 +51,8 @@ def test_fixtures_are_documented(project):
 
 
 @needs_process
-def test_a_namespace_a_test_and_one_broker(project):
-    """All tests have one broker, each a namespace of its own, and no namespace or tenant outlives the run."""
+def test_tests_share_a_broker_and_have_namespaces(project):
+    """All tests share one broker, each has its namespace, and no namespace or tenant outlives the run."""
     project.makepyfile("""
         import pytest
 
@@ -77,12 +77,12 @@ def test_a_namespace_a_test_and_one_broker(project):
     result = project.runpytest_subprocess("--pulsar-backend=process")
     result.assert_outcomes(passed=4)
     assert [profile for profile, *_ in started(result)] == ["plain"]
-    result.stdout.fnmatch_lines(["back end process: asked for; PULSAR_EXT_BACKEND=docker *"])
+    result.stdout.fnmatch_lines(["back end process: requested; PULSAR_EXT_BACKEND=docker *"])
 
 
 @needs_process
 def test_workers_share_brokers(project):
-    """Under xdist both workers get the same broker of each profile, started once, in tenants of their own."""
+    """Under xdist all workers share one broker per profile, and have their own tenants."""
     project.makepyfile("""
         import pytest
 
@@ -108,8 +108,8 @@ def test_workers_share_brokers(project):
 
 @needs_process
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]])
-def test_log_of_a_failing_test(project, workers):
-    """A failing test shows what the broker logged since that test began, and no other test's."""
+def test_failing_test_shows_the_brokers_log(project, workers):
+    """A failing test shows the broker's log since its start, and no other test's."""
     project.makepyfile("""
         def use(client, topic):
             client.create_producer(topic)
@@ -138,8 +138,8 @@ def test_log_of_a_failing_test(project, workers):
 
 
 @needs_process
-def test_existing_broker(project, monkeypatch, pulsar_own_broker):
-    """With `--pulsar-url` an existing broker is used, cleaned up after, and left running."""
+def test_existing_broker_is_used(project, monkeypatch, pulsar_own_broker):
+    """With `--pulsar-url` an existing broker is used, cleaned up, and left running."""
     broker = pulsar_own_broker("auth")
     project.makepyfile(f"""
         def test_there(pulsar_broker, pulsar_client, pulsar_topic):
@@ -160,11 +160,11 @@ def test_existing_broker(project, monkeypatch, pulsar_own_broker):
         f"--pulsar-url={broker.service_url}", f"--pulsar-admin-url={broker.admin_url}", "--pulsar-version=0.0.1"
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"version 0.0.1 was asked for, and * is Pulsar {broker.version}: run without *"])
+    result.stdout.fnmatch_lines([f"version 0.0.1 was requested, but * is Pulsar {broker.version}: run without *"])
 
 
-def test_existing_broker_unreachable(project):
-    """An address where no broker answers gives an error that says so, without a stack trace."""
+def test_unreachable_broker_is_an_error(project):
+    """An address without a broker is an error without a stack trace."""
     project.makepyfile("def test_there(pulsar_client): pass")
     result = project.runpytest_subprocess("--pulsar-url=pulsar://localhost:1", "--pulsar-admin-url=http://localhost:1")
     result.assert_outcomes(errors=1)
@@ -173,32 +173,32 @@ def test_existing_broker_unreachable(project):
     assert "readiness.py" not in result.stdout.str()
 
 
-def test_bad_options(project):
-    """A wrong profile or back end ends the run before any test, with the names that are right."""
+def test_bad_options_are_usage_errors(project):
+    """An unknown profile or back end ends the run before any test, with the valid names."""
     project.makepyfile("def test_nothing(): pass")
     result = project.runpytest_subprocess("--pulsar-profile=nope")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no broker profile 'nope'; choose one of: plain, dedup,*"])
+    result.stderr.fnmatch_lines(["*unknown broker profile 'nope'; choose one of: plain, dedup,*"])
     result = project.runpytest_subprocess("--pulsar-version=latest")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*'latest' is not a version of Pulsar; give one like *"])
+    result.stderr.fnmatch_lines(["*'latest' is not a version of Pulsar; pass one such as *"])
     result = project.runpytest_subprocess("--pulsar-backend=nope")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_no_way_to_run_a_broker(project, monkeypatch):
+def test_missing_back_ends_are_reported(project, monkeypatch):
     """Without an engine and without Java, the test's error names both and what to install."""
     project.makepyfile("def test_there(pulsar_broker): pass")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{project.path}/none.sock")
     monkeypatch.setenv("JAVA_HOME", str(project.path))
     result = project.runpytest_subprocess()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["no way to run a broker here*", "Docker: *", "Process: *install Java*"])
+    result.stdout.fnmatch_lines(["no back end for a broker is available*", "Docker: *", "Process: *install Java*"])
 
 
 @needs_process
-def test_profile_and_settings(project, monkeypatch):
-    """The profile can come from the environment, and a profile of the test's own brings its settings."""
+def test_profile_and_settings_are_used(project, monkeypatch):
+    """The profile of the environment and a test's own profile set the broker's settings."""
     project.makepyfile("""
         from pulsar_ext.testing import Profile
 

@@ -1,4 +1,4 @@
-"""The fault proxy before a real broker: all traffic passes through it, and each fault does what it says."""
+"""The fault proxy in front of a real broker: all traffic passes it, and each fault has its effect."""
 
 import pytest
 
@@ -7,7 +7,7 @@ import pulsar_ext
 
 @pytest.fixture
 def proxied(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
-    """Give a proxy, and a producer and a reader that know nothing but its URL."""
+    """Return a proxy, and a producer and a reader that connect to its URL."""
     proxy = pulsar_fault_proxy()
     client = pulsar_client_factory(service_url=proxy.service_url)
     producer = client.create_producer(pulsar_topic)
@@ -19,8 +19,8 @@ def contents(reader, count):
     return [reader.read_next(20_000).data() for _ in range(count)]
 
 
-def test_all_traffic_passes(proxied):
-    """While the proxy is paused nothing arrives although the broker runs: no traffic goes around it."""
+def test_all_traffic_passes_the_proxy(proxied):
+    """Nothing arrives while the proxy is paused, although the broker runs."""
     proxy, producer, reader = proxied
     assert contents(reader, 1) == [b"first"]
     proxy.pause()
@@ -33,8 +33,8 @@ def test_all_traffic_passes(proxied):
     assert contents(reader, 1) == [b"second"]
 
 
-def test_cut(proxied):
-    """A cut resets every connection; the client comes back through the proxy and loses nothing."""
+def test_cut_reconnects_without_loss(proxied):
+    """A cut resets every connection; the client reconnects through the proxy and loses nothing."""
     proxy, producer, reader = proxied
     before = proxy.accepted
     assert proxy.cut() > 0
@@ -43,8 +43,8 @@ def test_cut(proxied):
     assert proxy.accepted > before
 
 
-def test_refuse(proxied):
-    """While connections are refused a cut client stays away; once they are accepted it is back on the same port."""
+def test_refuse_prevents_reconnection(proxied):
+    """A client reconnects only after connections are accepted again, on the same port."""
     proxy, producer, _ = proxied
     proxy.refuse()
     proxy.cut()
@@ -58,8 +58,8 @@ def test_refuse(proxied):
     assert proxy.connections > 0
 
 
-def test_close_ends_it(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
-    """A closed proxy holds no connection and accepts none; closing it again does nothing."""
+def test_closed_proxy_accepts_nothing(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
+    """A closed proxy has no connection and accepts none; closing it again does nothing."""
     proxy = pulsar_fault_proxy()
     pulsar_client_factory(service_url=proxy.service_url).create_producer(pulsar_topic)
     proxy.close()
@@ -69,8 +69,8 @@ def test_close_ends_it(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
 
 
 @pytest.mark.parametrize("direction", ["to_broker", "to_client"])
-def test_silence_in_one_direction(proxied, direction):
-    """While one direction is silent no send is acknowledged; afterwards what was sent is there once."""
+def test_pause_in_one_direction(proxied, direction):
+    """While one direction is paused no send is confirmed; afterwards the message is stored once."""
     proxy, producer, reader = proxied
     assert contents(reader, 1) == [b"first"]
     proxy.pause(direction)
@@ -85,8 +85,8 @@ def test_silence_in_one_direction(proxied, direction):
     assert contents(reader, 1) == [b"second"]
 
 
-def test_a_slow_and_uneven_network(proxied):
-    """With latency, jitter and a narrow bandwidth everything arrives, in order."""
+def test_slow_network_keeps_the_order(proxied):
+    """With latency, jitter and a low bandwidth everything arrives, in order."""
     proxy, producer, reader = proxied
     proxy.delay(0.02, 0.05)
     proxy.limit(200_000)
@@ -98,8 +98,8 @@ def test_a_slow_and_uneven_network(proxied):
 
 
 @pytest.mark.parametrize("direction", ["to_broker", "to_client"])
-def test_a_reset_amid_a_frame(proxied, direction):
-    """A connection breaks inside a message's frame; the client comes back and every message is there."""
+def test_reset_inside_a_frame_loses_nothing(proxied, direction):
+    """A connection breaks inside a message's frame; the client reconnects and every message is stored."""
     proxy, producer, reader = proxied
     assert contents(reader, 1) == [b"first"]
     trap = proxy.cut_in_frame(1_000, direction)
@@ -110,8 +110,8 @@ def test_a_reset_amid_a_frame(proxied, direction):
     assert proxy.accepted > before
 
 
-def test_a_half_open_connection(proxied):
-    """A connection that the broker has lost and the client has not carries nothing until the client hears of it."""
+def test_half_open_connection(proxied):
+    """A connection whose broker end is reset delivers nothing until the client's end is reset, too."""
     proxy, producer, reader = proxied
     assert contents(reader, 1) == [b"first"]
     assert proxy.forget("broker") > 0

@@ -1,4 +1,4 @@
-"""Two clusters that replicate to each other, and a client that goes on with the other when one is gone."""
+"""Two replicating clusters, and a client that fails over to the other one."""
 
 import contextlib
 import time
@@ -30,7 +30,7 @@ def clusters():
 
 @pytest.fixture
 def topic(clusters):
-    """A topic of a namespace that is replicated both ways."""
+    """Return a topic of a namespace that is replicated in both directions."""
     namespace = f"both/{uuid.uuid4().hex[:12]}"
     clusters.replicate(namespace)
     return f"persistent://{namespace}/topic"
@@ -65,8 +65,8 @@ def _wait_for(client, url):
 
 
 @pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
-def test_a_message_says_which_cluster_it_came_from(clusters, connect, topic, batched):
-    """What was sent to one cluster is in both, and only in the other one it says where it came from."""
+def test_message_has_its_origin_cluster(clusters, connect, topic, batched):
+    """A message sent to one cluster is in both, and only in the other one it has its origin."""
     west, east = connect(clusters.west.service_url), connect(clusters.east.service_url)
     producer = west.create_producer(topic, batching_enabled=batched)
     for _ in range(3):
@@ -86,7 +86,7 @@ def test_a_message_says_which_cluster_it_came_from(clusters, connect, topic, bat
 
 
 def test_replication_drops_chunks_of_full_size(clusters, connect, topic):
-    """The broker carries over the last chunk alone, without a word: what it adds to the others makes them too long."""
+    """The broker silently replicates only the last chunk: added headers make the others too large."""
     producer = connect(clusters.west.service_url).create_producer(topic, batching_enabled=False, chunking_enabled=True)
     producer.send(b"x" * 6_000_000)
     clusters.carry_over(topic)
@@ -97,8 +97,8 @@ def test_replication_drops_chunks_of_full_size(clusters, connect, topic):
         assert east.entry(topic, ledger.ledger_id, 0).chunk_id == 1
 
 
-def test_failing_over_loses_nothing_that_was_carried_over(clusters, connect, topic):
-    """When its cluster is killed a producer goes on with the other one, where all is that had been carried over."""
+def test_failover_loses_no_replicated_message(clusters, connect, topic):
+    """A producer whose cluster is killed continues with the other one, which has all replicated messages."""
     client = connect(_failing_over(clusters.west.service_url, clusters.east.service_url))
     producer = client.create_producer(topic, send_timeout_millis=0)
     confirmed = []
@@ -123,8 +123,8 @@ def test_failing_over_loses_nothing_that_was_carried_over(clusters, connect, top
     assert again == set(confirmed)
 
 
-def test_the_admin_api_of_the_cluster_before_is_not_asked(clusters, connect, topic, monkeypatch):
-    """Behind a failover, an admin API of the first cluster, which still answers, is refused, and nothing moves."""
+def test_admin_api_of_the_former_cluster_is_rejected(clusters, connect, topic, monkeypatch):
+    """After a failover the first cluster's admin API, which still answers, raises, and nothing is skipped."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", clusters.west.admin_url)
     with FaultProxy.to(clusters.west.service_url) as proxy:
         client = connect(_failing_over(proxy.service_url, clusters.east.service_url))
@@ -141,8 +141,8 @@ def test_the_admin_api_of_the_cluster_before_is_not_asked(clusters, connect, top
         assert [(one.data(), one.replicated_from()) for one in received] == [(b"%d" % n, "west") for n in range(3)]
 
 
-def test_it_leaves_nothing_and_refuses_names():
-    """The clusters' own names are theirs, and a pair that was never started says so."""
+def test_cluster_names_are_fixed():
+    """Setting the clusters' names raises, and a pair that was never started can be stopped."""
     with pytest.raises(InvalidUse, match="west and east"):
         ReplicatedClusters(settings={"clusterName": "mine"})
     both = ReplicatedClusters()

@@ -1,4 +1,4 @@
-"""Tests that go through another kind of broker: the same fixtures, with mutual TLS, or with a cluster behind them."""
+"""Tests through other kinds of brokers: the same fixtures, with mutual TLS or with a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_process = pytest.mark.skipif(process_problem() is not None, reason=f"no br
 
 @pytest.mark.core(each="pulsar_through", slow="a cluster starts")
 @pytest.mark.through
-def test_what_the_fixtures_give_is_what_was_asked_for(pulsar_through, broker, client, topic):
+def test_fixtures_return_the_requested_kind(pulsar_through, broker, client, topic):
     """The URLs, the client certificate and the number of brokers are those of the kind, and a message passes."""
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         largest = admin.broker_configuration()["maxMessageSize"]
@@ -24,18 +24,18 @@ def test_what_the_fixtures_give_is_what_was_asked_for(pulsar_through, broker, cl
     expected = {"standalone": ("pulsar", False, 1), "mtls": ("pulsar+ssl", True, 1), "cluster": ("pulsar", False, 2)}
     scheme, _, _ = broker.service_url.partition("://")
     assert (scheme, broker.access.certificate is not None, len(brokers)) == expected[pulsar_through]
-    assert largest == "102400", "the profile's own settings hold no more"
+    assert largest == "102400", "the profile's settings are lost"
     client.create_producer(topic).send(b"x")
     assert client.create_reader(topic, pulsar.MessageId.earliest).read_next(20_000).data() == b"x"
 
 
 @pytest.mark.through
-def test_a_fault_proxy_is_the_only_way(pulsar_fault_proxy, client_factory, broker, client, pulsar_topic_factory):
-    """Of ten topics, wherever each of them is, nothing passes a proxy that pauses, and all of it behind that."""
+def test_fault_proxy_cannot_be_bypassed(pulsar_fault_proxy, client_factory, broker, client, pulsar_topic_factory):
+    """A paused proxy stops the traffic of ten topics on any broker, and a resumed one forwards all of it."""
     proxy = pulsar_fault_proxy(broker)
-    behind = client_factory(broker, service_url=proxy.service_url)
+    proxied = client_factory(broker, service_url=proxy.service_url)
     topics = [pulsar_topic_factory(broker=broker) for _ in range(10)]
-    producers = [behind.create_producer(topic, send_timeout_millis=0) for topic in topics]
+    producers = [proxied.create_producer(topic, send_timeout_millis=0) for topic in topics]
     proxy.pause()
     results = []
     for producer in producers:
@@ -50,8 +50,8 @@ def test_a_fault_proxy_is_the_only_way(pulsar_fault_proxy, client_factory, broke
 
 
 @needs_process
-def test_a_cluster_in_the_place_of_a_broker():
-    """All of its brokers are killed and come back under the same URLs, with what was written, and their logs go on."""
+def test_cluster_as_a_broker():
+    """All brokers of a cluster are killed and restart under the same URLs, with their data and logs."""
     profile = Profile("two", "two brokers with tokens", {"maxMessageSize": "102400"}, brokers=2)
     with start_broker(profile=profile) as broker:
         urls, since = (broker.service_url, broker.admin_url), broker.log_offset()

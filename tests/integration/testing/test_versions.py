@@ -1,4 +1,4 @@
-"""Brokers of another version than the default one, in both back ends, and what is said of one that cannot be had."""
+"""Brokers of another version than the default one, in both back ends, and errors for a missing version."""
 
 import contextlib
 
@@ -29,20 +29,20 @@ def round_trip(broker):
 
 @pytest.mark.on_demand
 @needs_process
-def test_an_older_broker_in_a_process(tmp_path):
-    """The version that is asked for runs, says so itself, and its data is not taken by another one."""
+def test_older_broker_in_a_process(tmp_path):
+    """A broker reports the requested version, and another version rejects its data."""
     with PulsarProcess(version=OLDER, data_dir=tmp_path) as broker:
         assert broker.version == OLDER
         assert f"Pulsar {OLDER}" in broker.describe()
         assert round_trip(broker) == b"x"
-    with pytest.raises(BrokerStartError, match=rf"the data of Pulsar {OLDER}, not {PULSAR_VERSION}"):
+    with pytest.raises(BrokerStartError, match=rf"the data of Pulsar {OLDER}, not of {PULSAR_VERSION}"):
         PulsarProcess(data_dir=tmp_path).start()
 
 
 @pytest.mark.on_demand
 @pytest.mark.usefixtures("containers")
-def test_an_older_broker_in_a_container(monkeypatch):
-    """The image's tag carries the version, here from the environment, and the broker in it is of that version."""
+def test_older_broker_in_a_container(monkeypatch):
+    """The image's tag has the version of the environment, and its broker reports it."""
     monkeypatch.delenv("PULSAR_EXT_IMAGE", raising=False)
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", OLDER)
     with PulsarContainer() as broker:
@@ -52,18 +52,18 @@ def test_an_older_broker_in_a_container(monkeypatch):
 
 
 @pytest.mark.usefixtures("containers")
-def test_an_image_of_another_version_is_told():
-    """An image that is named and holds another version than was asked for is an error, and nothing is left running."""
+def test_image_of_another_version_is_an_error():
+    """A named image with another than the requested version is an error, and nothing is left running."""
     broker = PulsarContainer(image=choose_image(version=PULSAR_VERSION), version=OLDER)
-    with pytest.raises(BrokerStartError, match=rf"version {OLDER} was asked for, .* says that it is {PULSAR_VERSION}"):
+    with pytest.raises(BrokerStartError, match=rf"version {OLDER} was requested, .* reports {PULSAR_VERSION}"):
         broker.start()
     assert not broker.is_running()
 
 
 @needs_process
-def test_a_version_that_maven_does_not_serve(tmp_path, monkeypatch):
-    """The error lists the versions that the configured repositories do serve, as Maven itself was told by them."""
+def test_missing_version_lists_the_available_ones(tmp_path, monkeypatch):
+    """The error lists the versions of the configured repositories."""
     monkeypatch.setenv("PULSAR_EXT_CACHE", str(tmp_path))
-    with pytest.raises(BrokerStartError, match=r"do not serve Pulsar 0\.0\.1; they serve") as caught:
+    with pytest.raises(BrokerStartError, match=r"do not have Pulsar 0\.0\.1; they have") as caught:
         PulsarProcess(version="0.0.1").start()
     assert {PULSAR_VERSION, OLDER} <= set(caught.value.served)

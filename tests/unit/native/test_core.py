@@ -63,7 +63,7 @@ def test_native_status_has_a_reason_if_unused():
 
 
 @given(built())
-def test_fields_are_those_of_the_binding(inner):
+def test_fields_equal_the_binding(inner):
     """Each field of any message that can be built equals the binding's, in value and type."""
     for name in FIELDS:
         ours, theirs = getattr(received(inner), name)(), getattr(inner, name)()
@@ -71,7 +71,7 @@ def test_fields_are_those_of_the_binding(inner):
 
 
 @given(_bases, st.integers(1, 40), _texts, st.binary(max_size=300))
-def test_fields_and_ids_of_a_batch_are_those_of_the_binding(base, size, key, payload):
+def test_batch_fields_and_ids_equal_the_binding(base, size, key, payload):
     """Messages of a batch have the binding's fields, and ids with its numbers, bytes and order."""
     partition, ledger, entry = base
     ids = []
@@ -153,7 +153,7 @@ def test_plain_id_matches_the_pattern(data):
 
 
 @given(_bases)
-def test_an_id_outside_a_batch_is_that_of_the_binding(base):
+def test_id_outside_a_batch_equals_the_binding(base):
     """A number that looks like the mark of a chunked id in its bytes does not make the id chunked."""
     inner = batch_messages(b"\x00\x00\x00\x02\x18\x00", 1, InnerMessageId(*base, -1))[0]
     message_id = received(inner).message_id()
@@ -161,7 +161,7 @@ def test_an_id_outside_a_batch_is_that_of_the_binding(base):
     assert message_id.serialize() == inner.message_id().serialize()
 
 
-def test_an_id_holds_nothing_of_its_message():
+def test_id_outlives_its_message():
     """An id stays valid after its message was freed, on any thread."""
     messages = [received(inner) for inner in in_batch((3, 1 << 40, 58), 100)]
     ids = [message.message_id() for message in messages]
@@ -218,7 +218,7 @@ def test_altered_fields_hide_those_of_the_message():
     assert (message.data(), message.partition_key(), message.event_timestamp()) == (b"new", "other", 7)
 
 
-def test_chunked_ids_know_their_first_chunk():
+def test_chunked_ids_have_their_first_chunk():
     """The id of a chunked message has its first chunk's id."""
     chunked = ChunkMessageId(MessageId(-1, 5, 5), MessageId(-1, 5, 7))
 
@@ -256,7 +256,7 @@ def test_reading_leaks_no_memory():
     assert sys.getallocatedblocks() - before < 1000
 
 
-def test_a_forked_child_reads_what_it_inherits():
+def test_forked_child_reads_inherited_messages():
     """Messages and ids from before a fork are read and freed in the child."""
     messages = [received(inner) for inner in in_batch((3, 7, 8), 10)]
     ids = [message.message_id() for message in messages]
@@ -318,7 +318,7 @@ def test_environment_disables_the_core():
     assert run(_SHOW, PULSAR_EXT_NATIVE="0") == (0, "PULSAR_EXT_NATIVE=0")
 
 
-def test_ids_and_messages_survive_the_interpreter():
+def test_program_exits_with_live_ids_and_messages():
     """A program that ends with messages and ids in a module, a cycle and a thread exits normally."""
     program = """
 import threading, builtins

@@ -31,7 +31,7 @@ def is_free(lock):
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("kind", [Lock, OwnedLock])
-def test_a_ctrl_c_leaves_no_lock_held(points, kind):
+def test_ctrl_c_leaves_no_lock_held(points, kind):
     """After a Ctrl-C at any point of a block with a loop, another thread can acquire the lock."""
     lock = kind()
 

@@ -15,12 +15,12 @@ from pulsar_ext.errors import NotOpen
 
 
 @pytest.mark.parametrize("kind", ["Client", "Producer", "Consumer", "Reader", "Message", "MessageId", "MessageBatch"])
-def test_ours_are_subclasses_of_the_official_classes(kind):
+def test_replacements_subclass_the_official_classes(kind):
     """`isinstance` and `issubclass` hold for each class that replaces an official one."""
     assert issubclass(getattr(pulsar_ext, kind), getattr(pulsar, kind))
 
 
-def test_only_one_package_touches_private_attributes():
+def test_only_one_package_uses_private_attributes():
     """Modules outside `_native` do not use official private attributes; `inner` is the only access."""
     private = {"_msg_id", "_message", "_producer", "_consumer", "_reader", "_msg_batch"}
     package = Path(inspect.getsourcefile(pulsar_ext)).parent
@@ -63,7 +63,7 @@ def test_unopened_object_raises_not_open(use):
         use()
 
 
-def test_values_that_are_false_reach_the_official_client():
+def test_false_values_reach_the_official_client():
     """'' and 0 pass the official `if value:` checks with their values; None stays None."""
     assert truthy("") == ""
     assert bool(truthy(""))

@@ -81,7 +81,7 @@ _OPENED = {"Producer": "Client.create_producer()", "Consumer": "Client.subscribe
         (pulsar.schema.Schema, "_schema_info", "Schema._schema_info"),
     ],
 )
-def test_a_private_attribute_that_moved_is_named(monkeypatch, kind, private, named):
+def test_moved_private_attribute_is_reported(monkeypatch, kind, private, named):
     """The check that needs the attribute fails, and importing raises."""
     _Moved(monkeypatch, kind, private)
     assert named in probes.lacking()
@@ -97,7 +97,7 @@ def test_official_method_with_other_calls_is_reported(monkeypatch, method):
     assert probes.lacking() == [f"Client.{method}()"]
 
 
-def test_no_asyncio_reader_is_named(monkeypatch):
+def test_missing_asyncio_reader_is_reported(monkeypatch):
     """A missing asyncio reader, as in pulsar-client 3.12, is named."""
     monkeypatch.delattr(pulsar.asyncio, "Reader")
     assert probes.lacking() == ["asyncio.Reader"]

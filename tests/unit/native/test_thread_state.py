@@ -91,7 +91,7 @@ def test_python_threads_use_no_slot(free_slots):
     assert list(free_slots) == [0, 1, 2]
 
 
-def test_the_interpreter_ends_with_thread_states_that_were_kept():
+def test_interpreter_exits_with_kept_thread_states():
     """A process exits with status 0 although thread states of ended threads remain."""
     command = [sys.executable, __file__]
     ended = subprocess.run(command, check=False, timeout=HANG_SECONDS, capture_output=True, text=True)
@@ -101,4 +101,4 @@ def test_the_interpreter_ends_with_thread_states_that_were_kept():
 if __name__ == "__main__":
     for _ in range(2):
         run_on_client_thread(keep_thread_state, keep_thread_state)
-    print("kept", thread_state._MOST - len(list(thread_state._slots)))
+    print("kept", thread_state._MAX_KEPT - len(list(thread_state._slots)))

@@ -53,7 +53,7 @@ def test_thread_wakes_a_greenlet_while_others_run(run):
     """) == ["ran", "set", "True", "queued"]
 
 
-def test_a_re_entrant_lock_belongs_to_a_greenlet(run):
+def test_re_entrant_lock_belongs_to_a_greenlet(run):
     """Another greenlet of the thread waits until the lock is released as many times as it was acquired."""
     assert run("""
         lock, free = threads.RLock(), threads.Lock()

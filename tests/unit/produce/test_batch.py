@@ -74,7 +74,15 @@ def test_empty_batch_has_defaults():
     batch = Batch()
     batch.close()
     assert not any(
-        (batch.count, batch.extra_permits, batch.began, batch.too_big, batch.keys, batch.entry_property, batch.options)
+        (
+            batch.count,
+            batch.extra_permits,
+            batch.pushed_at,
+            batch.too_big,
+            batch.keys,
+            batch.entry_property,
+            batch.options,
+        )
     )
     assert [batch.entry_sequence_id, batch.accepted, batch.unsent, batch.in_flight, batch.fields, batch.message] == [
         None

@@ -139,7 +139,7 @@ def test_next_transition_drops_first_messages(ends):
         def on_reopen(self, _, ahead):
             kept.append(ahead)
 
-    order._parts[:] = [Keeping()]
+    order._subscribers[:] = [Keeping()]
     order.replace()
     if isinstance(ends, Transition):
         with order.run_transition(ends):
@@ -159,7 +159,7 @@ def test_interrupted_subscriber_does_not_stop_the_others():
 
         on_abandon = on_after
 
-    order._parts.insert(0, Interrupted())
+    order._subscribers.insert(0, Interrupted())
     with pytest.raises(KeyboardInterrupt), order.run_transition(Transition.SEEK):
         pass
     assert calls[3:] == [(name, "after") for name in "abc"]

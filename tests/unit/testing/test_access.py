@@ -1,15 +1,15 @@
-"""Who holds a way round to the brokers of a cluster."""
+"""Leases of detours to the brokers of a cluster."""
 
 import pytest
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import FaultProxy
-from pulsar_ext.testing.access import Detour, Route, lease, way_to
+from pulsar_ext.testing.access import Detour, Route, lease, parse_service_url
 from pulsar_ext.testing.ports import free_port
 
 
 def test_each_detour_has_one_holder():
-    """Each lease gives another one, none is left in the end, and what is given back can be had again."""
+    """Each lease returns a different detour until none is free, and a returned detour can be leased again."""
     first, second = [Detour(free_port(), ()) for _ in range(2)]
     detour, held = lease([first, second])
     other, held_too = lease([first, second])
@@ -23,8 +23,8 @@ def test_each_detour_has_one_holder():
         assert again == first
 
 
-def test_a_proxy_holds_its_detour_until_it_is_closed():
-    """It listens for each broker, its URL names all of them, and the detour is free behind its close."""
+def test_proxy_holds_its_detour_until_it_is_closed():
+    """The proxy's URL has every broker, and its detour is free after the close."""
     routes = tuple(Route(free_port(), "127.0.0.1", free_port()) for _ in range(2))
     detours = [Detour(free_port(), routes, "pulsar+ssl")]
     with FaultProxy.to("pulsar://one:1,other:2", detours) as proxy:
@@ -35,7 +35,7 @@ def test_a_proxy_holds_its_detour_until_it_is_closed():
 
 
 def test_several_brokers_need_a_detour():
-    """A URL of one broker says where it is; one of several is refused, for look-ups would lead past the proxy."""
-    assert way_to("pulsar+ssl://localhost:7") == ("pulsar+ssl", "localhost", 7)
-    with pytest.raises(InvalidUse, match="lead past a proxy"):
-        way_to("pulsar://localhost:7,localhost:8")
+    """A URL of one broker is parsed; one of several raises, because look-ups would bypass the proxy."""
+    assert parse_service_url("pulsar+ssl://localhost:7") == ("pulsar+ssl", "localhost", 7)
+    with pytest.raises(InvalidUse, match="bypass a proxy"):
+        parse_service_url("pulsar://localhost:7,localhost:8")

@@ -1,4 +1,4 @@
-"""What the parts of a cluster are configured with: each finds the others, and no two want the same port."""
+"""Configuration of a cluster's parts: each finds the others, and no port is used twice."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ def addresses():
     return Addresses(1, {"bookie-1": 2, "bookie-2": 3}, {"broker-1": BrokerPorts(4, 5, 6, 7, 8)})
 
 
-def test_every_port_is_another_one():
-    """A cluster of any size gets as many different ports as it needs, and names for its parts."""
+def test_all_ports_are_different():
+    """A cluster of any size has different ports, and names for its parts."""
     chosen = Addresses.choose(3, 2)
     ports = [chosen.zookeeper, *chosen.bookies.values(), *(port for one in chosen.brokers.values() for port in one)]
     detours = [
@@ -29,20 +29,20 @@ def test_every_port_is_another_one():
     assert chosen.parts == ("zookeeper", "bookie-1", "bookie-2", "broker-1", "broker-2", "broker-3")
 
 
-def test_urls(addresses):
-    """Clients get one URL of all brokers, directly or through the proxies, and each broker has an admin URL."""
+def test_urls_of_a_cluster(addresses):
+    """The service URLs have all brokers, direct or through the proxies, and each broker has an admin URL."""
     two = addresses._replace(brokers={**addresses.brokers, "broker-2": BrokerPorts(14, 15, 16, 17, 18)})
     assert two.service_url == "pulsar://127.0.0.1:4,127.0.0.1:14"
     assert two.proxied_url == "pulsar://127.0.0.1:7,127.0.0.1:17"
     assert two.admin_urls == ["http://127.0.0.1:5", "http://127.0.0.1:15"]
     assert two.broker_id("broker-2") == "127.0.0.1:15"
     assert two.broker_at("pulsar://localhost:14") == "broker-2"
-    with pytest.raises(BrokerStartError, match="none of this cluster's brokers"):
+    with pytest.raises(BrokerStartError, match="not a broker of this cluster"):
         two.broker_at("pulsar://localhost:17")
 
 
-def test_a_broker_goes_through_its_proxies(addresses):
-    """A broker reaches ZooKeeper by its own proxy, and shows the way through the proxy to whoever came by it."""
+def test_broker_connects_through_its_proxies(addresses):
+    """A broker reaches ZooKeeper through its proxy, and advertises the proxy's address to the proxy's clients."""
     conf = broker_conf("broker-1", addresses, "plain")
     assert conf["metadataStoreUrl"] == conf["configurationMetadataStoreUrl"] == "zk:127.0.0.1:8"
     assert conf["brokerServicePort"] == "4"
@@ -52,8 +52,8 @@ def test_a_broker_goes_through_its_proxies(addresses):
 
 
 @pytest.mark.parametrize("profile", ["tls", "mtls", "basic", "oauth2"])
-def test_with_tls_nothing_listens_without(addresses, profile):
-    """Every URL and every listener of a profile with TLS has it, brokers ask each other by it, and no port is plain."""
+def test_tls_profile_has_no_plain_port(addresses, profile):
+    """Every URL and listener of a profile with TLS uses it, also between brokers."""
     secured = addresses._replace(tls=True)
     conf = broker_conf("broker-1", secured, profile)
     assert (secured.service_url, secured.proxied_url) == ("pulsar+ssl://127.0.0.1:4", "pulsar+ssl://127.0.0.1:7")
@@ -65,8 +65,8 @@ def test_with_tls_nothing_listens_without(addresses, profile):
     assert conf["bindAddresses"] == "proxied:pulsar+ssl://127.0.0.1:6"
 
 
-def test_a_broker_shows_each_detour_to_who_comes_by_it(addresses):
-    """A detour is a listener: the broker takes its clients on one port, and tells them the port of its proxy."""
+def test_each_detour_is_a_listener(addresses):
+    """The broker has a listener for each detour, and advertises the port of the detour's proxy."""
     detours = tuple(Detour(lock, (Route(lock + 1, "127.0.0.1", lock + 2),)) for lock in (50, 60))
     conf = broker_conf("broker-1", addresses._replace(detours=detours), "plain")
     assert conf["bindAddresses"].split(",")[1:] == ["detour1:pulsar://127.0.0.1:52", "detour2:pulsar://127.0.0.1:62"]
@@ -77,7 +77,7 @@ def test_a_broker_shows_each_detour_to_who_comes_by_it(addresses):
 
 
 def test_profiles_and_settings_reach_the_broker(addresses):
-    """The profile's settings and the caller's own hold, the caller's above all."""
+    """The profile's and the caller's settings are set, and the caller's take precedence."""
     conf = broker_conf("broker-1", addresses, "small-chunks", {"loadBalancerSheddingEnabled": True})
     assert conf["maxMessageSize"] == "102400"
     assert conf["loadBalancerSheddingEnabled"] == "true"
@@ -92,8 +92,8 @@ def test_entries_are_on_two_bookies(addresses, bookies, copies):
     assert [conf[name] for name in names] == [copies] * 3
 
 
-def test_a_bookie_takes_long_frames(addresses):
-    """A bookie has the frame limit that it is given, and it looks for ZooKeeper without a path."""
+def test_bookie_accepts_long_frames(addresses):
+    """A bookie has the passed frame limit, and finds ZooKeeper without a path."""
     conf = bookie_conf("bookie-1", addresses, DATA, 5_263_360)
     assert conf["nettyMaxFrameSizeBytes"] == "5263360"
     assert conf["metadataServiceUri"] == "metadata-store:zk:127.0.0.1:1"
@@ -101,14 +101,14 @@ def test_a_bookie_takes_long_frames(addresses):
 
 
 def test_everything_is_on_the_loopback(addresses):
-    """No part listens on an address that another machine reaches."""
+    """Every part listens on an address that other machines cannot reach."""
     assert zookeeper_conf(1, DATA)["clientPortAddress"] == "127.0.0.1"
     assert bookie_conf("bookie-1", addresses, DATA, 1)["listeningInterface"].startswith("lo")
     assert broker_conf("broker-1", addresses, "plain")["bindAddress"] == "127.0.0.1"
 
 
 def test_containers_know_each_other_by_name(addresses):
-    """In a network of their own parts listen everywhere, ZooKeeper and bookies have names, brokers a listener more."""
+    """In a network all parts listen everywhere, ZooKeeper and bookies have names, brokers one more listener."""
     network = Layout(network=True, stores="172.20.0.1")
     assert zookeeper_conf(1, DATA, network)["clientPortAddress"] == "0.0.0.0"
     bookie = bookie_conf("bookie-2", addresses, DATA, 1, network)
@@ -123,12 +123,12 @@ def test_containers_know_each_other_by_name(addresses):
     assert two.network_url == "pulsar://broker-1:6650,broker-2:6651"
 
 
-def test_impossible_clusters_are_refused():
-    """Too few parts, settings that hold the cluster together, and a bad profile are refused before anything starts."""
+def test_impossible_clusters_raise():
+    """Too few parts, settings of the cluster and an unknown profile raise before anything starts."""
     for sizes in ({"brokers": 0}, {"bookies": 0}):
-        with pytest.raises(InvalidUse, match="at least one broker and one bookie"):
+        with pytest.raises(InvalidUse, match="brokers and bookies must be >= 1"):
             PulsarCluster(**sizes)
-    with pytest.raises(InvalidUse, match="the cluster itself sets clusterName, metadataStoreUrl"):
+    with pytest.raises(InvalidUse, match="the cluster sets clusterName, metadataStoreUrl"):
         PulsarCluster(settings={"metadataStoreUrl": "zk:elsewhere", "clusterName": "mine"})
     with pytest.raises(InvalidUse, match="choose one of"):
         PulsarCluster("nope")

@@ -1,4 +1,4 @@
-"""Which image is run, what goes into the one that is built here, and what is said when neither can be had."""
+"""Choice of the image, content of the image that is built here, and errors without either."""
 
 import shutil
 import zipfile
@@ -41,8 +41,8 @@ def _entries(path: Path) -> set[str]:
         "distributedlog-core-4.17.3-tests.jar",
     ],
 )
-def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
-    """Jars of etcd, Kubernetes, native TLS and the state storage count as unneeded, with any version and classifier."""
+def test_jars_that_a_broker_never_loads_are_unneeded(name):
+    """Jars of etcd, Kubernetes, native TLS and the state storage are unneeded, with any version and classifier."""
     assert image.is_unneeded(name)
 
 
@@ -60,15 +60,15 @@ def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
     ],
 )
 def test_jars_that_the_profiles_use_are_kept(name):
-    """Jars of the broker, its storage, tokens, TLS and schemas are not caught by the patterns of the others."""
+    """Jars of the broker, its storage, tokens, TLS and schemas are not matched by the patterns."""
     assert not image.is_unneeded(name)
 
 
 @pytest.mark.parametrize(
     ("machine", "native"), [("x86_64", "librocksdbjni-linux64.so"), ("aarch64", "librocksdbjni-linux-aarch64.so")]
 )
-def test_native_libraries_of_other_machines_are_left_out(tmp_path, machine, native):
-    """Of a jar with native libraries for many systems, one library and every class stay."""
+def test_native_libraries_of_other_machines_are_omitted(tmp_path, machine, native):
+    """A single library and every class of a jar with many native libraries are kept."""
     natives = [
         "librocksdbjni-linux32.so",
         "librocksdbjni-linux64.so",
@@ -89,8 +89,8 @@ def test_native_libraries_of_other_machines_are_left_out(tmp_path, machine, nati
     assert _entries(tmp_path / "out" / jar.name) == {native, "org/rocksdb/RocksDB.class"}
 
 
-def test_of_fastutil_only_what_others_refer_to_stays(tmp_path):
-    """A class that a kept jar names stays with all that it names in turn, and nothing else does."""
+def test_only_referenced_fastutil_classes_are_kept(tmp_path):
+    """A fastutil class that a kept jar refers to is kept with all classes that it refers to in turn."""
     root = "it/unimi/dsi/fastutil/"
     fastutil = _make_jar(
         tmp_path / "fastutil-8.5.16.jar",
@@ -115,8 +115,8 @@ def test_of_fastutil_only_what_others_refer_to_stays(tmp_path):
     }
 
 
-def test_an_image_that_is_named_is_taken_as_it_is(monkeypatch):
-    """The argument wins over the environment, which wins over everything else, and no engine is asked."""
+def test_named_image_is_used_unchanged(monkeypatch):
+    """The argument takes precedence over the environment, and that over all else, without a request to the engine."""
     monkeypatch.setenv("DOCKER_HOST", _NO_ENGINE)
     monkeypatch.setenv("PULSAR_EXT_IMAGE", "from-environment:1")
 
@@ -125,24 +125,24 @@ def test_an_image_that_is_named_is_taken_as_it_is(monkeypatch):
     assert image.image_problem() is None
 
 
-def test_without_an_engine_the_error_says_what_to_do(monkeypatch):
-    """Where no engine answers, a `BrokerStartError` names the remedies instead of a connection's stack trace."""
+def test_missing_engine_raises_with_remedies(monkeypatch):
+    """Without an engine a `BrokerStartError` has the remedies instead of a stack trace."""
     monkeypatch.setenv("DOCKER_HOST", _NO_ENGINE)
 
     with pytest.raises(BrokerStartError, match=r"no Docker engine answers.*DOCKER_HOST.*broker process"):
         image.choose_image()
 
 
-def test_a_registry_that_did_not_answer_is_not_asked_again_soon(tmp_path, monkeypatch):
-    """After a refusal has been noted, the answer is no without any engine or network being asked."""
+def test_missing_registry_is_cached(tmp_path, monkeypatch):
+    """After a failed request the cached answer is negative, without a request to the engine or the network."""
     monkeypatch.setenv("DOCKER_HOST", _NO_ENGINE)
-    image._remember_refusal("official:1", OSError("no such host"), lambda _: None)
+    image._record_missing_registry("official:1", OSError("no such host"), lambda _: None)
 
     assert image._registry_answers("official:1", lambda _: None) is False
 
 
-def test_the_tag_names_what_is_in_the_image(tmp_path, monkeypatch):
-    """Any change to a file of docker/, to the machine or to the base is another tag; no change is the same tag."""
+def test_tag_depends_on_the_content(tmp_path, monkeypatch):
+    """Any change to a file of docker/, the machine or the base changes the tag; without a change it is equal."""
     copy = tmp_path / "docker"
     shutil.copytree(image.docker_directory(), copy)
     monkeypatch.setattr(image, "docker_directory", lambda: copy)
@@ -156,25 +156,25 @@ def test_the_tag_names_what_is_in_the_image(tmp_path, monkeypatch):
     assert len(others | {before}) == 7
 
 
-def test_the_tag_names_the_version():
-    """Another version of Pulsar is another image, and its tag begins with it."""
+def test_tag_begins_with_the_version():
+    """The tag of another version is different and begins with the version."""
     assert image.local_tag("x86_64", "4.0.7").startswith("pulsar-ext-standalone:4.0.7-")
     assert image.official_image("4.0.7") == "apachepulsar/pulsar:4.0.7"
 
 
-def test_only_what_was_found_out_with_the_default_version_is_left_out(tmp_path):
-    """Of another version the jars stay that the list of unneeded ones names, and foreign natives go all the same."""
+def test_unneeded_jars_are_omitted_in_the_default_version_only(tmp_path):
+    """With another version unneeded jars are kept, but not native libraries of other machines."""
     names = ["grpc-core-1.jar", "netty-tcnative-boringssl-static-2-osx-x86_64.jar", "pulsar-broker-4.0.7.jar"]
     jars = [_make_jar(tmp_path / name, {"A.class": b""}) for name in names]
     (tmp_path / "out").mkdir()
 
-    image.slim_jars(jars, tmp_path / "out", "x86_64", leave_out=False)
+    image.slim_jars(jars, tmp_path / "out", "x86_64", drop_unneeded=False)
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grpc-core-1.jar", "pulsar-broker-4.0.7.jar"]
 
 
-def test_a_base_that_cannot_be_made_is_told_with_the_remedy(monkeypatch, tmp_path):
-    """Without debootstrap the problem names it, how to install it, and the ways around it."""
+def test_missing_debootstrap_is_reported_with_remedies(monkeypatch, tmp_path):
+    """Without debootstrap the problem has its installation and the alternatives."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     problem = image.build_problem()
@@ -184,8 +184,8 @@ def test_a_base_that_cannot_be_made_is_told_with_the_remedy(monkeypatch, tmp_pat
         assert remedy in problem
 
 
-def test_the_command_line_refuses_a_used_directory_in_one_line(tmp_path, capsys):
-    """`context` into a directory with files ends with status 1 and one line, and leaves the files alone."""
+def test_context_in_a_used_directory_is_an_error(tmp_path, capsys):
+    """`context` into a directory with files ends with status 1 and one line, and does not change the files."""
     (tmp_path / "mine").write_text("keep")
 
     assert image.main(["context", str(tmp_path), "--machine", "x86_64"]) == 1
@@ -194,8 +194,8 @@ def test_the_command_line_refuses_a_used_directory_in_one_line(tmp_path, capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_the_command_line_refuses_an_unknown_machine_in_one_line(tmp_path, capsys):
-    """A machine without an image is refused before anything is fetched."""
+def test_context_for_an_unknown_machine_is_an_error(tmp_path, capsys):
+    """An unknown machine is an error before anything is fetched."""
     assert image.main(["context", str(tmp_path / "new"), "--machine", "pdp11"]) == 1
 
     assert "x86_64, aarch64" in capsys.readouterr().err

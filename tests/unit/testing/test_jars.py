@@ -1,4 +1,4 @@
-"""Java and the jar cache, with stand-ins for `java` and `mvn` on the path: no broker, no network."""
+"""Java and the jar cache, with fake `java` and `mvn` on the path: no broker, no network."""
 
 import json
 import os
@@ -27,7 +27,7 @@ esac; done
 cp {jars}/*.jar "$out"; echo "[INFO] Copying pulsar-broker-9.8.7.jar"
 """
 
-# As Maven does: a version that is not there fails, and a range is answered from the metadata.
+# As Maven does: a missing version fails, and a range is answered from the metadata.
 MVN_WITHOUT = """#!/bin/sh
 pom=; next=; debug=
 for argument; do
@@ -53,7 +53,7 @@ def program(directory: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def bin_dir(tmp_path, monkeypatch):
-    """Give a directory that is, with /bin, the whole path; the cache is empty and the test's own."""
+    """Return a directory that is, with /bin, the whole path; the cache is empty."""
     directory = tmp_path / "bin"
     directory.mkdir()
     tools = tmp_path / "tools"
@@ -69,7 +69,7 @@ def bin_dir(tmp_path, monkeypatch):
 
 @pytest.fixture
 def maven(bin_dir, tmp_path):
-    """Give a `mvn` that copies two jars, and the file it notes its calls in."""
+    """Install a `mvn` that copies two jars, and return the file in which it records its calls."""
     jars, calls = tmp_path / "jars", tmp_path / "calls"
     jars.mkdir()
     for name in ("pulsar-broker-9.8.7.jar", "other-1.jar"):
@@ -79,45 +79,45 @@ def maven(bin_dir, tmp_path):
     return calls
 
 
-def test_no_java(bin_dir):
-    """Without Java, the error says so and what to install."""
-    with pytest.raises(BrokerStartError, match="no java on the path: install Java 17"):
+def test_missing_java_raises(bin_dir):
+    """Without Java the error says what to install."""
+    with pytest.raises(BrokerStartError, match="java not found on the path: install Java 17"):
         find_java()
 
 
-def test_no_java_in_java_home(bin_dir, monkeypatch, tmp_path):
-    """A JAVA_HOME without Java is named, rather than another Java taken."""
+def test_missing_java_in_java_home_raises(bin_dir, monkeypatch, tmp_path):
+    """A JAVA_HOME without Java is an error, even if another Java is on the path."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(BrokerStartError, match="in JAVA_HOME"):
         find_java()
 
 
 @pytest.mark.parametrize(("version", "found"), [("1.8.0_402", "8"), ("11.0.2", "11")])
-def test_old_java(bin_dir, version, found):
-    """A Java that is too old is refused with its version."""
+def test_old_java_raises(bin_dir, version, found):
+    """A Java that is too old is an error with its version."""
     program(bin_dir, "java", f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2")
     with pytest.raises(BrokerStartError, match=f"is Java {found}, too old"):
         find_java()
 
 
-def test_new_java(bin_dir):
-    """Java 17 and newer are taken."""
+def test_new_java_is_found(bin_dir):
+    """Java 17 and newer are used."""
     program(bin_dir, "java", "#!/bin/sh\necho 'openjdk version \"21\"' >&2")
     assert find_java() == bin_dir / "java"
 
 
-def test_no_maven(bin_dir):
-    """Without jars and without Maven, the error says what is missing, and so does the choice of the back end."""
-    with pytest.raises(BrokerStartError, match="no mvn on the path"):
+def test_missing_maven_raises(bin_dir):
+    """Without jars and Maven the error says what to install, also that of the choice of the back end."""
+    with pytest.raises(BrokerStartError, match="mvn is not found on the path"):
         ensure_jars()
     program(bin_dir, "java", "#!/bin/sh\necho 'openjdk version \"17\"' >&2")
     assert "install Maven" in str(process_problem())
-    with pytest.raises(BrokerStartError, match=r"process cannot be used here.*install Maven"):
+    with pytest.raises(BrokerStartError, match=r"process is unavailable.*install Maven"):
         choose_backend("process")
 
 
-def test_maven_fails(bin_dir):
-    """When Maven fails, its own errors are in ours, and no half cache is left."""
+def test_failed_maven_raises(bin_dir):
+    """The error has Maven's errors, and no incomplete cache remains."""
     program(bin_dir, "mvn", "#!/bin/sh\necho '[ERROR] offline and not cached'\nexit 1")
     with pytest.raises(BrokerStartError, match=r"exit status 1(.|\n)*offline and not cached"):
         ensure_jars()
@@ -125,7 +125,7 @@ def test_maven_fails(bin_dir):
 
 
 def metadata(repository: Path, name: str, *versions: str) -> None:
-    """Put what Maven keeps of a repository's answer into its local repository."""
+    """Write the metadata that Maven stores of a repository into its local repository."""
     directory = repository / "org/apache/pulsar/pulsar-broker"
     directory.mkdir(parents=True, exist_ok=True)
     listed = "".join(f"<version>{version}</version>" for version in versions)
@@ -133,40 +133,39 @@ def metadata(repository: Path, name: str, *versions: str) -> None:
     (directory / f"maven-metadata-{name}.xml").write_text(text)
 
 
-def test_a_version_that_is_not_served(bin_dir, tmp_path):
-    """The error lists what all configured repositories serve, the newest first, for people and for programs."""
+def test_unserved_version_lists_the_served_ones(bin_dir, tmp_path):
+    """The error lists the versions in all configured repositories, newest first, as text and as an attribute."""
     metadata(tmp_path / "m2", "first", "4.0.10", "4.0.9", "5.0.0-M1")
     metadata(tmp_path / "m2", "second", "4.2.4", "4.0.9")
     program(bin_dir, "mvn", MVN_WITHOUT.format(repository=tmp_path / "m2"))
-    with pytest.raises(
-        BrokerStartError, match=r"do not serve Pulsar 9\.8\.7; they serve 5\.0\.0-M1, 4\.2\.4"
-    ) as caught:
+    with pytest.raises(BrokerStartError, match=r"do not have Pulsar 9\.8\.7; they have 5\.0\.0-M1, 4\.2\.4") as caught:
         ensure_jars()
     assert caught.value.served == ["5.0.0-M1", "4.2.4", "4.0.10", "4.0.9"]
 
 
-def test_a_version_that_is_served_in_part(bin_dir, tmp_path):
-    """When the version is there and what it needs is not, the error says so, with Maven's and the other versions."""
+def test_partly_served_version_is_reported(bin_dir, tmp_path):
+    """An error because of missing dependencies says so, with Maven's errors and the other versions."""
     metadata(tmp_path / "m2", "first", "4.2.4", "9.8.7")
     program(bin_dir, "mvn", MVN_WITHOUT.format(repository=tmp_path / "m2"))
     with pytest.raises(
-        BrokerStartError, match=r"but not all that it needs; they serve 9\.8\.7, 4\.2\.4(.|\n)*offline and not cached"
+        BrokerStartError,
+        match=r"without some of its dependencies; they have 9\.8\.7, 4\.2\.4(.|\n)*offline and not cached",
     ):
         ensure_jars()
 
 
-def test_fetched_once(maven):
-    """The jars are fetched once; a second call finds them."""
+def test_jars_are_fetched_once(maven):
+    """A second call uses the fetched jars."""
     messages = []
     directory = ensure_jars(messages.append)
     assert sorted(path.name for path in directory.glob("*.jar")) == ["other-1.jar", "pulsar-broker-9.8.7.jar"]
-    assert "not there yet" in messages[0]
+    assert "not fetched yet" in messages[0]
     assert ensure_jars() == directory
     assert maven.read_text().count("x") == 1
 
 
-def test_one_fetches_for_all(maven):
-    """Of several that need the jars at once, one fetches them."""
+def test_one_thread_fetches_for_all(maven):
+    """Several threads need the jars at the same time, and one fetches them."""
     threads = [threading.Thread(target=ensure_jars) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -189,8 +188,8 @@ def damage_by_absence(directory: Path) -> None:
     (directory / "other-1.jar").unlink()
 
 
-def damage_by_a_stranger(directory: Path) -> None:
-    (directory / "stranger.jar").touch()
+def damage_by_an_extra_jar(directory: Path) -> None:
+    (directory / "extra.jar").touch()
 
 
 def damage_to_the_manifest(directory: Path) -> None:
@@ -199,10 +198,10 @@ def damage_to_the_manifest(directory: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_by_size, damage_by_content, damage_by_absence, damage_by_a_stranger, damage_to_the_manifest],
+    [damage_by_size, damage_by_content, damage_by_absence, damage_by_an_extra_jar, damage_to_the_manifest],
 )
 def test_damage_is_repaired(maven, damage):
-    """Whatever is wrong with the cache, it is noticed, said, and fetched again."""
+    """Any damage of the cache is detected, reported, and repaired by another fetch."""
     directory = ensure_jars()
     damage(directory)
     assert find_damage()
@@ -212,31 +211,31 @@ def test_damage_is_repaired(maven, damage):
     assert "damaged" in messages[0]
 
 
-def test_damage_without_maven_is_told(maven, bin_dir):
-    """A damaged cache that cannot be repaired is an error that says which jar and what to do."""
+def test_damage_without_maven_raises(maven, bin_dir):
+    """A damaged cache that cannot be repaired is an error with the jar and what to do."""
     damage_by_size(ensure_jars())
     (bin_dir / "mvn").unlink()
-    with pytest.raises(BrokerStartError, match=r"other-1\.jar.*no mvn"):
+    with pytest.raises(BrokerStartError, match=r"other-1\.jar.*mvn is not found"):
         ensure_jars()
 
 
-def test_touched_is_not_damaged(maven):
-    """A jar that was copied with another time but the same content is left alone."""
+def test_touched_jar_is_not_damaged(maven):
+    """A jar with another time and equal content is valid."""
     directory = ensure_jars()
     os.utime(directory / "other-1.jar", (1, 1))
     assert find_damage() is None
 
 
-def test_broken_jar_from_maven(maven, tmp_path):
-    """A jar that is broken in Maven's own repository is named, instead of being cached."""
+def test_broken_jar_of_maven_raises(maven, tmp_path):
+    """A broken jar in Maven's repository is an error with its name, and is not cached."""
     (tmp_path / "jars" / "other-1.jar").write_bytes(b"<html>not found</html>")
     with pytest.raises(BrokerStartError, match=r"local repository are damaged \(other-1\.jar\)"):
         ensure_jars()
     assert not cached_jars().exists()
 
 
-def test_unwritable_cache(maven, tmp_path, monkeypatch):
-    """A cache that cannot be made is named with the variable that moves it."""
+def test_unwritable_cache_raises(maven, tmp_path, monkeypatch):
+    """A cache that cannot be created is an error with the variable that moves it."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("PULSAR_EXT_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(BrokerStartError, match="set PULSAR_EXT_CACHE"):
@@ -248,7 +247,7 @@ def test_unwritable_cache(maven, tmp_path, monkeypatch):
 
 @pytest.fixture
 def listed(maven, monkeypatch, tmp_path):
-    """Give the directory that Maven copies jars from, to damage; the committed list knows them as they are."""
+    """Return the directory from which Maven copies jars; the committed list has their sums."""
     jars, lists = tmp_path / "jars", tmp_path / "lists"
     lists.mkdir()
     text = "".join(f"{sum_of(path)}  {path.name}\n" for path in sorted(jars.glob("*.jar")))
@@ -257,7 +256,7 @@ def listed(maven, monkeypatch, tmp_path):
     return jars
 
 
-def test_the_default_version_has_a_list():
+def test_default_version_has_a_list():
     """The list of the default version has the broker and its client, each with a sum of 64 digits, in one order."""
     sums = committed_sums(PULSAR_VERSION)
     assert {f"pulsar-broker-{PULSAR_VERSION}.jar", f"pulsar-client-original-{PULSAR_VERSION}.jar"} <= sums.keys()
@@ -266,42 +265,42 @@ def test_the_default_version_has_a_list():
     assert list(sums) == sorted(sums)
 
 
-def test_jars_that_the_list_knows(listed, maven):
-    """Jars that are as in the list are taken."""
+def test_listed_jars_are_valid(listed, maven):
+    """Jars with the listed sums are valid."""
     ensure_jars()
     assert find_damage() is None
     assert maven.read_text().count("x") == 1
 
 
-def test_another_jar_than_the_list_knows(listed):
-    """A jar with another content is an error with its name, both sums and what to do, although it is a good jar."""
-    wanted = sum_of(listed / "other-1.jar")
+def test_jar_with_another_sum_raises(listed):
+    """A jar with another content is an error with its name, both sums and what to do."""
+    expected = sum_of(listed / "other-1.jar")
     with zipfile.ZipFile(listed / "other-1.jar", "a") as jar:
         jar.writestr("more", "malice")
     with pytest.raises(BrokerStartError, match=r"Delete these files in Maven's local repository") as caught:
         ensure_jars()
     found = sum_of(listed / "other-1.jar")
-    assert f"other-1.jar is another file (found: SHA-256 {found}, wanted: {wanted})" in str(caught.value)
+    assert f"other-1.jar differs (found: SHA-256 {found}, expected: {expected})" in str(caught.value)
     assert not cached_jars().exists()
 
 
-def test_a_jar_of_the_list_that_is_missing(listed):
-    """A jar that Maven did not copy is an error with its name and the sum that was wanted."""
-    wanted = sum_of(listed / "other-1.jar")
+def test_missing_listed_jar_raises(listed):
+    """A jar that Maven did not copy is an error with its name and the expected sum."""
+    expected = sum_of(listed / "other-1.jar")
     (listed / "other-1.jar").unlink()
-    with pytest.raises(BrokerStartError, match=rf"other-1\.jar is missing \(wanted: SHA-256 {wanted}\)"):
+    with pytest.raises(BrokerStartError, match=rf"other-1\.jar is missing \(expected: SHA-256 {expected}\)"):
         ensure_jars()
 
 
-def test_a_jar_that_the_list_does_not_know(listed):
-    """A jar beyond the list is an error too: the class path is every jar there is."""
-    (listed / "stranger.jar").write_bytes(b"x")
-    with pytest.raises(BrokerStartError, match=r"stranger\.jar does not belong there \(found: SHA-256 [0-9a-f]{64}\)"):
+def test_unlisted_jar_raises(listed):
+    """A jar that is not in the list is an error, because every jar is on the class path."""
+    (listed / "extra.jar").write_bytes(b"x")
+    with pytest.raises(BrokerStartError, match=r"extra\.jar is unexpected \(found: SHA-256 [0-9a-f]{64}\)"):
         ensure_jars()
 
 
-def test_a_manifest_does_not_overrule_the_list(listed, maven):
-    """A jar that was exchanged together with its line in the manifest is noticed all the same, and fetched anew."""
+def test_manifest_does_not_override_the_list(listed, maven):
+    """A jar that was replaced together with its sum in the manifest is detected and fetched again."""
     directory = ensure_jars()
     good = sum_of(directory / "other-1.jar")
     path, manifest = directory / "other-1.jar", directory / "manifest.json"
@@ -311,13 +310,13 @@ def test_a_manifest_does_not_overrule_the_list(listed, maven):
     facts["jars"][path.name] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
     manifest.write_text(json.dumps(facts))
 
-    assert f"wanted: {good}" in find_damage()
+    assert f"expected: {good}" in find_damage()
     assert sum_of(ensure_jars() / "other-1.jar") == good
     assert maven.read_text().count("x") == 2
 
 
-def test_known_jars_without_a_manifest_are_not_fetched_again(listed, maven, bin_dir):
-    """Where only the manifest is amiss, jars that the list knows are taken as they are, without Maven."""
+def test_listed_jars_without_a_manifest_are_not_refetched(listed, maven, bin_dir):
+    """Jars with the listed sums are used without Maven, although their manifest is damaged."""
     directory = ensure_jars()
     damage_to_the_manifest(directory)
     (bin_dir / "mvn").unlink()
@@ -326,14 +325,14 @@ def test_known_jars_without_a_manifest_are_not_fetched_again(listed, maven, bin_
 
 
 @pytest.mark.parametrize("version", ["", "../4.2.4", "4.2.4 ", "latest", "4.2.4</version>", "4..2"])
-def test_what_is_no_version(bin_dir, version):
-    """What cannot be a version becomes part of no path and no project file."""
+def test_invalid_version_raises(bin_dir, version):
+    """An invalid version raises, and so becomes part of no path and no project file."""
     with pytest.raises(InvalidUse, match="is not a version of Pulsar"):
         ensure_jars(version=version)
 
 
-def test_progress_is_a_line_in_ten_seconds():
-    """Of a thousand lines of Maven's, one in ten seconds is reported, with the total, and one at the end."""
+def test_progress_is_reported_every_ten_seconds():
+    """A line of progress is reported every ten seconds, with the total, and one at the end."""
     reported, now = [], iter(range(10_000))
     lines = [f"[INFO] Downloaded from x: a{at}.jar" if at % 3 else f"[INFO] Copying a{at}.jar" for at in range(30)]
     assert follow(reported.append, 327, lines, clock=lambda: next(now)) == lines

@@ -1,4 +1,4 @@
-"""Which ports are given to whom."""
+"""Reservation of ports by processes."""
 
 import subprocess
 import sys
@@ -19,28 +19,28 @@ print(ports.free_port())
 
 
 ALONE = range(14_900, 14_910)
-"""Ports below those that the harness chooses from, so that no other test has one of them."""
+"""Ports below the range of the harness, so that no other test uses them."""
 
 
 def _ask(port):
-    """Have another process choose from that port alone."""
+    """Let another process choose from one port only."""
     return subprocess.run(
         [sys.executable, "-c", _ASK, str(port)], capture_output=True, text=True, check=False, timeout=60
     )
 
 
-def test_another_process_is_not_given_what_one_was_given(monkeypatch):
-    """Nothing listens on either port; the one that this process was given is refused elsewhere, the other is not."""
-    given, other = [*filter(ports.is_free, ALONE[:5])][:2]
-    monkeypatch.setattr(ports, "_PORTS", range(given, given + 1))
-    assert ports.free_port() == given
+def test_reserved_port_is_not_free_for_another_process(monkeypatch):
+    """A port that this process reserved is not free for another one, although nothing listens on it."""
+    reserved, other = [*filter(ports.is_free, ALONE[:5])][:2]
+    monkeypatch.setattr(ports, "_PORTS", range(reserved, reserved + 1))
+    assert ports.free_port() == reserved
     assert _ask(other).stdout == f"{other}\n"
-    refused = _ask(given)
-    assert (refused.stdout, "no port between" in refused.stderr) == ("", True)
+    answer = _ask(reserved)
+    assert (answer.stdout, "no port between" in answer.stderr) == ("", True)
 
 
-def test_a_port_is_given_again_where_no_other_is_free(monkeypatch):
-    """Of two ports each is given once before one comes again; what listens, or is taken, is not given at all."""
+def test_port_is_reused_only_if_no_other_is_free(monkeypatch):
+    """Each of two ports is returned once before one is reused; a port in use or taken is never returned."""
     first = next(port for port in ALONE[5:] if ports.is_free(port) and ports.is_free(port + 1))
     monkeypatch.setattr(ports, "_PORTS", range(first, first + 2))
     assert {ports.free_port(), ports.free_port()} == {first, first + 1}
@@ -50,8 +50,8 @@ def test_a_port_is_given_again_where_no_other_is_free(monkeypatch):
         ports.free_port(taken={first, first + 1})
 
 
-def test_where_nothing_can_be_locked_a_port_is_as_free_as_it_looks(monkeypatch, tmp_path):
-    """A directory that is not there keeps nobody from a port."""
+def test_ports_work_without_a_writable_directory(monkeypatch, tmp_path):
+    """Without a directory for the locks, ports are still returned."""
     monkeypatch.setattr(ports, "_reservations", ports._reservations.__wrapped__)
     monkeypatch.setattr(ports.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
     assert ports.is_free(ports.free_port())
@@ -59,7 +59,7 @@ def test_where_nothing_can_be_locked_a_port_is_as_free_as_it_looks(monkeypatch, 
 
 @pytest.mark.parametrize(("asked", "words"), [((99_999, None), "got 99999"), ((None, -1), "got -1"), ((7, 7), "7 for")])
 @pytest.mark.parametrize("kind", ["PulsarProcess", "PulsarContainer"])
-def test_ports_that_cannot_be_are_refused(kind, asked, words):
-    """Ports that no broker can have raise before anything is started, in both back ends."""
+def test_invalid_ports_raise(kind, asked, words):
+    """Invalid ports raise before anything is started, in both back ends."""
     with pytest.raises(InvalidUse, match=words):
         getattr(testing, kind)(broker_port=asked[0], admin_port=asked[1])

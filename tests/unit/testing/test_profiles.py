@@ -1,4 +1,4 @@
-"""The profiles, the settings made from them, and the tokens: pure, no broker."""
+"""Profiles, the settings made from them, and tokens: pure, no broker."""
 
 import base64
 import json
@@ -13,8 +13,8 @@ from pulsar_ext.testing.identity import Identity, TokenSecret
 from pulsar_ext.testing.profiles import PROFILES, Profile, broker_settings, get_profile, standalone_conf
 
 
-def test_names():
-    """The profiles exist under their names, and say how clients prove who they are."""
+def test_profiles_have_names_and_kinds():
+    """The profiles have their names, and their kinds of authentication."""
     assert list(PROFILES) == [
         *("plain", "dedup", "batch-index-acks", "entry-index", "small-chunks"),
         *("auth", "tls", "mtls", "basic", "oauth2"),
@@ -23,14 +23,14 @@ def test_names():
     assert kinds == {"auth": "token", "mtls": "certificate", "basic": "basic", "oauth2": "oauth2"}
 
 
-def test_unknown_profile_lists_the_known():
-    """A wrong name is refused with the names that would be right."""
+def test_unknown_profile_lists_the_known_ones():
+    """An unknown name raises an error with the known ones."""
     with pytest.raises(InvalidUse, match=r"'dedupe'.*plain, dedup, batch-index-acks"):
         get_profile("dedupe")
 
 
-def test_own_profile_passes():
-    """A profile of the caller's own is as good as a named one."""
+def test_profile_of_the_caller_is_used():
+    """A profile of the caller is used like a named one."""
     own = Profile("own", "mine", {"backlogQuotaCheckEnabled": "false"})
     assert get_profile(own) is own
     assert broker_settings(own)["backlogQuotaCheckEnabled"] == "false"
@@ -38,24 +38,24 @@ def test_own_profile_passes():
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_frame_fits_message(name):
-    """Under every profile a frame has room for a message of full size and its headers."""
+    """With every profile a frame has room for a message of full size and its headers."""
     settings = broker_settings(name)
     assert int(settings["nettyMaxFrameSizeBytes"]) >= int(settings.get("maxMessageSize", 5 << 20)) + 10240
 
 
-def test_frame_follows_an_override():
-    """A caller who changes the message size alone gets a frame size that fits."""
+def test_frame_size_follows_the_message_size():
+    """The frame size follows a message size that is set alone."""
     assert broker_settings(settings={"maxMessageSize": 1000})["nettyMaxFrameSizeBytes"] == "11240"
 
 
-def test_frame_too_small_is_refused():
-    """A frame size that would make the bookie drop connections is refused with the one that works."""
+def test_frame_size_that_is_too_small_raises():
+    """A frame size with which the bookie would drop connections raises an error with a valid one."""
     with pytest.raises(InvalidUse, match=r"too small.*11240"):
         broker_settings(settings={"maxMessageSize": 1000, "nettyMaxFrameSizeBytes": 1000})
 
 
-def test_later_settings_win():
-    """The caller's settings win over the profile's, and those over the base."""
+def test_later_settings_take_precedence():
+    """The caller's settings override the profile's, and those override the base."""
     assert broker_settings("dedup")["brokerDeduplicationEnabled"] == "true"
     assert broker_settings("dedup", settings={"brokerDeduplicationEnabled": False})["brokerDeduplicationEnabled"] == (
         "false"
@@ -65,20 +65,20 @@ def test_later_settings_win():
 
 
 @pytest.mark.parametrize("setting", [{"a=b": 1}, {"": 1}, {"a b": 1}, {"a": "x\ny"}, {"maxMessageSize": "big"}])
-def test_bad_settings_are_refused(setting):
-    """What cannot stand in a properties file is refused, rather than read by the broker as something else."""
+def test_bad_settings_raise(setting):
+    """A setting that is not valid in a properties file raises, so that the broker cannot misread it."""
     with pytest.raises(InvalidUse):
         broker_settings(settings=setting)
 
 
 def test_conf_is_a_properties_file():
-    """Each setting is a line of ASCII, which the broker reads as it was meant."""
+    """Each setting is a line of ASCII, which the broker reads unchanged."""
     assert standalone_conf({"a": "1", "b": "x\\y"}) == "a=1\nb=x\\\\y\n"
     assert standalone_conf({"c": "é𝄞"}) == "c=\\u00e9\\ud834\\udd1e\n"
 
 
 def test_token_is_a_signed_web_token():
-    """A token names algorithm and role, differs by key, and is the same for the same key."""
+    """A token has its algorithm and role, differs by key, and is equal for equal keys."""
     secret, other = TokenSecret(b"k" * 32), TokenSecret()
     header, claims, signature = secret.token("bob").split(".")
     decode = lambda part: json.loads(base64.urlsafe_b64decode(part + "=="))  # noqa: E731
@@ -89,7 +89,7 @@ def test_token_is_a_signed_web_token():
 
 @pytest.mark.parametrize("name", [name for name, profile in PROFILES.items() if profile.tls or profile.kind])
 def test_secrets_stay_hidden(name, tmp_path):
-    """No secret shows in a repr or in a setting; the files are their owner's alone, and are taken again if kept."""
+    """Secrets are in no repr and no setting; their files are private, and are reused if they exist."""
     identity = Identity.make(PROFILES[name])
     identity.write(tmp_path)
     access = identity.access(tmp_path)
@@ -104,8 +104,8 @@ def test_secrets_stay_hidden(name, tmp_path):
         one.close()
 
 
-def test_a_profile_with_tls_has_no_other_port():
-    """Both ports speak TLS, whatever their numbers, and those without are closed."""
+def test_tls_profile_has_no_plain_port():
+    """Both ports use TLS, and the plain ones are closed."""
     settings = broker_settings("tls", broker_port=1, admin_port=2)
     assert [settings[f"{name}ServicePort{tls}"] for tls in ("", "Tls") for name in ("broker", "web")] == [
         "",
@@ -115,8 +115,8 @@ def test_a_profile_with_tls_has_no_other_port():
     ]
 
 
-def test_a_profile_with_certificates_keeps_its_settings():
-    """Through mtls a profile has TLS, certificates and its own settings; mtls is itself, and so is each standalone."""
+def test_profile_through_mtls_keeps_its_settings():
+    """Through mtls a profile has TLS, certificates and its own settings; mtls and standalone change nothing else."""
     dedup = get_profile("dedup").through("mtls")
     conf = broker_settings(dedup)
     assert (dedup.name, dedup.kind, dedup.tls, dedup.brokers) == ("dedup+mtls", "certificate", True, 1)
@@ -125,19 +125,19 @@ def test_a_profile_with_certificates_keeps_its_settings():
     assert get_profile("dedup").through("standalone") == get_profile("dedup")
 
 
-def test_a_profile_of_two_brokers_is_no_standalone():
-    """Through a cluster a profile has its own settings and two brokers, which a standalone refuses."""
+def test_profile_through_cluster_has_two_brokers():
+    """Through a cluster a profile has its own settings and two brokers, which a standalone broker rejects."""
     dedup = get_profile("dedup").through("cluster")
     assert (dedup.name, dedup.brokers, dedup.settings) == ("dedup+cluster", 2, get_profile("dedup").settings)
     for start in (PulsarProcess, broker_settings):
-        with pytest.raises(InvalidUse, match="2 brokers: use start_broker"):
+        with pytest.raises(InvalidUse, match="2 brokers; use start_broker"):
             start(dedup)
 
 
 @pytest.mark.parametrize("name", ["auth", "tls", "basic", "oauth2"])
-def test_no_profile_loses_what_it_is_about(name):
-    """One with TLS or an authentication of its own cannot go through mtls; there is no way but those that are named."""
-    with pytest.raises(InvalidUse, match="of its own"):
+def test_profile_with_its_own_authentication_cannot_be_mtls(name):
+    """A profile with its own TLS or authentication cannot go through mtls, and an unknown way raises."""
+    with pytest.raises(InvalidUse, match="has its own TLS"):
         get_profile(name).through("mtls")
     with pytest.raises(InvalidUse, match="standalone, mtls, cluster"):
         get_profile(name).through("fire")

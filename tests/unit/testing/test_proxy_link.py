@@ -1,4 +1,4 @@
-"""The fault proxy before a server that echoes: each fault does to a connection what it says."""
+"""The fault proxy in front of an echo server: the effect of each fault on a connection."""
 
 import contextlib
 import socket
@@ -14,7 +14,7 @@ _SECONDS = 20.0
 
 
 class Echo(socketserver.BaseRequestHandler):
-    """Sends back what comes, and notes how each connection ended."""
+    """Handler that echoes bytes, and records how each connection ended."""
 
     def handle(self):
         end = "reset"
@@ -80,7 +80,7 @@ def frame(size):
 
 
 def test_megabytes_pass_unchanged(client):
-    """More than a lane holds passes in both directions at once, unchanged."""
+    """More bytes than a flow holds pass in both directions at the same time, unchanged."""
     data = bytes(range(256)) * 40_000
     sender = threading.Thread(target=client.sendall, args=(data,))
     sender.start()
@@ -88,16 +88,16 @@ def test_megabytes_pass_unchanged(client):
     sender.join()
 
 
-def test_an_end_is_passed_on(client, server, proxy):
-    """A client that closes is a connection that the server sees closed, and the proxy holds it no longer."""
+def test_end_is_passed_on(client, server, proxy):
+    """The server sees its connection closed after the client closes."""
     assert exchange(client, b"x") == b"x"
     client.close()
     assert server.ended.acquire(timeout=_SECONDS)
     assert server.ends == ["closed"]
 
 
-def test_a_cut_resets_both_ends(client, server, proxy):
-    """After a cut both ends have heard a reset, and a new connection works."""
+def test_cut_resets_both_ends(client, server, proxy):
+    """A cut resets both ends, and a new connection works."""
     assert exchange(client, b"x") == b"x"
     assert proxy.cut() == 1
     with pytest.raises(ConnectionResetError):
@@ -110,8 +110,8 @@ def test_a_cut_resets_both_ends(client, server, proxy):
 
 
 @pytest.mark.parametrize("direction", ["to_broker", "to_client", None])
-def test_silence_and_its_end(client, proxy, direction):
-    """A silent direction carries nothing, the connection stays, and what piled up comes in the end."""
+def test_paused_direction_forwards_after_resume(client, proxy, direction):
+    """A paused direction forwards nothing, the connection stays, and its bytes arrive after `resume()`."""
     assert exchange(client, b"x") == b"x"
     proxy.pause(direction)
     client.sendall(b"later")
@@ -122,8 +122,8 @@ def test_silence_and_its_end(client, proxy, direction):
 
 @pytest.mark.parametrize("direction", ["to_broker", "to_client"])
 @pytest.mark.parametrize("after", [0, 3, 100])
-def test_a_cut_amid_a_frame(client, proxy, direction, after):
-    """Frames before it pass, so many bytes of the long one do, then the connection is reset, and only this one."""
+def test_cut_inside_a_frame(client, proxy, direction, after):
+    """Short frames and the first bytes of the long one pass, then this connection is reset."""
     trap = proxy.cut_in_frame(after, direction)
     short = frame(20) if after > 30 else b""
     client.sendall(short)
@@ -139,8 +139,8 @@ def test_a_cut_amid_a_frame(client, proxy, direction, after):
         assert exchange(again, frame(200)) == frame(200)
 
 
-def test_the_broker_forgets(client, server, proxy):
-    """The server hears a reset, the client hears nothing, whatever it sends, until it is cut."""
+def test_forgotten_broker_end_is_reset(client, server, proxy):
+    """The server's end is reset, and the client's stays open and silent until it is cut."""
     assert exchange(client, b"x") == b"x"
     assert proxy.forget("broker") == 1
     assert server.ended.acquire(timeout=_SECONDS)
@@ -153,8 +153,8 @@ def test_the_broker_forgets(client, server, proxy):
         client.recv(1)
 
 
-def test_the_client_is_forgotten(client, server, proxy):
-    """The client hears a reset, and the server's connection stays open until the proxy is closed."""
+def test_forgotten_client_end_is_reset(client, server, proxy):
+    """The client's end is reset, and the server's stays open until the proxy is closed."""
     assert exchange(client, b"x") == b"x"
     proxy.forget("client")
     with pytest.raises(ConnectionResetError):
@@ -165,8 +165,8 @@ def test_the_client_is_forgotten(client, server, proxy):
     assert server.ends == ["reset"]
 
 
-def test_a_half_open_connection_ends_with_its_survivor(client, server, proxy):
-    """When the end that is left gives up, the proxy holds nothing of the connection any more."""
+def test_half_open_connection_ends_with_its_survivor(client, server, proxy):
+    """The proxy drops the connection when the surviving end closes."""
     assert exchange(client, b"x") == b"x"
     proxy.forget("broker")
     assert server.ended.acquire(timeout=_SECONDS)
@@ -175,8 +175,8 @@ def test_a_half_open_connection_ends_with_its_survivor(client, server, proxy):
         threading.Event().wait(0.01)
 
 
-def test_heal_takes_everything_back(client, proxy):
-    """After heal() a proxy that refused, was silent, slow and set to break frames is as good as new."""
+def test_heal_removes_all_faults(client, proxy):
+    """After heal() a proxy with all faults set forwards normally."""
     assert exchange(client, b"x") == b"x"
     proxy.refuse()
     proxy.pause()
@@ -190,8 +190,8 @@ def test_heal_takes_everything_back(client, proxy):
         assert exchange(another, b"y") == b"y"
 
 
-def test_wrong_names_are_refused(proxy):
-    """A direction or an end that there is not changes nothing and is named."""
+def test_unknown_names_raise(proxy):
+    """An unknown direction or end raises an error that names it."""
     for wrong in (
         lambda: proxy.pause("up"),
         lambda: proxy.delay(1, direction="up"),
@@ -203,8 +203,8 @@ def test_wrong_names_are_refused(proxy):
             wrong()
 
 
-def test_who_is_on_the_way_when_it_refuses_is_refused(server, monkeypatch):
-    """A connection that was accepted and is not through to the broker yet survives neither refuse() nor a cut()."""
+def test_connection_in_progress_is_rejected_by_refuse(server, monkeypatch):
+    """A connection that is accepted but not yet connected to the broker is reset by `refuse()` and `cut()`."""
     connect, begun, go_on = socket.create_connection, threading.Event(), threading.Event()
 
     def slowly(*arguments):

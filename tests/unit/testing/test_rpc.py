@@ -1,4 +1,4 @@
-"""How the processes of a test run ask one of them for its brokers."""
+"""Requests of a test run's processes to the one with the brokers."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ PLAIN = get_profile("plain")
 
 
 class Source:
-    """What a pool knows, without a broker."""
+    """Answers of a pool, without a broker."""
 
     def is_running(self, profile):
         return profile == PLAIN
@@ -30,8 +30,8 @@ def server():
         yield serving
 
 
-def test_questions_are_answered(server):
-    """An answer comes back, and an error with all that it says."""
+def test_requests_are_answered(server):
+    """An answer is returned, and an error raised with all of its details."""
     client = PoolClient(server.ticket)
     assert client.is_running(PLAIN) is True
     with pytest.raises(BrokerStartError, match="no broker") as caught:
@@ -39,11 +39,11 @@ def test_questions_are_answered(server):
     assert caught.value.details == {"reason": "of this test", "profile": "plain"}
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04nope"])
-def test_a_stranger_keeps_nobody_waiting(server, said):
-    """Whoever connects without the key, says nothing or something else, and stays, stands in nobody's way."""
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04nope"])
+def test_silent_stranger_delays_no_other_client(server, sent):
+    """A connection without the key that stays open, silent or not, delays no other client."""
     with socket.create_connection(("127.0.0.1", server.ticket["port"])) as stranger:
-        stranger.sendall(said)
+        stranger.sendall(sent)
         answers = []
         asking = threading.Thread(
             target=lambda: answers.append(PoolClient(server.ticket).is_running(PLAIN)), daemon=True
@@ -53,8 +53,8 @@ def test_a_stranger_keeps_nobody_waiting(server, said):
         assert answers == [True]
 
 
-def test_a_wrong_key_is_refused(server):
-    """It gets no answer, and the next one with the key does."""
+def test_wrong_key_is_rejected(server):
+    """A client with a wrong key gets no answer, and the next one with the key does."""
     with pytest.raises(AuthenticationError):
         PoolClient({**server.ticket, "key": "00" * 32}).is_running(PLAIN)
     assert PoolClient(server.ticket).is_running(PLAIN) is True

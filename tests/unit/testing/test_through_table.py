@@ -1,4 +1,4 @@
-"""The counts of what goes through mtls or a cluster: a family that is run again takes its own row only."""
+"""Table of results through mtls or a cluster: another run of a family replaces its row only."""
 
 from collections import Counter
 
@@ -9,8 +9,8 @@ def _row(family, passed, *failed):
     return through.Row(family, Counter(passed=passed, failed=len(failed)), failed=list(failed), day="2026-01-01")
 
 
-def test_what_is_written_is_read_again():
-    """Counts, failures and reasons of each family survive, and the sum is no family."""
+def test_written_rows_are_read_again():
+    """Counts, failures and reasons of each family survive, and the total is not a family."""
     rows = [_row("ack", 3), _row("skip", 2, "tests.integration.skip.test_live::test_all[a-1]")]
     rows[0].counts["standalone only"] = rows[0].reasons["is about tokens, in short"] = 2
     read = through.read(through.table(rows))
@@ -20,8 +20,8 @@ def test_what_is_written_is_read_again():
         assert (+found.counts, found.failed, found.reasons) == (+row.counts, row.failed, row.reasons)
 
 
-def test_an_update_leaves_the_other_families(tmp_path, monkeypatch):
-    """Rows of the way and the families that were run are new, and everything else stays."""
+def test_update_keeps_the_other_families(tmp_path, monkeypatch):
+    """The rows of the way and of the families that ran are replaced, and all others stay."""
     monkeypatch.setattr(through, "RESULTS", tmp_path / "results.md")
     empty = "".join(f"<!-- {way}: begin -->\n<!-- {way}: end -->\n" for way in ("mtls", "cluster"))
     through.RESULTS.write_text(f"# Head\n{empty}")

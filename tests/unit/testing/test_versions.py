@@ -1,4 +1,4 @@
-"""Which version is asked for, and in what order versions are listed."""
+"""Requested version, and order of versions."""
 
 import random
 
@@ -9,8 +9,8 @@ from pulsar_ext.testing import PULSAR_VERSION
 from pulsar_ext.testing.profiles import asked_version, choose_version, newest_first
 
 
-def test_the_argument_wins_over_the_environment(monkeypatch):
-    """Argument, then variable, then the default; an empty variable counts as none."""
+def test_argument_takes_precedence_over_the_environment(monkeypatch):
+    """The version is the argument, then the variable, then the default; an empty variable is ignored."""
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", "4.0.7")
     assert choose_version("3.0.7") == "3.0.7"
     assert choose_version() == asked_version() == "4.0.7"
@@ -19,15 +19,15 @@ def test_the_argument_wins_over_the_environment(monkeypatch):
     assert asked_version() is None
 
 
-def test_a_wrong_variable_is_told(monkeypatch):
-    """What the variable holds is checked as an argument is."""
+def test_invalid_variable_raises(monkeypatch):
+    """The variable's value is checked like an argument."""
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", "new")
     with pytest.raises(InvalidUse, match="'new' is not a version"):
         choose_version()
 
 
-def test_newest_first():
-    """Numbers count as numbers, candidates come before their release, and each is listed once."""
+def test_versions_are_listed_newest_first():
+    """Numbers are compared as numbers, candidates are older than their release, and each version is listed once."""
     ordered = ["5.0.0.1", "5.0.0", "5.0.0-M1", "4.10.0", "4.9.0", "4.9.0-rc-2", "4.9.0-rc-1", "2.0.0-rc1-incubating"]
     mixed = ordered * 2
     random.Random(7).shuffle(mixed)

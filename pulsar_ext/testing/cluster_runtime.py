@@ -1,6 +1,6 @@
-"""What the parts of a cluster run on: a part is launched and ended by its name, whatever it is.
+"""Runtimes of a cluster's parts: each part is launched and stopped by its name.
 
-Here is what both back ends have in common, and processes; containers have a file of their own.
+This module has the interface and the runtime of processes; containers are in `cluster_containers.py`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """What a part is run with.
+    """Command of a part.
 
     Args:
         main: its Java class.
-        arguments: what the class is given; the path of its settings comes behind, if it has any.
+        arguments: of the class; the path of its settings is appended, if it has any.
         settings: the text of its settings.
-        heap: the Java heap, and the same again for direct memory, as in `96m`.
+        heap: size of the Java heap, and of the direct memory, such as `96m`.
         options: more options for the Java machine.
     """
 
@@ -34,108 +34,108 @@ class Command(NamedTuple):
     options: Sequence[str]
 
 
-class Part(Protocol):
-    """A part that was launched, or may be; a `JavaProgram` is one."""
+class ClusterPart(Protocol):
+    """Part of a cluster; a `JavaProgram` is one."""
 
     @property
     def pid(self) -> int | None:
-        """The id of its process, None when it does not run."""
+        """Id of its process; None if it is not running."""
         ...
 
     def is_running(self) -> bool:
-        """Return whether it is alive now."""
+        """Return True if it is alive."""
         ...
 
     def log_offset(self) -> int:
-        """Return where its log ends now, as a number for `log_text`."""
+        """Return the current end of its log, as an opaque number for `log_text`."""
         ...
 
     def log_text(self, since: int = 0) -> str:
-        """Return its log from there on, all of it by default."""
+        """Return its log from an offset on, all of it by default."""
         ...
 
-    def has_said(self, text: str) -> bool:
-        """Return whether it has logged that text since it was launched the last time."""
+    def has_logged(self, text: str) -> bool:
+        """Return True if it has logged a text since its last launch."""
         ...
 
     def has_lost_a_port(self) -> bool:
-        """Return whether it could not start because a port of its was taken meanwhile."""
+        """Return True if it could not start because one of its ports was taken."""
         ...
 
     def finish(self, seconds: float) -> int | None:
-        """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
+        """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
         ...
 
     def halt(self) -> None:
-        """End it in good order; do nothing when it does not run."""
+        """Stop it cleanly; do nothing if it is not running."""
         ...
 
     def kill(self) -> None:
-        """End it by SIGKILL; do nothing when it does not run."""
+        """Kill it with SIGKILL; do nothing if it is not running."""
         ...
 
 
-class Ground(ABC):
-    """What a cluster's parts run on, and what they see of each other and of their files; `close()` leaves nothing."""
+class Runtime(ABC):
+    """Runtime of a cluster's parts, their addresses and their files; `close()` removes everything."""
 
     layout: Layout
-    """How the parts reach each other; known when it is open."""
+    """Addresses of the parts for each other; known after `open()`."""
 
     network: str | None = None
-    """The name of the Docker network that the parts have for themselves, if any."""
+    """Name of the parts' own Docker network, if any."""
 
     secrets: PurePath
-    """Where parts find the cluster's secrets."""
+    """Directory of the cluster's secrets, as the parts see it."""
 
     has_detours = True
-    """Whether this machine reaches every port of a broker, and not only those that are published."""
+    """True if this machine reaches every port of a broker, not only published ones."""
 
     def __init__(self, version: str) -> None:
         self.version = version
-        """Of all parts."""
+        """Version of all parts."""
         self._scratch = ScratchDirectory()
         self.home: Path = self._scratch.path
-        """Where clients find them, on this machine."""
+        """Directory of the cluster's secrets on this machine, for clients."""
 
     @abstractmethod
     def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
-        """Make room for the parts of these addresses, and give them these files as their secrets.
+        """Prepare the parts of these addresses, with these files as their secrets.
 
         Raises:
-            BrokerStartError: there is none.
+            BrokerStartError: it is not possible.
         """
 
     @abstractmethod
     def data(self, name: str) -> PurePath:
-        """Return where that part's data goes, as it sees it."""
+        """Return the data directory of a part, as the part sees it."""
 
     @abstractmethod
-    def part(self, name: str) -> Part:
-        """Return the part of that name."""
+    def part(self, name: str) -> ClusterPart:
+        """Return a part by its name."""
 
     @abstractmethod
     def launch(self, name: str, command: Command) -> None:
-        """Start a part on the data that it had, if any, and return without waiting for it."""
+        """Start a part on its existing data, if any, and return without waiting for it."""
 
     @abstractmethod
     def lost_a_port(self) -> bool:
-        """Return whether a part could not start because its port was taken meanwhile."""
+        """Return True if a part could not start because its port was taken."""
 
     @abstractmethod
     def close(self) -> None:
-        """End all of them, and remove what they leave behind; a second call does nothing."""
+        """Stop all parts and remove their files; a second call does nothing."""
         self._scratch.remove()
 
 
-class ProcessGround(Ground):
-    """Each part as a process of its own, all on the loopback.
+class ProcessRuntime(Runtime):
+    """Runtime with a process for each part, all on the loopback.
 
     Args:
-        report: called with short lines of progress when the jars have to be fetched.
+        report: called with short lines of progress if the jars are fetched.
         version: of all parts.
 
     Raises:
-        BrokerStartError: Java or the jars cannot be had.
+        BrokerStartError: Java or the jars are not available.
     """
 
     def __init__(self, report: Callable[[str], None], version: str) -> None:
@@ -145,22 +145,22 @@ class ProcessGround(Ground):
         self.layout = Layout()
         self.secrets = self.home
 
-    def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:  # noqa: ARG002  # they are at home
-        """Make a directory for each part."""
+    def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:  # noqa: ARG002  # in `home` already
+        """Create a directory for each part."""
         for name in (SETUP, *addresses.parts):
             (self.home / name).mkdir()
             self._programs[name] = JavaProgram(self.home / name, name)
 
     def data(self, name: str) -> PurePath:
-        """Return where that part's data goes."""
+        """Return the data directory of a part."""
         return self.home / name / "data"
 
-    def part(self, name: str) -> Part:
-        """Return the part of that name."""
+    def part(self, name: str) -> ClusterPart:
+        """Return a part by its name."""
         return self._programs[name]
 
     def launch(self, name: str, command: Command) -> None:
-        """Start a part on the data that it had, if any, and return without waiting for it."""
+        """Start a part on its existing data, if any, and return without waiting for it."""
         conf = []
         if command.settings is not None:
             conf = [str(path := self.home / name / "part.conf")]
@@ -175,11 +175,11 @@ class ProcessGround(Ground):
         )
 
     def lost_a_port(self) -> bool:
-        """Return whether a part could not start because its port was taken meanwhile."""
+        """Return True if a part could not start because its port was taken."""
         return any(program.has_lost_a_port() for program in self._programs.values())
 
     def close(self) -> None:
-        """End all of them, and remove what they leave behind; a second call does nothing."""
+        """Stop all parts and remove their files; a second call does nothing."""
         for program in reversed(self._programs.values()):
             program.kill()
         super().close()
