@@ -1,11 +1,12 @@
-// Reads messages and message ids by the C++ client's own exported methods: `core.py` says when that is used.
+// The native core: receives, acknowledges and sends by the exported methods of the C++ client. `core.py` decides
+// whether it is used.
 //
-// What is known here of the C++ client: that a Message, a MessageBuilder and a MessageId are one shared pointer each, and the names and
-// signatures of the methods in `Client`. What is known of its Python binding: where an object of it has the address of
-// the C++ one, which core.py proves before anything is read. Every other object is read as the binding does it, by a
-// call of its method of that name. Only what calls a Consumer may wait, and lets go of the interpreter's lock meanwhile.
+// It assumes that a Message, a MessageBuilder and a MessageId are one shared pointer each, the names and signatures of
+// the methods in `Client`, and where an object of the Python binding has the address of its C++ object. core.py proves
+// these assumptions first. Objects of other types are read by calling their Python methods. Only calls to a Consumer
+// may block; they release the GIL.
 //
-// CPython's stable ABI of 3.11, without which a wheel would be for one version of Python.
+// It uses CPython's stable ABI of 3.11, so that one wheel serves all later versions.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
@@ -35,7 +36,7 @@ using MessageId = std::shared_ptr<MessageIdImpl>;
 using Message = std::shared_ptr<MessageImpl>;
 using MessageBuilder = std::shared_ptr<MessageImpl>;
 
-// The C++ client's methods, each called with its object as the first argument, as Linux' C++ ABI has it; the last one is
+// Methods of the C++ client. Each takes its object as the first argument, as in the C++ ABI of Linux; the last is
 // static.
 struct Client {
     const char* (*data)(const Message*);
@@ -72,30 +73,30 @@ Symbol symbol(Method& method, const char* name) {
     return {reinterpret_cast<void**>(&method), name};
 }
 
-PyTypeObject* message_type = nullptr;  // Message, of this module
+PyTypeObject* message_type = nullptr;  // Message
 PyTypeObject* id_type = nullptr;       // Id
 PyTypeObject* items_type = nullptr;    // Items
 PyTypeObject* group_type = nullptr;    // Group
 PyTypeObject* pending_type = nullptr;  // Pending
-PyTypeObject* sequence_type = nullptr; // Sequence
+PyTypeObject* sequence_type = nullptr;  // Sequence
 PyTypeObject* dispatch_type = nullptr; // Dispatch
-PyTypeObject* joiner_type = nullptr;   // and Joiner
+PyTypeObject* joiner_type = nullptr;   // Joiner
 PyObject* no_bytes = nullptr;
 
-// What core.py says in begin() and make_ids().
-PyTypeObject* bound_message = nullptr;     // the binding's class of a Message
-PyTypeObject* bound_message_id = nullptr;  // of a MessageId
-PyTypeObject* bound_consumer = nullptr;    // and of a Consumer
-PyObject* any_message = nullptr;           // makes an object of the binding with any C++ message
-PyObject* empty_batch = nullptr;           // makes the first message of a batch of so many empty ones
-PyObject* refuse = nullptr;                // raises the error of a result that is not 0
-int timeout = 0;                           // the result of a wait in which nothing came
-PyTypeObject* id_class = nullptr;          // whose objects Message.message_id() makes; a subclass of Id
-PyObject* id_slowly = nullptr;             // makes the id of any message, chunked ones included
+// Set by begin() and make_ids().
+PyTypeObject* bound_message = nullptr;     // the binding's class Message
+PyTypeObject* bound_message_id = nullptr;  // the binding's class MessageId
+PyTypeObject* bound_consumer = nullptr;    // the binding's class Consumer
+PyObject* any_message = nullptr;           // returns a binding's message, to be replaced
+PyObject* empty_batch = nullptr;           // returns the first message of a batch of n empty messages
+PyObject* raise_result = nullptr;          // raises the error of a result code
+int timeout = 0;                           // the result code of a receive without a message
+PyTypeObject* id_class = nullptr;          // the class of message ids; a subclass of Id
+PyObject* id_slowly = nullptr;             // returns the id of any message, chunked ones included
 
 // -- objects of the binding ------------------------------------------------------------------------------------------
 
-// Behind its head an object of the binding has the address of its C++ object, nullptr while it has none.
+// Returns the C++ object of a binding's object, whose address follows the object header; nullptr if there is none.
 template <typename Object>
 Object* object_in(PyObject* bound, PyTypeObject* type) {
     if (bound == nullptr || Py_TYPE(bound) != type) return nullptr;
@@ -108,7 +109,7 @@ Shared* shared_in(PyObject* bound, PyTypeObject* type) {
     return found != nullptr && *found ? found : nullptr;
 }
 
-// Keeps an object while it is read: allocating may run a collection, and that anything.
+// Keeps an object alive while it is read: an allocation may start a garbage collection, which may run any code.
 struct Kept {
     explicit Kept(PyObject* object) : object(object) { Py_XINCREF(object); }
     ~Kept() { Py_XDECREF(object); }
@@ -117,7 +118,7 @@ struct Kept {
     PyObject* object;
 };
 
-// Owns a new reference, or nothing.
+// Owns a new reference or nullptr.
 struct Owned {
     explicit Owned(PyObject* object) : object(object) {}
     ~Owned() { Py_XDECREF(object); }
@@ -147,7 +148,7 @@ void free_object(PyObject* object) {
     Py_DECREF(type);
 }
 
-// What the collector of reference cycles needs of a type: its members that are objects.
+// The functions by which the garbage collector handles a type with these object members.
 template <typename Self, PyObject* Self::*... members>
 struct Collected {
     static int traverse(PyObject* object, visitproc visit, void* arg) {
@@ -169,7 +170,7 @@ struct Collected {
     }
 };
 
-// Calls a function that a C++ exception may leave: the only one is that there is no memory.
+// Calls a function that may throw; the only exception is a failed allocation.
 template <typename Function>
 PyObject* guarded(Function function) noexcept {
     try {
@@ -181,7 +182,7 @@ PyObject* guarded(Function function) noexcept {
 
 // -- ids -------------------------------------------------------------------------------------------------------------
 
-// What a C++ object is kept in by an object of ours, whose memory begins zeroed: there is none then.
+// Optional C++ object inside a Python object, whose memory is zeroed at first: empty.
 template <typename Shared>
 struct Holder {
     bool is_full;
@@ -201,16 +202,17 @@ struct Holder {
     }
 };
 
-// What the bytes of an id say that is not chunked, and has no number below 0.
+// The numbers of an id without chunks, all >= 0 or unset.
 struct Numbers {
     std::int64_t ledger, entry, partition = -1, batch_index = -1, batch_size = 0;
 
-    // Whether some bytes are just what the C++ client would write.
+    // Parses bytes; returns false unless the C++ client would write the same bytes.
     bool read(PyObject* bytes) {
         *this = {};
         char* at;
         Py_ssize_t size;
-        if (bytes == nullptr || !PyBytes_CheckExact(bytes) || PyBytes_AsStringAndSize(bytes, &at, &size) != 0) return false;
+        if (bytes == nullptr || !PyBytes_CheckExact(bytes)) return false;
+        if (PyBytes_AsStringAndSize(bytes, &at, &size) != 0) return false;
         const char* const end = at + size;
         return next(at, end, 0x08, 63, ledger) && next(at, end, 0x10, 63, entry) &&
                (at == end || *at != 0x18 || next(at, end, 0x18, 31, partition)) &&
@@ -218,7 +220,7 @@ struct Numbers {
                (at == end || next(at, end, 0x30, 31, batch_size)) && at == end;
     }
 
-    // Reads a number of so many bits behind its tag: seven in each octet, whose highest bit says if another one follows.
+    // Reads a varint of at most `bits` bits after its tag.
     static bool next(char*& at, const char* end, char tag, int bits, std::int64_t& value) {
         if (at == end || *at++ != tag) return false;
         std::uint64_t found = 0;
@@ -236,12 +238,12 @@ struct Numbers {
 
 struct Id {
     PyObject_HEAD
-    PyObject* inner;  // the binding's object; absent until something asks for it
+    PyObject* inner;  // the binding's object; created on first use
     PyObject* order;  // ledger, entry, partition, batch index
     PyObject* data;   // the id's bytes
     PyObject* topic;
-    Holder<MessageId> id;  // of a received message; it shares with those of its batch what is acknowledged of that
-    bool is_sent;          // and has these numbers
+    Holder<MessageId> id;  // of a received message; ids of a batch share the record of acknowledged messages
+    bool is_sent;          // of a sent message, with these numbers
     Numbers numbers;
 };
 
@@ -253,7 +255,7 @@ PyMemberDef id_members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
-// The numbers of an id, made when something asks for them: of a received message, or as its bytes say; None if neither.
+// Getter of `_order`: the numbers of a received or sent message, or those in the bytes; None if unknown.
 PyObject* order(PyObject* object, void*) {
     auto* self = reinterpret_cast<Id*>(object);
     Numbers numbers = self->numbers;
@@ -264,7 +266,7 @@ PyObject* order(PyObject* object, void*) {
                                                           static_cast<int>(numbers.partition),
                                                           static_cast<int>(numbers.batch_index));
         if (made == nullptr) return nullptr;
-        if (self->order == nullptr) std::swap(self->order, made);  // else a collection has asked as well
+        if (self->order == nullptr) std::swap(self->order, made);  // else a garbage collection has set it
         Py_XDECREF(made);
     }
     return Py_NewRef(self->order == nullptr ? Py_None : self->order);
@@ -278,7 +280,7 @@ int set_order(PyObject* object, PyObject* order, void*) {
     return 0;
 }
 
-// A number of an id: the place of it in its order, and the name of the binding's method.
+// Returns a number of an id: `place` is its index in the order and in the names of the binding's methods.
 template <int place>
 PyObject* number(PyObject* object, PyObject*) {
     constexpr const char* names[] = {"ledger_id", "entry_id", "partition", "batch_index"};
@@ -310,7 +312,7 @@ PyMethodDef id_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-// plain_id(bytes): an id of bytes that are just what the C++ client would write of one that is not chunked, else None.
+// plain_id(bytes): return the id of bytes that the C++ client would write for a message without chunks, else None.
 PyObject* plain_id(PyObject*, PyObject* bytes) {
     Numbers numbers;
     if (!numbers.read(bytes)) Py_RETURN_NONE;
@@ -338,7 +340,7 @@ Id* holding(PyObject* object) {
     return self != nullptr && self->id.is_full ? self : nullptr;
 }
 
-// held(id): the binding's object of the C++ id that an id holds; None if it holds none.
+// held(id): return the binding's object of the C++ id that an id holds, or None.
 PyObject* held(PyObject*, PyObject* object) {
     Id* self = holding(object);
     if (self == nullptr) Py_RETURN_NONE;
@@ -352,7 +354,7 @@ PyObject* held(PyObject*, PyObject* object) {
     return bound;
 }
 
-// serialized(id): the bytes of the C++ id that an id holds; None if it holds none.
+// serialized(id): return the bytes of the C++ id that an id holds, or None.
 PyObject* serialized(PyObject*, PyObject* object) {
     Id* self = holding(object);
     if (self == nullptr) Py_RETURN_NONE;
@@ -363,12 +365,12 @@ PyObject* serialized(PyObject*, PyObject* object) {
 
 struct Msg {
     PyObject_HEAD
-    PyObject* inner;  // the binding's object; of a message that was drained, absent until something asks for it
-    Holder<Message> message;  // that was drained; kept while it may be read, even if inner is another one
+    PyObject* inner;  // the binding's object; of a drained message created on first use
+    Holder<Message> message;  // of a drained message; kept even if `inner` is replaced
     bool is_another;
 };
 
-// The C++ message; nullptr if there is none, or inner is something else.
+// Returns the C++ message; nullptr if there is none, or if `inner` has another type.
 const Message* message_in(Msg* self) {
     if (self->message.is_full && !self->is_another) return &self->message.held();
     return shared_in<const Message>(self->inner, bound_message);
@@ -380,7 +382,7 @@ PyObject* inner(PyObject* object, void*) {
         PyObject* bound = PyObject_CallNoArgs(any_message);
         if (bound == nullptr) return nullptr;
         if (auto* message = shared_in<Message>(bound, bound_message)) *message = self->message.held();
-        if (self->inner == nullptr) std::swap(self->inner, bound);  // else a collection has asked as well
+        if (self->inner == nullptr) std::swap(self->inner, bound);  // else a garbage collection has set it
         Py_XDECREF(bound);
     }
     if (self->inner != nullptr) return Py_NewRef(self->inner);
@@ -421,7 +423,7 @@ PyObject* read(PyObject* object, const char* name, Read read_field) {
     return nullptr;
 }
 
-// hold(class of messages, message of the binding): a message of ours with the same C++ message, as drain() makes it.
+// hold(class of messages, binding's message): return a message with the same C++ message, as drain() does.
 PyObject* hold(PyObject*, PyObject* args) {
     PyObject *cls, *bound;
     if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &cls, bound_message, &bound)) return nullptr;
@@ -431,18 +433,17 @@ PyObject* hold(PyObject*, PyObject* args) {
     return made;
 }
 
-// How long a drain lets more messages come, once: who takes them from the queue one by one as they come keeps those who
-// put them there from it.
+// Time that a drain waits once for more messages. Taking each message as it arrives would contend for the queue's lock.
 constexpr std::chrono::microseconds pause{500};
 
-// drain(class of messages, so many, so many bytes, consumer of the binding): makes messages of what the C++ consumer has
-// in its queue, up to that many, or to the one with which they have so many bytes; does not wait for the first one.
+// drain(class of messages, max messages, max bytes, binding's consumer): return the messages in the C++ consumer's
+// queue, up to the first limit that is reached; does not wait for the first one.
 PyObject* drain(PyObject*, PyObject* args) {
     PyObject *cls, *bound;
     Py_ssize_t most, most_bytes;
     if (!PyArg_ParseTuple(args, "O!nnO", &PyType_Type, &cls, &most, &most_bytes, &bound)) return nullptr;
     auto* consumer = object_in<Consumer>(bound, bound_consumer);
-    if (consumer == nullptr) return PyObject_CallMethod(bound, "batch_receive", nullptr);  // what refuses every use
+    if (consumer == nullptr) return PyObject_CallMethod(bound, "batch_receive", nullptr);  // a stub that raises
     return guarded([&]() -> PyObject* {
         std::vector<Message> found;
         int result = 0;
@@ -461,7 +462,7 @@ PyObject* drain(PyObject*, PyObject* args) {
             found.push_back(std::move(message));
         }
         PyEval_RestoreThread(state);
-        if (found.empty() && result != 0 && result != timeout) return PyObject_CallFunction(refuse, "i", result);
+        if (found.empty() && result != 0 && result != timeout) return PyObject_CallFunction(raise_result, "i", result);
         PyObject* made = PyList_New(static_cast<Py_ssize_t>(found.size()));
         Py_ssize_t at = 0;
         for (Message& message : found) {
@@ -516,7 +517,7 @@ FIELD(redelivery_count, PyLong_FromLong)
 FIELD(has_null_value, PyBool_FromLong)
 #undef FIELD
 
-// Whether an id is that of a chunked message, which its bytes say: numbers, each behind its tag, and the first chunk.
+// Returns whether an id is of a chunked message: its bytes have numbers, each after its tag, and a first chunk.
 bool is_chunked(const MessageId& id) {
     constexpr char first_chunk_tag = ':';
     if (client.batch_index(&id) >= 0) return false;
@@ -524,7 +525,7 @@ bool is_chunked(const MessageId& id) {
     client.serialize(&id, octets);
     for (std::size_t at = 0; at < octets.size(); ++at) {
         if (octets[at] == first_chunk_tag) return true;
-        do ++at;  // over a number, whose octets but the last have their highest bit set
+        do ++at;  // skip a varint
         while (at < octets.size() && (octets[at] & 0x80) != 0);
     }
     return false;
@@ -542,7 +543,7 @@ PyObject* message_id(PyObject* self, PyObject*) {
     });
 }
 
-// serialized_ids(messages): the bytes of the id of each.
+// serialized_ids(messages): return the bytes of the id of each.
 PyObject* serialized_ids(PyObject*, PyObject* messages) {
     const Py_ssize_t size = PyList_Size(messages);
     PyObject* found = size < 0 ? nullptr : PyList_New(size);
@@ -563,8 +564,8 @@ PyObject* serialized_ids(PyObject*, PyObject* messages) {
     return found;
 }
 
-// What neighbours among some messages have in common that are one after the other in one batch, or single messages in
-// entries one after the other; size is 0 for these, -1 if unknown, -2 for a chunked message.
+// Consecutive messages of one batch, or of consecutive entries with single messages; size is the batch size, 0 for
+// single messages, -1 if unknown, -2 for a chunked message.
 struct Run {
     std::int64_t ledger, entry;
     int partition, size, first, last;
@@ -582,13 +583,13 @@ bool follows(const Run& run, const Run& next) {
     return next.size > 0 && next.entry == run.entry && next.first == run.last + 1;
 }
 
-// runs(messages): (partition, ledger, entry, size, first and last index, place of the last message) of each run; None
-// if one of them has no C++ message.
+// runs(messages): return (partition, ledger, entry, size, first index, last index, position of the last message) of
+// each run; None if a message has no C++ message.
 PyObject* runs(PyObject*, PyObject* messages) {
     const Py_ssize_t size = PyList_Size(messages);
     std::vector<std::pair<Run, Py_ssize_t>> found;
     for (Py_ssize_t at = 0; at < size; ++at) {
-        PyObject* one = PyList_GetItem(messages, at);  // nothing runs in this loop that could let go of it
+        PyObject* one = PyList_GetItem(messages, at);  // borrowed: nothing in this loop can free it
         const bool is_ours = one != nullptr && PyObject_TypeCheck(one, message_type);
         const Message* message = is_ours ? message_in(reinterpret_cast<Msg*>(one)) : nullptr;
         if (message == nullptr || !client.message_id(message)) Py_RETURN_NONE;
@@ -612,27 +613,27 @@ PyObject* runs(PyObject*, PyObject* messages) {
     return made;
 }
 
-// acknowledge(consumer of the binding, messages): has the C++ consumer acknowledge each; it keeps them for a while, and
-// answers at once. Raises what it refused.
+// acknowledge(binding's consumer, messages): acknowledge each message; the C++ client groups and sends them later.
+// Raises the first error.
 PyObject* acknowledge(PyObject*, PyObject* args) {
     PyObject *bound, *messages;
     if (!PyArg_ParseTuple(args, "OO!", &bound, &PyList_Type, &messages)) return nullptr;
     auto* consumer = object_in<Consumer>(bound, bound_consumer);
-    if (consumer == nullptr) return PyObject_CallMethod(bound, "acknowledge", "O", messages);  // what refuses every use
+    if (consumer == nullptr) return PyObject_CallMethod(bound, "acknowledge", "O", messages);  // a stub that raises
     return guarded([&]() -> PyObject* {
         std::vector<MessageId> ids;
         for (Py_ssize_t at = 0; at < PyList_Size(messages); ++at) {
             PyObject* one = PyList_GetItem(messages, at);
             const Message* message =
                 PyObject_TypeCheck(one, message_type) ? message_in(reinterpret_cast<Msg*>(one)) : nullptr;
-            if (message == nullptr) return PyErr_Format(PyExc_TypeError, "%R is no received message", one);
+            if (message == nullptr) return PyErr_Format(PyExc_TypeError, "%R is not a received message", one);
             ids.push_back(client.message_id(message));
         }
         int result = 0;
         PyThreadState* state = PyEval_SaveThread();
         for (auto id = ids.begin(); id != ids.end() && result == 0; ++id) result = client.acknowledge(consumer, *id);
         PyEval_RestoreThread(state);
-        if (result != 0) return PyObject_CallFunction(refuse, "i", result);
+        if (result != 0) return PyObject_CallFunction(raise_result, "i", result);
         Py_RETURN_NONE;
     });
 }
@@ -671,7 +672,7 @@ bool put_bytes(Text& out, PyObject* bytes) {
     return true;
 }
 
-// Puts a message's metadata, whose fields but its payload's size and its sequence id are written, behind their size.
+// Appends the metadata of a message after its size: the encoded fields, the payload size and the sequence id.
 void put_metadata(Text& out, Text& fields, std::size_t payload, std::uint64_t sequence_id) {
     constexpr char payload_size_tag = 0x18, sequence_id_tag = 0x40;
     fields.push_back(payload_size_tag);
@@ -682,7 +683,7 @@ void put_metadata(Text& out, Text& fields, std::size_t payload, std::uint64_t se
     out += fields;
 }
 
-// batch_payload(contents, sequence ids, other fields of each message or None): a batch, as it is sent.
+// batch_payload(contents, sequence ids, other encoded fields of each message or None): return a batch in wire format.
 PyObject* batch_payload(PyObject*, PyObject* args) {
     PyObject *contents, *ids, *others;
     if (!PyArg_ParseTuple(args, "OOO", &contents, &ids, &others)) return nullptr;
@@ -707,13 +708,13 @@ PyObject* batch_payload(PyObject*, PyObject* args) {
     });
 }
 
-// Messages without content of batches of so many messages. The C++ client says how many its messages hold by what it
-// has parsed, which takes as long as that batch is: it is done once for each number.
+// Messages of empty batches, by their number of messages. The C++ client sets that number only when it parses a batch,
+// which takes time proportional to the number; so each is parsed once and copied.
 std::map<int, Message> templates;
 constexpr std::size_t most_templates = 1024;
 
-// batch_message(payload, how many messages it holds, sequence id, written keys and properties): the C++ message, as an
-// object of the binding, that is one entry of so many messages.
+// batch_message(payload, number of messages, sequence id, encoded keys and properties): return the binding's message
+// that is one entry with these messages.
 PyObject* batch_message(PyObject*, PyObject* args) {
     PyObject *payload, *keys;
     int size;
@@ -743,8 +744,8 @@ PyObject* batch_message(PyObject*, PyObject* args) {
     });
 }
 
-// deliver(failed, callbacks, result, ledger, entry, partition): calls each callback that is not None with the result and
-// the id of its message in the batch of that entry, and failed(error) with what one raises.
+// deliver(failed, callbacks, result, ledger, entry, partition): call each callback that is not None with the result and
+// the id of its message in the batch of that entry, and failed(error) with an exception that it raises.
 PyObject* deliver(PyObject*, PyObject* args) {
     PyObject *callbacks, *result, *failed;
     long long ledger, entry;
@@ -776,7 +777,7 @@ PyObject* deliver(PyObject*, PyObject* args) {
     Py_RETURN_NONE;
 }
 
-// Messages that have joined an open batch.
+// A message of an open batch.
 struct Item {
     PyObject *content, *callback;
     long long sequence_id;
@@ -785,7 +786,7 @@ struct Item {
 
 struct Items {
     PyObject_HEAD
-    std::vector<Item>* joined;  // absent while there is none
+    std::vector<Item>* joined;  // created with the first one
 };
 
 void add(Items* self, PyObject* content, PyObject* callback, long long sequence_id, PyObject* fields, PyObject* keys) {
@@ -794,7 +795,7 @@ void add(Items* self, PyObject* content, PyObject* callback, long long sequence_
     for (PyObject* object : {content, callback, fields, keys}) Py_XINCREF(object);
 }
 
-// append((content, callback, sequence id, fields, keys))
+// append((content, callback, sequence id, fields, keys)): add a message.
 PyObject* items_append(PyObject* self, PyObject* item) {
     PyObject *content, *callback, *fields, *keys;
     long long sequence_id;
@@ -810,14 +811,16 @@ Py_ssize_t items_length(PyObject* self) {
     return joined == nullptr ? 0 : static_cast<Py_ssize_t>(joined->size());
 }
 
-// columns(): contents, callbacks, sequence ids, fields and keys, a tuple each.
+// columns(): return tuples of contents, callbacks, sequence ids, fields and keys.
 PyObject* items_columns(PyObject* object, PyObject*) {
     const Py_ssize_t size = items_length(object);
-    PyObject* columns[5] = {PyTuple_New(size), PyTuple_New(size), PyTuple_New(size), PyTuple_New(size), PyTuple_New(size)};
+    PyObject* columns[5];
+    for (PyObject*& column : columns) column = PyTuple_New(size);
     Owned found(PyTuple_New(5));
     bool is_whole = found.object != nullptr;
     for (int column = 0; column < 5; ++column) {
-        is_whole = columns[column] != nullptr && is_whole && PyTuple_SetItem(found.object, column, columns[column]) == 0;
+        is_whole = is_whole && columns[column] != nullptr;
+        if (is_whole) PyTuple_SetItem(found.object, column, columns[column]);
     }
     for (Py_ssize_t at = 0; is_whole && at < size; ++at) {
         const Item& one = (*reinterpret_cast<Items*>(object)->joined)[static_cast<std::size_t>(at)];
@@ -861,7 +864,7 @@ void items_dealloc(PyObject* object) {
     free_object(object);
 }
 
-// What decides whether a message may join the open batch at once; each is the base of the class that owns it.
+// State that decides whether a message may join the open batch; each is the base of the class that owns it.
 struct Group {
     PyObject_HEAD
     Py_ssize_t free_messages, free_bytes;
@@ -911,11 +914,12 @@ PyMemberDef dispatch_members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
-// What send_async(content, callback, ...) of a producer is: a message that needs nothing else joins the open batch here,
-// in one step, between which and others no signal's handler and no thread can come. Any other message goes the long way.
+// The function `send_async(content, callback, ...)` of a producer. A plain message joins the open batch here, in one
+// step that neither a signal handler nor a thread can interrupt. Any other message is passed to the sender's
+// `send_async`.
 struct Joiner {
     PyObject_HEAD
-    PyObject *longer, *dispatch, *sequence;
+    PyObject *send_async, *dispatch, *sequence;
 };
 
 template <typename Object>
@@ -949,9 +953,11 @@ PyObject* send_async(PyObject* object, PyObject* const* args, Py_ssize_t size, P
     const auto* self = reinterpret_cast<Joiner*>(object);
     return guarded([&]() -> PyObject* {
         const Py_ssize_t named = names == nullptr ? 0 : PyTuple_Size(names);
-        if (size + named == 2 &&
-            (named == 0 || (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "callback") == 0)) &&
-            joins(self, args[0], args[1])) {
+        const bool is_plain =
+            size == 2 ? named == 0
+                      : size == 1 && named == 1 &&
+                            PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "callback") == 0;
+        if (is_plain && joins(self, args[0], args[1])) {
             Py_RETURN_NONE;
         }
         Owned plain(PyTuple_New(size)), by_name(PyDict_New());
@@ -960,7 +966,7 @@ PyObject* send_async(PyObject* object, PyObject* const* args, Py_ssize_t size, P
         for (Py_ssize_t at = 0; at < named; ++at) {
             if (PyDict_SetItem(by_name.object, PyTuple_GetItem(names, at), args[size + at]) != 0) return nullptr;
         }
-        return PyObject_Call(self->longer, plain.object, by_name.object);
+        return PyObject_Call(self->send_async, plain.object, by_name.object);
     });
 }
 
@@ -968,14 +974,14 @@ PyMethodDef send_async_definition = {
     "send_async", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(send_async)), METH_FASTCALL | METH_KEYWORDS,
     "send_async($self, content, callback, *args, **kwargs)\n--\n\nPublish a message; see `Producer.send_async`."};
 
-// joiner(send_async, dispatch, sequence): the method of a producer, for that of its sender.
+// joiner(send_async, dispatch, sequence): return the producer's function for the sender's.
 PyObject* joiner(PyObject*, PyObject* args) {
-    PyObject *longer, *dispatch, *sequence;
-    if (!PyArg_ParseTuple(args, "OO!O!", &longer, dispatch_type, &dispatch, sequence_type, &sequence)) return nullptr;
+    PyObject *send_async, *dispatch, *sequence;
+    if (!PyArg_ParseTuple(args, "OO!O!", &send_async, dispatch_type, &dispatch, sequence_type, &sequence)) return nullptr;
     Owned made(PyType_GenericAlloc(joiner_type, 0));
     if (made.object == nullptr) return nullptr;
     auto* self = reinterpret_cast<Joiner*>(made.object);
-    self->longer = Py_NewRef(longer);
+    self->send_async = Py_NewRef(send_async);
     self->dispatch = Py_NewRef(dispatch);
     self->sequence = Py_NewRef(sequence);
     return PyCFunction_NewEx(&send_async_definition, made.object, nullptr);
@@ -983,8 +989,8 @@ PyObject* joiner(PyObject*, PyObject* args) {
 
 // -- the module ------------------------------------------------------------------------------------------------------
 
-// begin(file, Message, MessageId, Consumer, any_message, empty_batch, refuse, timeout): finds the C++ client's methods in the
-// library that a file has loaded already.
+// begin(file, Message, MessageId, Consumer, any_message, empty_batch, raise_result, timeout): find the C++ client's
+// methods in a library that is already loaded.
 PyObject* begin(PyObject*, PyObject* args) {
     const char* file;
     PyObject *of_message, *of_id, *of_consumer, *any, *empty, *with_error;
@@ -1017,7 +1023,7 @@ PyObject* begin(PyObject*, PyObject* args) {
         symbol(client.message_of_batch,
                "_ZN6pulsar8Commands31deSerializeSingleMessageInBatchERNS_7MessageEiiRKSt10shared_ptrINS_17BatchMessageAckerEE"),
     };
-    void* library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);  // kept open: it never goes
+    void* library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);  // never closed
     for (const Symbol& one : symbols) {
         *one.method = library == nullptr ? nullptr : dlsym(library, one.name);
         if (*one.method == nullptr) return PyErr_Format(PyExc_ImportError, "it does not export %s", one.name);
@@ -1027,12 +1033,12 @@ PyObject* begin(PyObject*, PyObject* args) {
     bound_consumer = reinterpret_cast<PyTypeObject*>(Py_NewRef(of_consumer));
     any_message = Py_NewRef(any);
     empty_batch = Py_NewRef(empty);
-    refuse = Py_NewRef(with_error);
+    raise_result = Py_NewRef(with_error);
     Py_RETURN_NONE;
 }
 
-// make_ids(cls, id_of): Message.message_id() makes objects of this class, a subclass of Id; id_of(message) those of
-// messages that may be chunked.
+// make_ids(cls, id_of): set the class of ids that Message.message_id() returns, a subclass of Id; id_of(message)
+// returns the id of a message that may be chunked.
 PyObject* make_ids(PyObject*, PyObject* args) {
     PyObject *cls, *slowly;
     if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &cls, &slowly)) return nullptr;
@@ -1100,7 +1106,7 @@ PyType_Slot dispatch_slots[] = {
     {0, nullptr},
 };
 
-using JoinerMembers = Collected<Joiner, &Joiner::longer, &Joiner::dispatch, &Joiner::sequence>;
+using JoinerMembers = Collected<Joiner, &Joiner::send_async, &Joiner::dispatch, &Joiner::sequence>;
 PyType_Slot joiner_slots[] = {
     {Py_tp_dealloc, slot(JoinerMembers::dealloc)}, {Py_tp_traverse, slot(JoinerMembers::traverse)},
     {Py_tp_clear, slot(JoinerMembers::clear)},     {0, nullptr},

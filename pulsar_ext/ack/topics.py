@@ -607,7 +607,7 @@ class AckCollector:
         return passed
 
     def number_messages(self, now: float) -> None:
-        """Number received messages from now on: they are being acknowledged."""
+        """Assign numbers to received messages from now on: they are being acknowledged."""
         if not self._numbering and self._order.may_number:
             self.acknowledged, self._numbering, self._single = now, True, False
             self._order.set_numbering(wanted=True)

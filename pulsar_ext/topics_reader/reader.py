@@ -132,7 +132,7 @@ class TopicsReader(Reader):
             part.close()
 
     def _set_watch_(self, watch: Any) -> None:
-        """Reference the watch for topics, so that it lives until the close."""
+        """Keep a reference to the watch for topics until the close."""
         self._watch = watch
 
     def topics(self) -> list[str]:

@@ -27,7 +27,7 @@ NAMES = [(re.compile(rule["not"]), rule["say"]) for rule in RULES["names"]]
 FIRST_LINE = re.compile(RULES["docstrings"]["not"])
 LONGEST_TEST_NAME = 60
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"``?[^`\n]+``?")
+_CODE = re.compile(r"``?[^`\n]+``?|(?<=\]\()[^)\n]+")
 _PROSE = re.compile(r"\w+\W+\w+\W+\w+")
 """Three words: a string constant with fewer is a key or a value."""
 
