@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulsar as official
 import pytest
-from acked import with_dead_letters_after_two, send_plain
+from acked import send_plain, with_dead_letters_after_two
 from chunked import drain, eventually
 from keyed import BATCHING
 from mending import call_rest, findings_of_kind, mend, namespace_of
