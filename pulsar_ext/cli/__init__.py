@@ -22,7 +22,7 @@ __all__ = ["command_line", "main"]
 
 _FAILURES = {"doctor": 3, "reproduce": 2}
 """Exit status of a failure, for commands where 1 has another meaning."""
-_MISTYPED = 2
+_USAGE_ERROR = 2
 _INTERRUPTED = 130
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except CycloptsError:  # already printed
-        status = failure or _MISTYPED
+        status = failure or _USAGE_ERROR
     except BrokenPipeError:  # the reader of the output has closed it
         status = failure or 1
     except (PulsarException, OSError) as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = App(name="doctor", help="Diagnose why a backlog does not shrink. It only reads.")
 
-_NOTHING = Access()
+_DEFAULT_ACCESS = Access()
 _DEFAULTS = DiagnosisLimits()
 _COLOURS = {"warning": "yellow", "error": "red"}
 
@@ -41,7 +41,7 @@ def doctor(
     every: float = 30.0,
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
-    access: Access = _NOTHING,
+    access: Access = _DEFAULT_ACCESS,
     as_json: Json = False,
 ) -> int:
     """Diagnose a namespace or a topic, and print each problem with its evidence and remedies.

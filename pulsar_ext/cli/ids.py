@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
 
-_NOTHING = Access()
+_DEFAULT_ACCESS = Access()
 _SHOWN = (
     "producer_name",
     "sequence_id",
@@ -43,7 +43,7 @@ def ids(
     topic: str | None = None,
     admin_url: AdminUrl = None,
     url: UrlOrNone = None,
-    access: Access = _NOTHING,
+    access: Access = _DEFAULT_ACCESS,
     as_json: Json = False,
 ) -> None:
     """Show every form of a message id; with --topic, also the broker's message.

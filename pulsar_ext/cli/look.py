@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
-_NOTHING = Access()
+_DEFAULT_ACCESS = Access()
 _LIMITS = MapLimits()
 
 
@@ -44,7 +44,7 @@ def look(
     every: float = 5.0,
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
-    access: Access = _NOTHING,
+    access: Access = _DEFAULT_ACCESS,
     as_json: Json = False,
 ) -> None:
     """Show a topic as a map, and what the doctor finds in it. It only reads.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 
-_NOTHING = Access()
+_DEFAULT_ACCESS = Access()
 _WIDEST = 128
 
 
@@ -96,7 +96,7 @@ def plan(
     key_forms: Literal["auto", "exact", "text"] = "auto",
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
-    access: Access = _NOTHING,
+    access: Access = _DEFAULT_ACCESS,
     as_json: Json = False,
 ) -> None:
     """Read a topic, and print ranges that have about the same number of messages or bytes each.
@@ -146,7 +146,7 @@ def check(
     html: Annotated[Path | None, Parameter(negative="")] = None,
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
-    access: Access = _NOTHING,
+    access: Access = _DEFAULT_ACCESS,
     as_json: Json = False,
 ) -> int:
     """Show which slots of a Key_Shared subscription are covered, uncovered or overlapping, and the consumers of a key.

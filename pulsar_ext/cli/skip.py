@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 
-_NOTHING = Access()
+_DEFAULT_ACCESS = Access()
 
 _WIDTH = 48
 _ROWS = 12
@@ -41,7 +41,7 @@ def skip(
     as_json: Json = False,
     admin_url: AdminUrl = None,
     url: UrlOrNone = None,
-    access: Access = _NOTHING,
+    access: Access = _DEFAULT_ACCESS,
 ) -> int:
     """Skip COUNT unacknowledged messages of SUBSCRIPTION, and show its cursor before and after.
 

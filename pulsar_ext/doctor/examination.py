@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AT_ONCE = 8
+_PARALLEL_REQUESTS = 8
 _FIXED_REQUESTS = 3
 _SAMPLES = 2
 _BATCHES = 16
@@ -109,8 +109,8 @@ def observe(
         raise InvalidUse(
             f"limits must be DiagnosisLimits(…), MapLimits(…) or None, got {limits!r}; no request was sent"
         )
-    asking = _Observer(admin, subscription, limits or DiagnosisLimits(), report)
-    return asking.observe(target, wanted, watched)
+    observer = _Observer(admin, subscription, limits or DiagnosisLimits(), report)
+    return observer.observe(target, wanted, watched)
 
 
 class _Observer:
@@ -130,8 +130,10 @@ class _Observer:
         watched: Callable[[TopicFacts], bool],
     ) -> Observation:
         namespace, topics = self._topics(target)
-        policies = self._allowed("the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES)
-        settings = self._allowed("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
+        policies = self._if_permitted(
+            "the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES
+        )
+        settings = self._if_permitted("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
         watches = self._limits.pause_seconds > 0
         each = 2 + (2 * _SAMPLES if watches else 0)
         room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
@@ -157,7 +159,7 @@ class _Observer:
         count = 0 if name.is_partition else self._admin.partitions(name)
         return name.namespace_name, [str(name.partition(index)) for index in range(count)] or [str(name)]
 
-    def _allowed(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
+    def _if_permitted(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
         """Call `ask`, and return `otherwise` with a note if the credentials do not permit it."""
         self._requests += 1
         try:
@@ -281,7 +283,7 @@ class _Observer:
     def _map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         if not items:
             return []
-        with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
+        with ThreadPoolExecutor(min(_PARALLEL_REQUESTS, len(items))) as pool:
             return list(pool.map(function, items))
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _CELLS = 480
 _CURSORS = 50
 _ROWS = 20
-_TALL = 20
+_STRIP_HEIGHT = 20
 _HEIGHTS = {"acknowledged": 8, "unread": 13, "delivered": 16, "hole": 20, "message": 10, "batch": 15, "chunk": 20}
 _LABELS = {
     "acknowledged": "acknowledged",
@@ -118,7 +118,7 @@ def _row(name: str, details: Iterable[str], strip: Markup, figures: Iterable[str
 
 
 def _svg(width: int, *parts: Markup, label: str, low: bool = False) -> Markup:
-    box = f"0 0 {max(width, 1)} {_TALL}"
+    box = f"0 0 {max(width, 1)} {_STRIP_HEIGHT}"
     return element(
         "svg",
         *parts,
@@ -137,7 +137,7 @@ def _ledgers(topic: TopicMap) -> Markup:
         title = f"ledger {one.ledger_id}: {counted(one.entries, 'entry')}, {bytes_text(one.size)}"
         title += (", open" if one.is_open else "") + (", offloaded" if one.offloaded else "")
         ids = {"data_ledger": one.ledger_id, "data_entries": one.entries}
-        box = {"x": one.first - 1, "y": 0, "width": one.entries, "height": _TALL}
+        box = {"x": one.first - 1, "y": 0, "width": one.entries, "height": _STRIP_HEIGHT}
         bars.append(element("g", element("title", title), element("rect", class_=kind, **box, **ids)))
     strip = _svg(
         topic.entries, *bars, label=f"{counted(len(topic.ledgers), 'ledger')}, scaled by their entries", low=True
@@ -175,7 +175,7 @@ def _chunked(one: ChunkedMessage, topic: TopicMap, cells: int) -> Markup:
         "rect",
         class_="chunk one",
         x=f"{(first - 1) * scale:g}",
-        y=_TALL - _HEIGHTS["chunk"],
+        y=_STRIP_HEIGHT - _HEIGHTS["chunk"],
         width=f"{(last - first + 1) * scale:g}",
         height=_HEIGHTS["chunk"],
         data_chunks=len(one.chunks),
@@ -189,7 +189,7 @@ def _bars(parts: Iterable[tuple[int, int, str | None]]) -> list[Markup]:
             "rect",
             class_=what,
             x=at,
-            y=_TALL - _HEIGHTS[what],
+            y=_STRIP_HEIGHT - _HEIGHTS[what],
             width=count,
             height=_HEIGHTS[what],
         )
@@ -202,7 +202,7 @@ def _cursor(topic: TopicMap, cursor: CursorMap, cells: int) -> Markup:
     bars = _bars(joined(cursor_states(topic, cursor, cells)))
     for number, kind in ((cursor.acknowledged_until, "mark"), (cursor.read_until, "read")):
         at = number * cells / max(topic.entries, 1)
-        bars.append(element("line", class_=kind, x1=f"{at:g}", x2=f"{at:g}", y1=0, y2=_TALL))
+        bars.append(element("line", class_=kind, x1=f"{at:g}", x2=f"{at:g}", y1=0, y2=_STRIP_HEIGHT))
     holes = cursor.holes
     label = f"{cursor.name}: backlog of {counted(cursor.backlog_entries, 'entry')}, {counted(len(holes), 'hole')}"
     kind = cursor.type if cursor.durable else "reader"
@@ -226,7 +226,7 @@ def _cursor(topic: TopicMap, cursor: CursorMap, cells: int) -> Markup:
 
 def _legend() -> Markup:
     def sample(kind: str) -> Markup:
-        bar = element("rect", class_=kind, x=0, y=_TALL - _HEIGHTS[kind], width=20, height=_HEIGHTS[kind])
+        bar = element("rect", class_=kind, x=0, y=_STRIP_HEIGHT - _HEIGHTS[kind], width=20, height=_HEIGHTS[kind])
         return element("li", element("svg", bar, viewBox="0 0 20 20", aria_hidden="true"), text(kind))
 
     def text(kind: str) -> str:
@@ -302,7 +302,7 @@ def _finding(one: Finding) -> Markup:
     )
 
 
-_AUDIT_TALL = 10
+_AUDIT_HEIGHT = 10
 
 
 @dataclass(frozen=True)
@@ -358,8 +358,8 @@ def _rows(topics: Sequence[AuditedTopic]) -> Iterator[Markup]:
     for one in topics:
         kinds = [f"{count:,} {kind}" for kind, (count, _) in one.found.items() if count]
         label = f"{one.name}: {counted(one.messages, 'message')}"
-        bar = element("rect", class_="unread" if one.is_clean else "hole", width=one.messages, height=_AUDIT_TALL)
-        box = f"0 0 {most} {_AUDIT_TALL}"
+        bar = element("rect", class_="unread" if one.is_clean else "hole", width=one.messages, height=_AUDIT_HEIGHT)
+        box = f"0 0 {most} {_AUDIT_HEIGHT}"
         strip = element("svg", bar, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
         figures = (counted(one.messages, "message"), *(element("span", kind) for kind in kinds))
         yield element(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _BINS = 256
-_PLAN_TALL = 100
+_PLAN_HEIGHT = 100
 
 
 def plan_page(
@@ -69,19 +69,19 @@ def _bars(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> Mar
             class_="unread",
             x=at,
             width=1,
-            y=f"{_PLAN_TALL * (1 - weight / highest):.2f}",
-            height=f"{_PLAN_TALL * weight / highest:.2f}",
+            y=f"{_PLAN_HEIGHT * (1 - weight / highest):.2f}",
+            height=f"{_PLAN_HEIGHT * weight / highest:.2f}",
         )
         for at, weight in enumerate(bins)
         if weight
     ]
     starts = sorted(start for start in (one.start for part in parts for one in part) if start)
     cuts = [
-        element("line", class_="cut", x1=f"{at:.3f}", x2=f"{at:.3f}", y1=0, y2=_PLAN_TALL)
+        element("line", class_="cut", x1=f"{at:.3f}", x2=f"{at:.3f}", y1=0, y2=_PLAN_HEIGHT)
         for at in (start * _BINS / SLOTS for start in starts)
     ]
     label = f"weight of {SLOTS:,} slots in {_BINS} bins, cut into {counted(len(parts), 'range')}"
-    box = f"0 0 {_BINS} {_PLAN_TALL}"
+    box = f"0 0 {_BINS} {_PLAN_HEIGHT}"
     return element("svg", *bars, *cuts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
 
 
@@ -105,7 +105,7 @@ def _rows(
         yield [at, str(part), round(weight), f"{weight / total:.1%}" if total else "none", bar]
 
 
-_TALL = 10
+_ROW_HEIGHT = 10
 _KINDS = {"acknowledged": "one consumer", "delivered": "several consumers", "hole": "no consumer"}
 """Labels of the CSS classes of slots."""
 
@@ -149,11 +149,11 @@ def _section(cover: KeyCover) -> Iterable[Markup]:
 def _row(name: str, detail: str, figures: str, kinds: dict[str, KeyHashRanges]) -> Markup:
     """Draw slots to scale, with a colour for each kind."""
     parts = [
-        element("rect", class_=kind, x=part.start, y=0, width=len(part), height=_TALL)
+        element("rect", class_=kind, x=part.start, y=0, width=len(part), height=_ROW_HEIGHT)
         for kind, ranges in kinds.items()
         for part in ranges
     ]
-    box = f"0 0 {SLOTS} {_TALL}"
+    box = f"0 0 {SLOTS} {_ROW_HEIGHT}"
     label = f"{name}: {figures}"
     strip = element("svg", *parts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
     return element(

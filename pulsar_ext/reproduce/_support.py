@@ -371,64 +371,64 @@ class Admin:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._opener = urllib.request.build_opener(_Redirects)
 
-    def _ask(self, method: str, path: str, data: object = None) -> Any:
+    def _request(self, method: str, path: str, data: object = None) -> Any:
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(f"{self._url}/admin/v2/{path}", body, self._headers, method=method)  # noqa: S310  # the user's URL
         with self._opener.open(request, timeout=30) as answer:
             text = answer.read()
             return answer.headers if method == "HEAD" else json.loads(text or b"null")
 
-    def _ask_topic(self, method: str, topic: str, path: str, data: object = None) -> Any:
-        return self._ask(method, f"persistent/{topic.removeprefix('persistent://')}{path}", data)
+    def _request_topic(self, method: str, topic: str, path: str, data: object = None) -> Any:
+        return self._request(method, f"persistent/{topic.removeprefix('persistent://')}{path}", data)
 
     def create_namespace(self, *, deduplication: bool) -> str:
         """Create a namespace of the tenant public, and return its name."""
         namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
-        self._ask("PUT", f"namespaces/{namespace}")
-        self._ask("POST", f"namespaces/{namespace}/deduplication", deduplication)
+        self._request("PUT", f"namespaces/{namespace}")
+        self._request("POST", f"namespaces/{namespace}/deduplication", deduplication)
         return namespace
 
     def largest_message(self) -> int:
         """Return the broker's `maxMessageSize`, above which messages are sent in chunks."""
-        return int(self._ask("GET", "brokers/configuration/runtime")["maxMessageSize"])
+        return int(self._request("GET", "brokers/configuration/runtime")["maxMessageSize"])
 
     def create_topic(self, topic: str) -> None:
         """Create a topic without partitions."""
-        self._ask_topic("PUT", topic, "")
+        self._request_topic("PUT", topic, "")
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Create a topic with partitions."""
-        self._ask_topic("PUT", topic, "/partitions", partitions)
+        self._request_topic("PUT", topic, "/partitions", partitions)
 
     def max_message_size(self, topic: str) -> int | None:
         """Return the size in bytes above which a topic rejects a message; None if it is not set."""
-        size: int | None = self._ask_topic("GET", topic, "/maxMessageSize")
+        size: int | None = self._request_topic("GET", topic, "/maxMessageSize")
         return size
 
     def set_max_message_size(self, topic: str, size: int) -> None:
         """Set the size in bytes above which a topic rejects a message."""
-        self._ask_topic("POST", topic, "/maxMessageSize", size)
+        self._request_topic("POST", topic, "/maxMessageSize", size)
 
     def unload(self, topic: str) -> None:
         """Unload a topic from its broker, which loads it again."""
-        self._ask_topic("PUT", topic, "/unload")
+        self._request_topic("PUT", topic, "/unload")
 
     def create_subscription(self, topic: str, subscription: str) -> None:
         """Create a subscription at a topic's beginning, and the topic if it is missing."""
-        self._ask_topic("PUT", topic, f"/subscription/{quote(subscription, '')}", {"ledgerId": -1, "entryId": -1})
+        self._request_topic("PUT", topic, f"/subscription/{quote(subscription, '')}", {"ledgerId": -1, "entryId": -1})
 
     def skip_entries(self, topic: str, subscription: str, count: int) -> None:
         """Skip entries with the broker's own skip."""
-        self._ask_topic("POST", topic, f"/subscription/{quote(subscription, '')}/skip/{count}")
+        self._request_topic("POST", topic, f"/subscription/{quote(subscription, '')}/skip/{count}")
 
     def reset_cursor(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
         """Move a cursor to an entry, which is delivered next."""
         to = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1, "batchIndex": -1}
-        self._ask_topic("POST", topic, f"/subscription/{quote(subscription, '')}/resetcursor", to)
+        self._request_topic("POST", topic, f"/subscription/{quote(subscription, '')}/resetcursor", to)
 
     def unacknowledged(self, topic: str, subscription: str) -> list[tuple[int, int]]:
         """Return ledger and entry of each unacknowledged entry of a subscription."""
-        stats = self._ask_topic("GET", topic, "/internalStats")
+        stats = self._request_topic("GET", topic, "/internalStats")
         cursor = stats["cursors"][subscription]
         mark = tuple(map(int, cursor["markDeletePosition"].split(":")))
         ranges = cursor["individuallyDeletedMessages"].strip("[]")
@@ -443,7 +443,7 @@ class Admin:
 
     def message_of(self, topic: str, ledger: int, entry: int) -> tuple[str, str]:
         """Return the producer name and the sequence id of the message to which an entry belongs."""
-        headers = self._ask_topic("HEAD", topic, f"/ledger/{ledger}/entry/{entry}")
+        headers = self._request_topic("HEAD", topic, f"/ledger/{ledger}/entry/{entry}")
         return headers["X-Pulsar-producer-name"], headers["X-Pulsar-sequence-id"]
 
 

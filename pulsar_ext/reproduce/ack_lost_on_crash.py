@@ -15,7 +15,7 @@ _PROGRAMS = 5
 _SECONDS = 20.0
 
 
-def acknowledge_and_die(pulsar: Client, env: Env, topic: str, subscription: str) -> None:
+def acknowledge_and_be_killed(pulsar: Client, env: Env, topic: str, subscription: str) -> None:
     """Acknowledge all messages, confirmed if the client supports that, and be killed right after."""
     consumer = env.client(pulsar).subscribe(topic, subscription)
     for _ in range(_MESSAGES):
@@ -27,6 +27,8 @@ def acknowledge_and_die(pulsar: Client, env: Env, topic: str, subscription: str)
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Run such programs, and count the messages that the broker's cursors will redeliver."""
-    _, again = run_programs(pulsar, env, acknowledge_and_die, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS)
+    _, again = run_programs(
+        pulsar, env, acknowledge_and_be_killed, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS
+    )
     sent = _MESSAGES * _PROGRAMS
     return Counts(sent, sent, duplicated=again)

@@ -35,7 +35,7 @@ __all__ = [
     "start_broker",
 ]
 
-_HOMES = {
+_MODULES = {
     "start_broker": "start",
     "Broker": "broker",
     "PulsarCluster": "cluster",
@@ -53,4 +53,4 @@ def __getattr__(name: str) -> Any:
     from pulsar_ext.errors import MissingExtra  # noqa: PLC0415  # it loads the official client
 
     with MissingExtra.named("testing", f"pulsar_ext.testing.{name}"):
-        return getattr(import_module(f".{_HOMES.get(name, 'profiles')}", __name__), name)
+        return getattr(import_module(f".{_MODULES.get(name, 'profiles')}", __name__), name)

@@ -54,21 +54,21 @@ def choose_backend(
         InvalidUse: the back end or the version is invalid.
         BrokerStartError: the named back end, or both, are unavailable; the message says what to install.
     """
-    asked = backend or os.environ.get(_VARIABLE) or "auto"
-    if asked not in BACKENDS:
-        raise InvalidUse(f"unknown back end {asked!r}; choose one of: {', '.join(BACKENDS)}")
+    requested = backend or os.environ.get(_VARIABLE) or "auto"
+    if requested not in BACKENDS:
+        raise InvalidUse(f"unknown back end {requested!r}; choose one of: {', '.join(BACKENDS)}")
     chosen = choose_version(version)
-    no_docker = docker_problem(report, chosen) if asked != "process" else None
-    no_process = process_problem(chosen) if asked == "process" or no_docker is not None else None
-    if asked == "docker" and no_docker is not None:
+    no_docker = docker_problem(report, chosen) if requested != "process" else None
+    no_process = process_problem(chosen) if requested == "process" or no_docker is not None else None
+    if requested == "docker" and no_docker is not None:
         raise BrokerStartError(f"the back end docker is unavailable: {no_docker}")
-    if asked == "process" and no_process is not None:
+    if requested == "process" and no_process is not None:
         raise BrokerStartError(f"the back end process is unavailable: {no_process}")
-    if asked != "process" and no_docker is None:
-        reason = "requested" if asked == "docker" else "a Docker engine answers and has an image"
+    if requested != "process" and no_docker is None:
+        reason = "requested" if requested == "docker" else "a Docker engine answers and has an image"
         return Choice("docker", reason, f"{_VARIABLE}=process runs the broker without Docker")
     if no_process is None:
-        reason = "requested" if asked == "process" else str(no_docker)
+        reason = "requested" if requested == "process" else str(no_docker)
         return Choice("process", reason, f"{_VARIABLE}=docker runs the broker in a container")
     raise BrokerStartError(
         f"no back end for a broker is available; one of these two is needed.\nDocker: {no_docker}\nProcess: "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pulsar_ext.errors import BrokerStartError
 
-from .profiles import Profile, asked_version, choose_version, get_profile
+from .profiles import Profile, choose_version, get_profile, requested_version
 from .readiness import default_namespace_exists, reported_version, round_trip
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Broker(Reachable):
         self._profile = get_profile(profile)
         self._settings = dict(settings or {})
         self._start_timeout = start_timeout
-        self._asked_version = asked_version(version)
+        self._requested_version = requested_version(version)
         self._version = choose_version(version)
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class Broker(Reachable):
     def _discard(self) -> None:
         """Remove the files of a stopped broker, except those of the caller."""
 
-    def _may_launch_again(self) -> bool:
+    def _can_relaunch(self) -> bool:
         """Return True if the start failed for a reason that a second launch avoids, such as a port lost in a race."""
         return False
 
@@ -229,7 +229,7 @@ class Broker(Reachable):
             try:
                 self._wait_until_ready()
             except BrokerStartError:
-                if not self._may_launch_again():
+                if not self._can_relaunch():
                     raise
                 self._kill()
                 self._launch()
@@ -253,10 +253,10 @@ class Broker(Reachable):
 
     def _check_version(self) -> None:
         reported = reported_version(self.admin_url, self.access)
-        if self._asked_version is not None and reported not in {None, self._asked_version}:
+        if self._requested_version is not None and reported not in {None, self._requested_version}:
             raise self._start_error(
-                f"version {self._asked_version} was requested, but the broker reports {reported}: omit the version, "
-                "or the image"
+                f"version {self._requested_version} was requested, but the broker reports {reported}: omit the "
+                "version, or the image"
             )
         self._version = reported or self._version
 

@@ -77,7 +77,7 @@ class ClusterParts:
     ) -> None:
         self.addresses = addresses
         self._runtime, self._profile, self._options, self._seconds = runtime, profile, options, seconds
-        self._given = settings
+        self._extra_settings = settings
         self._identity = Identity.make(profile)
         self._identity.write(runtime.home)
         self._settings: dict[str, dict[str, str]] = {}
@@ -199,7 +199,7 @@ class ClusterParts:
         addresses, runtime = self.addresses, self._runtime
         own = self._identity.settings(runtime.secrets)
         brokers = {
-            name: broker_conf(name, addresses, self._profile, self._given, runtime.layout) | own
+            name: broker_conf(name, addresses, self._profile, self._extra_settings, runtime.layout) | own
             for name in addresses.brokers
         }
         frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in brokers.values()) + _BOOKIE_HEADROOM_BYTES
@@ -328,27 +328,27 @@ class PulsarCluster(Reachable):
     @property
     def service_url(self) -> str:
         """URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`, or `pulsar+ssl://…`."""
-        return self._known().addresses.service_url
+        return self._started_parts().addresses.service_url
 
     @property
     def proxied_url(self) -> str:
         """URL for clients that connect only through the `proxies`."""
-        return self._known().addresses.proxied_url
+        return self._started_parts().addresses.proxied_url
 
     @property
     def network_url(self) -> str | None:
         """URL for clients in other containers of `network`; None without such a network."""
-        return self._known().network_url
+        return self._started_parts().network_url
 
     @property
     def network(self) -> str | None:
         """Name of the Docker network of the cluster's containers; None for processes."""
-        return self._known().network
+        return self._started_parts().network
 
     @property
     def admin_urls(self) -> list[str]:
         """URL of each broker's admin REST API."""
-        return self._known().addresses.admin_urls
+        return self._started_parts().addresses.admin_urls
 
     @property
     def admin_url(self) -> str:
@@ -358,37 +358,37 @@ class PulsarCluster(Reachable):
     @property
     def access(self) -> Access:
         """The superuser's credentials, and the trusted certificates."""
-        return self._known().access
+        return self._started_parts().access
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of all parts: ZooKeeper, the bookies, the brokers."""
-        return self._known().addresses.parts
+        return self._started_parts().addresses.parts
 
     @property
     def brokers(self) -> tuple[str, ...]:
         """Names of the brokers."""
-        return tuple(self._known().addresses.brokers)
+        return tuple(self._started_parts().addresses.brokers)
 
     @property
     def bookies(self) -> tuple[str, ...]:
         """Names of the bookies."""
-        return tuple(self._known().addresses.bookies)
+        return tuple(self._started_parts().addresses.bookies)
 
     @property
     def proxies(self) -> Mapping[str, FaultProxy]:
         """Proxy in front of each broker, by the broker's name; clients of `proxied_url` connect through them."""
-        return self._known().proxies
+        return self._started_parts().proxies
 
     @property
     def detours(self) -> tuple[Detour, ...]:
         """Detours for more fault proxies, in any process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
-        return self._known().addresses.detours
+        return self._started_parts().addresses.detours
 
     @property
     def stores(self) -> Mapping[str, FaultProxy]:
         """Proxy between each broker and ZooKeeper, by the broker's name."""
-        return self._known().stores
+        return self._started_parts().stores
 
     def is_running(self, name: str | None = None) -> bool:
         """Return True if the part is alive; without a name, if all parts are."""
@@ -399,15 +399,15 @@ class PulsarCluster(Reachable):
 
     def pid(self, name: str) -> int | None:
         """Return the id of the part's process on its machine; None if it is not running."""
-        return self._known().program(name).pid
+        return self._started_parts().program(name).pid
 
     def log_offset(self, name: str) -> int:
         """Return the current end of the part's log, as an opaque number for `log_text`."""
-        return self._known().program(name).log_offset()
+        return self._started_parts().program(name).log_offset()
 
     def log_text(self, name: str, since: int = 0) -> str:
         """Return the part's log from an offset on, all of it by default."""
-        return self._known().program(name).log_text(since)
+        return self._started_parts().program(name).log_text(since)
 
     @property
     def version(self) -> str:
@@ -461,7 +461,7 @@ class PulsarCluster(Reachable):
         Raises:
             InvalidUse: a part does not exist.
         """
-        for program in [self._known().program(name) for name in names]:
+        for program in [self._started_parts().program(name) for name in names]:
             program.kill()
 
     def restart(self, *names: str) -> None:
@@ -471,7 +471,7 @@ class PulsarCluster(Reachable):
             InvalidUse: a part does not exist.
             BrokerStartError: one did not become ready; its data is kept.
         """
-        parts = self._known()
+        parts = self._started_parts()
         for program in [parts.program(name) for name in names]:
             program.halt()
         for name in names:
@@ -488,9 +488,9 @@ class PulsarCluster(Reachable):
             BrokerStartError: one did not become ready, or a broker's bundles could not be moved.
         """
         chosen = names or (*self.bookies, *self.brokers)
-        self._known().running(chosen)  # raises for unknown names before any part is stopped
+        self._started_parts().running(chosen)  # raises for unknown names before any part is stopped
         for name in chosen:
-            if name in self._known().running(self.brokers) and self._others(name):
+            if name in self._started_parts().running(self.brokers) and self._others(name):
                 self.drain(name)
             self.restart(name)
 
@@ -504,8 +504,8 @@ class PulsarCluster(Reachable):
             proxy.heal()
         for name in self.parts:
             if not self.is_running(name):
-                self._known().launch(name)
-        self._known().wait_until_ready(self.parts)
+                self._started_parts().launch(name)
+        self._started_parts().wait_until_ready(self.parts)
 
     # -- ownership ---------------------------------------------------------------------------------------------------
 
@@ -527,11 +527,11 @@ class PulsarCluster(Reachable):
             InvalidUse: the broker does not exist or is not running.
             BrokerStartError: the bundle was not moved within the start timeout.
         """
-        target = self._known().addresses.broker_id(self._running_broker(to))
+        target = self._started_parts().addresses.broker_id(self._running_broker(to))
         with ClusterAdmin(self.access) as admin:
 
             def step() -> str | None:
-                url = self._known().any_admin_url()
+                url = self._started_parts().any_admin_url()
                 if self._owner(admin, topic) == to:
                     return to
                 admin.unload(url, admin.bundle(url, topic), target)
@@ -546,7 +546,7 @@ class PulsarCluster(Reachable):
             InvalidUse: the broker does not exist or is not running, or no other broker is running.
             BrokerStartError: its bundles could not be moved.
         """
-        addresses = self._known().addresses
+        addresses = self._started_parts().addresses
         url = addresses.admin_url(self._running_broker(name))
         targets = [addresses.broker_id(other) for other in self._others(name)]
         if not targets:
@@ -581,7 +581,7 @@ class PulsarCluster(Reachable):
         """
         self._store_of(name).accept()
         try:
-            self._known().wait_until_ready([name])
+            self._started_parts().wait_until_ready([name])
         except BrokerStartError:
             if self.is_running(name):
                 raise
@@ -594,22 +594,22 @@ class PulsarCluster(Reachable):
             return ContainerRuntime(self._report, self._version)
         return ProcessRuntime(self._report, self._version)
 
-    def _known(self) -> ClusterParts:
+    def _started_parts(self) -> ClusterParts:
         if self._parts is None:
             raise BrokerStartError("the cluster has no address before it is started")
         return self._parts
 
     def _owner(self, admin: ClusterAdmin, topic: str) -> str:
-        return self._known().addresses.broker_at(admin.owner(self._known().any_admin_url(), topic))
+        return self._started_parts().addresses.broker_at(admin.owner(self._started_parts().any_admin_url(), topic))
 
     def _others(self, name: str) -> list[str]:
         """Return the other running brokers."""
-        return [other for other in self._known().running(self.brokers) if other != name]
+        return [other for other in self._started_parts().running(self.brokers) if other != name]
 
     def _running_broker(self, name: str) -> str:
         """Return the name if it is a running broker's, else raise."""
         if name not in self.brokers or not self.is_running(name):
-            running = ", ".join(self._known().running(self.brokers))
+            running = ", ".join(self._started_parts().running(self.brokers))
             raise InvalidUse(f"{name!r} is not a running broker; running: {running or 'none'}")
         return name
 

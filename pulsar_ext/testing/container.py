@@ -206,7 +206,7 @@ class PulsarContainer(Broker):
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: dict[int, int] = {}
         check_ports(broker_port, admin_port)
-        self._asked_ports = broker_port, admin_port
+        self._requested_ports = broker_port, admin_port
         self._identity: Identity | None = None
         self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
         self._network: DockerNetwork | None = None
@@ -224,7 +224,7 @@ class PulsarContainer(Broker):
         Raises:
             InvalidUse: the broker was started, or its settings describe listeners.
         """
-        self._must_be_new()
+        self._check_not_started()
         check_settings(self._settings)
         self._network = network
         return self
@@ -235,7 +235,7 @@ class PulsarContainer(Broker):
         Raises:
             InvalidUse: the broker was started, or an alias is not a host name.
         """
-        self._must_be_new()
+        self._check_not_started()
         self._aliases = tuple(check_alias(alias) for alias in aliases)
         return self
 
@@ -317,7 +317,7 @@ class PulsarContainer(Broker):
         image = choose_image(self._image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
-            broker_port, admin_port = self._asked_ports
+            broker_port, admin_port = self._requested_ports
             self._ports = {self._published_port: broker_port or free_port(), _ADMIN_PORT: admin_port or free_port()}
             self._container = self._describe_container(image, command)
             try:
@@ -325,8 +325,8 @@ class PulsarContainer(Broker):
                     self._container.start()
             except APIError as error:
                 lost_a_port = "port is already allocated" in str(error) or "address already in use" in str(error)
-                if lost_a_port and any(self._asked_ports):
-                    taken = " or ".join(str(port) for port in self._asked_ports if port)
+                if lost_a_port and any(self._requested_ports):
+                    taken = " or ".join(str(port) for port in self._requested_ports if port)
                     raise BrokerStartError(f"port {taken} is in use: choose another, or omit it") from error
                 self._discard()
                 if not lost_a_port or attempt == _LAUNCHES:
@@ -410,7 +410,7 @@ class PulsarContainer(Broker):
         self._host_port(_ADMIN_PORT)
         return (self._aliases or (self._name,))[0]
 
-    def _must_be_new(self) -> None:
+    def _check_not_started(self) -> None:
         if self._container is not None:
             raise InvalidUse("the broker was already started: set networks and aliases before the start")
 

@@ -36,20 +36,20 @@ _DIRECTORY = "directory:"
 def run(parent: int, command: list[str]) -> int:
     """Run the command until it exits, or kill it when the parent has ended."""
     program: subprocess.Popen[bytes] | None = None
-    wanted = 0
+    signal_sent = 0
 
     def pass_on(number: int, _frame: object) -> None:
-        nonlocal wanted
-        wanted = signal.SIGKILL if number == signal.SIGUSR1 else signal.SIGTERM
+        nonlocal signal_sent
+        signal_sent = signal.SIGKILL if number == signal.SIGUSR1 else signal.SIGTERM
         if program is not None:
-            program.send_signal(wanted)
+            program.send_signal(signal_sent)
 
     # Handlers, not SIG_IGN: a Java machine inherits ignored signals and then ignores SIGTERM.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, pass_on)
     program = subprocess.Popen(command)
-    if wanted:
-        program.send_signal(wanted)
+    if signal_sent:
+        program.send_signal(signal_sent)
     while os.getppid() == parent:
         try:
             return program.wait(_POLL_SECONDS)

@@ -135,8 +135,8 @@ class TokenSecret:
         return cls((directory / KEY_FILE).read_bytes())
 
 
-_LASTS_SECONDS: Final = 3600
-_MOST_BYTES: Final = 64 * 1024
+_TOKEN_SECONDS: Final = 3600
+_MAX_BODY_BYTES: Final = 64 * 1024
 
 
 class TokenEndpoint:
@@ -174,7 +174,7 @@ def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> ty
             self._answer(200, {"issuer": issuer, "token_endpoint": f"{issuer}/oauth/token"})
 
         def do_POST(self) -> None:
-            length = min(int(self.headers.get("Content-Length") or 0), _MOST_BYTES)
+            length = min(int(self.headers.get("Content-Length") or 0), _MAX_BODY_BYTES)
             form = parse_qs(self.rfile.read(length).decode(errors="replace"))
             sent = {name: entries[0] for name, entries in form.items()}
             is_known = sent.get("client_id") == client_id and hmac.compare_digest(
@@ -183,8 +183,8 @@ def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> ty
             if self.path != "/oauth/token" or sent.get("grant_type") != "client_credentials" or not is_known:
                 self._answer(401, {"error": "invalid_client"})
                 return
-            token = sign(client_id, int(time.time()) + _LASTS_SECONDS)
-            self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _LASTS_SECONDS})
+            token = sign(client_id, int(time.time()) + _TOKEN_SECONDS)
+            self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _TOKEN_SECONDS})
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # names of the base class
             """Print nothing: tests check the output."""

@@ -125,8 +125,8 @@ _FASTUTIL: Final = re.compile(rb"it/unimi/dsi/fastutil/[\w$/]+")
 def is_unneeded(jar_name: str) -> bool:
     """Return True if the image omits the jar with a file name."""
     artifact = _ARTIFACT.fullmatch(jar_name)
-    needless = artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
-    return needless or jar_name.endswith("-tests.jar")
+    unneeded = artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
+    return unneeded or jar_name.endswith("-tests.jar")
 
 
 def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, drop_unneeded: bool = True) -> None:
@@ -166,7 +166,7 @@ def _copy_jar(source: Path, target: Path, wanted: Callable[[str], bool]) -> None
 
 def _references(jars: Iterable[Path]) -> set[str]:
     """Return the fastutil classes that the classes in these jars refer to; reflection never loads fastutil."""
-    return {name for jar in jars for _, code in _classes(jar) for name in _named_in(code)}
+    return {name for jar in jars for _, code in _classes(jar) for name in _referenced_in(code)}
 
 
 def _reachable(fastutil: Path, start: set[str]) -> set[str]:
@@ -175,7 +175,7 @@ def _reachable(fastutil: Path, start: set[str]) -> set[str]:
     todo = start & code.keys()
     while todo:
         found |= todo
-        todo = {name for known in todo for name in _named_in(code[known]) if name in code} - found
+        todo = {name for known in todo for name in _referenced_in(code[known]) if name in code} - found
     return found
 
 
@@ -186,7 +186,7 @@ def _classes(jar: Path) -> Iterator[tuple[str, bytes]]:
                 yield entry.removesuffix(".class"), archive.read(entry)
 
 
-def _named_in(code: bytes) -> Iterator[str]:
+def _referenced_in(code: bytes) -> Iterator[str]:
     return (name.decode() for name in _FASTUTIL.findall(code))
 
 

@@ -45,16 +45,16 @@ def committed_sums(version: str) -> dict[str, str] | None:
     return {name: digest for digest, name in lines}
 
 
-def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+def differences(found: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
     """Return a line for each jar that differs: its name, the sum found, and the expected one."""
     wrong = []
-    for name in sorted(found.keys() | wanted.keys()):
+    for name in sorted(found.keys() | expected.keys()):
         if name not in found:
-            wrong.append(f"{name} is missing (expected: SHA-256 {wanted[name]})")
-        elif name not in wanted:
+            wrong.append(f"{name} is missing (expected: SHA-256 {expected[name]})")
+        elif name not in expected:
             wrong.append(f"{name} is unexpected (found: SHA-256 {found[name]})")
-        elif found[name] != wanted[name]:
-            wrong.append(f"{name} differs (found: SHA-256 {found[name]}, expected: {wanted[name]})")
+        elif found[name] != expected[name]:
+            wrong.append(f"{name} differs (found: SHA-256 {found[name]}, expected: {expected[name]})")
     return wrong
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # and then holds the port forever.
 _PORTS: Final = range(15_000, 32_000)
 _LAST: Final = 65_535
-_given: set[int] = set()
+_reserved_ports: set[int] = set()
 
 
 def free_port(taken: Container[int] = ()) -> int:
@@ -32,9 +32,9 @@ def free_port(taken: Container[int] = ()) -> int:
         BrokerStartError: no port is free.
     """
     # Not the application's random numbers: two processes with one seed would choose the same ports.
-    for port in sorted(random.SystemRandom().sample(_PORTS, len(_PORTS)), key=_given.__contains__):
+    for port in sorted(random.SystemRandom().sample(_PORTS, len(_PORTS)), key=_reserved_ports.__contains__):
         if port not in taken and is_free(port) and _reserve(port):
-            _given.add(port)
+            _reserved_ports.add(port)
             return port
     raise BrokerStartError(f"no port between {_PORTS.start} and {_PORTS.stop - 1} is free")
 
@@ -56,12 +56,12 @@ def check_ports(*ports: int | None) -> None:
     Raises:
         InvalidUse: one of them is not a port number, or two are equal.
     """
-    asked = [port for port in ports if port]
-    for port in asked:
+    requested = [port for port in ports if port]
+    for port in requested:
         if not isinstance(port, int) or not 0 < port <= _LAST:
             raise InvalidUse(f"a port must be an int from 1 to {_LAST}, or 0 for any free one, got {port!r}")
-    if len(set(asked)) < len(asked):
-        raise InvalidUse(f"the ports for clients and for admin requests must differ, got {asked[0]} for both")
+    if len(set(requested)) < len(requested):
+        raise InvalidUse(f"the ports for clients and for admin requests must differ, got {requested[0]} for both")
 
 
 def _reserve(port: int) -> bool:

@@ -110,7 +110,7 @@ class PulsarProcess(Broker):
         # Raises for bad settings here instead of at the start.
         broker_settings(self._profile, settings=self._settings)
         check_ports(broker_port, admin_port)
-        self._wanted = (broker_port, admin_port)
+        self._requested_ports = (broker_port, admin_port)
         self._data_dir = Path(data_dir).expanduser().absolute() if data_dir is not None else None
         self._heap = heap
         self._java_options = tuple(java_options)
@@ -208,9 +208,9 @@ class PulsarProcess(Broker):
     def _has_lost_a_port(self) -> bool:
         return self._program is not None and self._program.has_lost_a_port()
 
-    def _may_launch_again(self) -> bool:
+    def _can_relaunch(self) -> bool:
         # Ports that the caller passed, or that belong to existing data, cannot be changed.
-        fixed = any(self._wanted) or not self._is_fresh
+        fixed = any(self._requested_ports) or not self._is_fresh
         if not self._has_lost_a_port() or fixed or self._home is None or self._launches >= _LAUNCHES:
             return False
         self._kill()
@@ -267,8 +267,8 @@ class PulsarProcess(Broker):
         state = self._read_state(home)
         taken: set[int] = set()
         ports = []
-        for name, wanted in zip(_Ports._fields, self._wanted, strict=True):
-            fixed = wanted or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
+        for name, requested in zip(_Ports._fields, self._requested_ports, strict=True):
+            fixed = requested or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
             if fixed is not None and (not is_free(fixed) or fixed in taken):
                 raise BrokerStartError(
                     f"port {fixed} for the {name} is in use; stop the other program, or choose another port"

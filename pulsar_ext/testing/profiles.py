@@ -298,14 +298,14 @@ def check_version(version: str) -> str:
     return version
 
 
-def asked_version(version: str | None = None) -> str | None:
+def requested_version(version: str | None = None) -> str | None:
     """Return the given version, else that of `PULSAR_EXT_PULSAR_VERSION`, else None.
 
     Raises:
         InvalidUse: it is not a valid version.
     """
-    asked = os.environ.get(VARIABLE) if version is None else version
-    return check_version(asked or "") if asked or version is not None else None
+    requested = os.environ.get(VARIABLE) if version is None else version
+    return check_version(requested or "") if requested or version is not None else None
 
 
 def choose_version(version: str | None = None) -> str:
@@ -314,7 +314,7 @@ def choose_version(version: str | None = None) -> str:
     Raises:
         InvalidUse: it is not a valid version.
     """
-    return asked_version(version) or PULSAR_VERSION
+    return requested_version(version) or PULSAR_VERSION
 
 
 def newest_first(versions: Iterable[str]) -> list[str]:

@@ -38,7 +38,7 @@ TO_BROKER: Final = "to_broker"
 TO_CLIENT: Final = "to_client"
 
 # Maximum number of bytes in flight: a megabyte per second with a second of latency.
-_ROOM_BYTES: Final = 1 << 20
+_MAX_BYTES_IN_FLIGHT: Final = 1 << 20
 _LENGTH: Final = struct.Struct(">I")
 # A limited bandwidth is divided into pieces of this duration, so that a low one is not a single burst per second.
 _SLICE_SECONDS: Final = 0.02
@@ -137,9 +137,9 @@ class Frames:
 class Flow:
     """Bytes in flight in one direction of one connection."""
 
-    def __init__(self, settings: DirectionSettings, dice: random.Random | None = None) -> None:
+    def __init__(self, settings: DirectionSettings, generator: random.Random | None = None) -> None:
         self._settings = settings
-        self._dice = dice or random.Random()  # noqa: S311  # not a secret
+        self._random = generator or random.Random()  # noqa: S311  # not a secret
         self._frames = Frames()
         self._pieces: deque[tuple[float, memoryview]] = deque()
         self._held = 0
@@ -152,7 +152,7 @@ class Flow:
     @property
     def wants_more(self) -> bool:
         """True if more bytes may be read."""
-        return not (self._ended or self._settings.conditions.silent or self._held >= _ROOM_BYTES)
+        return not (self._ended or self._settings.conditions.silent or self._held >= _MAX_BYTES_IN_FLIGHT)
 
     @property
     def is_broken(self) -> bool:
@@ -174,7 +174,7 @@ class Flow:
             trap = self._settings.trap
             if trap is not None and self._break_at is None and trap.claim(length):
                 self._break_at = offset + trap.after
-        delay = conditions.latency + self._dice.uniform(0.0, conditions.jitter)
+        delay = conditions.latency + self._random.uniform(0.0, conditions.jitter)
         # Later bytes do not overtake earlier ones, whatever the jitter.
         self._last_due = max(self._last_due, now + delay)
         self._pieces.append((self._last_due, memoryview(data)))

@@ -54,9 +54,9 @@ class PoolServer:
             # The same handshake as of a listener with a key.
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-            question, arguments = connection.recv()
+            method, arguments = connection.recv()
             try:
-                answer = getattr(self._source(), question)(*arguments)
+                answer = getattr(self._source(), method)(*arguments)
             except Exception as error:  # noqa: BLE001  # any error is passed to the client
                 answer = error
             connection.send(answer)
@@ -75,25 +75,25 @@ class PoolClient:
         Raises:
             BrokerStartError: it could not be started, or the process with the brokers has ended.
         """
-        address: Address = self._ask("address", profile)
+        address: Address = self._request("address", profile)
         return address
 
     def is_running(self, profile: Profile) -> bool:
         """Return True if the broker is alive."""
-        return bool(self._ask("is_running", profile))
+        return bool(self._request("is_running", profile))
 
     def log_offset(self, profile: Profile) -> int:
         """Return the current end of its log."""
-        return int(self._ask("log_offset", profile))
+        return int(self._request("log_offset", profile))
 
     def log_text(self, profile: Profile, since: int) -> str:
         """Return its log from an offset on."""
-        return str(self._ask("log_text", profile, since))
+        return str(self._request("log_text", profile, since))
 
-    def _ask(self, question: str, *arguments: Any) -> Any:
+    def _request(self, method: str, *arguments: Any) -> Any:
         try:
             with Client(("127.0.0.1", self._port), authkey=self._key) as connection:
-                connection.send((question, arguments))
+                connection.send((method, arguments))
                 answer = connection.recv()
         except (EOFError, OSError) as error:
             from pulsar_ext.errors import BrokerStartError  # noqa: PLC0415  # it imports the official client

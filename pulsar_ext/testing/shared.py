@@ -155,7 +155,7 @@ class Existing:
     def __init__(self, service_url: str, admin_url: str, token: str | None = None, version: str | None = None) -> None:
         access = Access("token" if token is not None else None, token)
         self._address = Address(service_url, admin_url.rstrip("/"), "existing", "of unknown version", access)
-        self._wanted = version
+        self._required_version = version
 
     def address(self, profile: Profile) -> Address:
         """Return its address, after checking that it answers.
@@ -174,10 +174,10 @@ class Existing:
                 "and --pulsar-admin-url, and PULSAR_TOKEN if it needs a token"
             )
         version = reported_version(self._address.admin_url, self._address.access) or self._address.version
-        if self._wanted not in {None, version}:
+        if self._required_version not in {None, version}:
             raise BrokerStartError(
-                f"version {self._wanted} was requested, but the broker at {self._address.admin_url} is Pulsar "
-                f"{version}: run without --pulsar-version, or without --pulsar-url"
+                f"version {self._required_version} was requested, but the broker at {self._address.admin_url} is "
+                f"Pulsar {version}: run without --pulsar-version, or without --pulsar-url"
             )
         return replace(self._address, version=version)
 

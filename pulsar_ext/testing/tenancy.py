@@ -65,8 +65,8 @@ class Tenancy:
         """Replicate a namespace in several clusters; create it and its tenant if they are missing."""
         tenant = namespace.partition("/")[0]
         known = tenant in self._call("GET", "tenants").json()
-        about = {"allowedClusters": clusters, "adminRoles": []}
-        self._call("POST" if known else "PUT", f"tenants/{tenant}", json=about)
+        settings = {"allowedClusters": clusters, "adminRoles": []}
+        self._call("POST" if known else "PUT", f"tenants/{tenant}", json=settings)
         if namespace in self._call("GET", f"namespaces/{tenant}").json():
             self._call("POST", f"namespaces/{namespace}/replication", json=clusters)
         else:
@@ -129,7 +129,7 @@ class Tenancy:
 _REDIRECTS: Final = 5
 _NO_BUNDLE: Final = ("Cannot find bundle", "Invalid upper boundary for bundle", "Invalid lower boundary for bundle")
 """Errors of a broker for a bundle of a deleted namespace: in general, and with the default bundles."""
-_AGAIN_SECONDS: Final = 0.1
+_STEP_SECONDS: Final = 0.1
 
 T = TypeVar("T")
 
@@ -246,4 +246,4 @@ def call_with_retries(step: Callable[[], T | None], seconds: float, what: str) -
             rejection = f"; the last error: {error}"
         if time.monotonic() > deadline:
             raise BrokerStartError(f"{what} within {seconds:.0f} s{rejection}")
-        time.sleep(_AGAIN_SECONDS)
+        time.sleep(_STEP_SECONDS)

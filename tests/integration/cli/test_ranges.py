@@ -77,7 +77,7 @@ def test_plan_weighs_the_messages(client, pulsar_topic_factory, broker, tmp_path
 
 def test_impossible_plan_is_reported_in_one_line(broker, topic):
     """A missing topic and an invalid number of parts are errors of one line; nothing is created."""
-    for parts, words in (("4", "no topic"), ("0", "parts")):
+    for parts, words in (("4", "not found"), ("0", "parts")):
         status, _, error = ranges("plan", topic, parts, broker=broker)
         assert status == 1
         assert words in error
@@ -139,7 +139,7 @@ def test_check_of_a_key(client, broker, topic):
 def test_check_without_a_key_shared_subscription(client, broker, topic):
     """A subscription of another type, or a missing one, is an error of one line."""
     client.subscribe(topic, "plain", consumer_type=pulsar.ConsumerType.Shared)
-    for name, words in (("plain", "Key_Shared"), ("none", "no subscription")):
+    for name, words in (("plain", "Key_Shared"), ("none", "not found")):
         status, _, error = ranges("check", topic, name, broker=broker)
         assert status == 1
         assert words in error

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ways import BEHIND_A_PROXY
+from ways import OWN_PROXY
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
@@ -27,7 +27,7 @@ def _scenarios():
     """Yield the names of all scenarios; those with a proxy need a single broker."""
     for name, scenario in SCENARIOS.items():
         uses_proxy = hasattr(sys.modules[scenario.run.__module__], "FaultProxy")
-        yield pytest.param(name, marks=BEHIND_A_PROXY if uses_proxy else ())
+        yield pytest.param(name, marks=OWN_PROXY if uses_proxy else ())
 
 
 @pytest.fixture

@@ -6,17 +6,17 @@ import pytest
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.testing import PULSAR_VERSION
-from pulsar_ext.testing.profiles import asked_version, choose_version, newest_first
+from pulsar_ext.testing.profiles import choose_version, newest_first, requested_version
 
 
 def test_argument_takes_precedence_over_the_environment(monkeypatch):
     """The version is the argument, then the variable, then the default; an empty variable is ignored."""
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", "4.0.7")
     assert choose_version("3.0.7") == "3.0.7"
-    assert choose_version() == asked_version() == "4.0.7"
+    assert choose_version() == requested_version() == "4.0.7"
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", "")
     assert choose_version() == PULSAR_VERSION
-    assert asked_version() is None
+    assert requested_version() is None
 
 
 def test_invalid_variable_raises(monkeypatch):
