@@ -224,7 +224,7 @@ class Client(AsyncClientHandle):
         topic = named["topic"]
         if named.pop("is_pattern_topic"):
             if not isinstance(topic, str):
-                raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True, not a list")
+                raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True, got a list")
             named["topic"] = re.compile(topic)
         elif not isinstance(topic, str | list | re.Pattern):
             raise ValueError(  # the official client's error

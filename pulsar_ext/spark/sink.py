@@ -303,9 +303,9 @@ class _Writer(metaclass=Shipped):
             raise InvalidUse(
                 f"{len(shared)} groups of rows were divided between tasks, for instance "
                 f"{', '.join(map(repr, shared[:5]))}. Their sequence ids collide, so the broker dropped rows as "
-                "duplicates. Put each group into one task, as with "
-                f".repartition(n, {self._settings['laneBy']!r}), sort it by columns that define the order, and write "
-                "all rows again with another producerName, or with a new checkpoint."
+                "duplicates. Put each group into one task with "
+                f".repartition(n, {self._settings['laneBy']!r}), sort it, and write all rows again with another "
+                "producerName or checkpoint."
             )
         count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
         _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)
