@@ -543,25 +543,12 @@ PyObject* message_id(PyObject* self, PyObject*) {
     });
 }
 
-// serialized_ids(messages): return the bytes of the id of each.
-PyObject* serialized_ids(PyObject*, PyObject* messages) {
-    const Py_ssize_t size = PyList_Size(messages);
-    PyObject* found = size < 0 ? nullptr : PyList_New(size);
-    for (Py_ssize_t at = 0; found != nullptr && at < size; ++at) {
-        Kept one(PyList_GetItem(messages, at));
-        const bool is_ours = one.object != nullptr && PyObject_TypeCheck(one.object, message_type);
-        Kept bound(is_ours ? reinterpret_cast<Msg*>(one.object)->inner : nullptr);
-        const Message* message = is_ours ? message_in(reinterpret_cast<Msg*>(one.object)) : nullptr;
-        PyObject* octets = nullptr;
-        if (message != nullptr && client.message_id(message)) {
-            octets = guarded([&] { return bytes_of(client.message_id(message)); });
-        } else if (PyObject* id = one.object == nullptr ? nullptr : PyObject_CallMethod(one.object, "message_id", nullptr)) {
-            octets = PyObject_CallMethod(id, "serialize", nullptr);
-            Py_DECREF(id);
-        }
-        if (octets == nullptr || PyList_SetItem(found, at, octets) != 0) Py_CLEAR(found);
-    }
-    return found;
+// Returns the C++ id of a message; nullptr if it is not one of ours, or has no C++ message.
+const MessageId* id_in(PyObject* object) {
+    if (object == nullptr || !PyObject_TypeCheck(object, message_type)) return nullptr;
+    const Message* message = message_in(reinterpret_cast<Msg*>(object));
+    const MessageId* id = message == nullptr ? nullptr : &client.message_id(message);
+    return id == nullptr || !*id ? nullptr : id;
 }
 
 // Consecutive messages of one batch, or of consecutive entries with single messages; size is the batch size, 0 for
@@ -589,11 +576,9 @@ PyObject* runs(PyObject*, PyObject* messages) {
     const Py_ssize_t size = PyList_Size(messages);
     std::vector<std::pair<Run, Py_ssize_t>> found;
     for (Py_ssize_t at = 0; at < size; ++at) {
-        PyObject* one = PyList_GetItem(messages, at);  // borrowed: nothing in this loop can free it
-        const bool is_ours = one != nullptr && PyObject_TypeCheck(one, message_type);
-        const Message* message = is_ours ? message_in(reinterpret_cast<Msg*>(one)) : nullptr;
-        if (message == nullptr || !client.message_id(message)) Py_RETURN_NONE;
-        const Run next = run_of(client.message_id(message));
+        const MessageId* id = id_in(PyList_GetItem(messages, at));  // borrowed: nothing in this loop can free it
+        if (id == nullptr) Py_RETURN_NONE;
+        const Run next = run_of(*id);
         if (found.empty() || !follows(found.back().first, next)) {
             found.emplace_back(next, at);
         } else {
@@ -624,10 +609,9 @@ PyObject* acknowledge(PyObject*, PyObject* args) {
         std::vector<MessageId> ids;
         for (Py_ssize_t at = 0; at < PyList_Size(messages); ++at) {
             PyObject* one = PyList_GetItem(messages, at);
-            const Message* message =
-                PyObject_TypeCheck(one, message_type) ? message_in(reinterpret_cast<Msg*>(one)) : nullptr;
-            if (message == nullptr) return PyErr_Format(PyExc_TypeError, "%R is not a received message", one);
-            ids.push_back(client.message_id(message));
+            const MessageId* id = id_in(one);
+            if (id == nullptr) return PyErr_Format(PyExc_TypeError, "%R is not a received message", one);
+            ids.push_back(*id);
         }
         int result = 0;
         PyThreadState* state = PyEval_SaveThread();
@@ -1059,7 +1043,6 @@ PyMethodDef functions[] = {
     {"held", held, METH_O, nullptr},
     {"serialized", serialized, METH_O, nullptr},
     {"plain_id", plain_id, METH_O, nullptr},
-    {"serialized_ids", serialized_ids, METH_O, nullptr},
     {"runs", runs, METH_O, nullptr},
     {"acknowledge", acknowledge, METH_VARARGS, nullptr},
     {"batch_payload", batch_payload, METH_VARARGS, nullptr},

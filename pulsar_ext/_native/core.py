@@ -44,7 +44,6 @@ __all__ = [
     "plain_id",
     "runs",
     "serialized",
-    "serialized_ids",
 ]
 
 _SWITCH: Final = "PULSAR_EXT_NATIVE"
@@ -200,7 +199,6 @@ _batch_receive = InnerConsumer.batch_receive
 _inner = attrgetter("inner")
 
 if TYPE_CHECKING or _core is None:
-    _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
     class MessageBase:
         """Base of messages: the C++ message beside the official methods."""
@@ -239,10 +237,6 @@ if TYPE_CHECKING or _core is None:
     def serialized(_: IdBase) -> bytes | None:
         """Return the bytes of the C++ id that an id got from its message, or None."""
         return None
-
-    def serialized_ids(messages: list[Any]) -> list[bytes]:
-        """Return the serialized ids of messages."""
-        return list(map(_serialize, map(_message_id, map(_inner, messages))))
 
     def plain_id(_: bytes, /) -> Any:
         """Return an id without a topic, if the C++ client would write an id that is not chunked as exactly these bytes.
@@ -309,7 +303,7 @@ else:
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
     Items, joiner = _core.Items, _core.joiner
     batch_payload, batch_message, deliver = _core.batch_payload, _core.batch_message, _core.deliver
-    held, serialized, serialized_ids = _core.held, _core.serialized, _core.serialized_ids
+    held, serialized = _core.held, _core.serialized
     drainer, runs, acknowledge, plain_id = partial(partial, _core.drain), _core.runs, _core.acknowledge, _core.plain_id
 
 

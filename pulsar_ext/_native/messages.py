@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import _pulsar
@@ -26,6 +27,7 @@ __all__ = [
     "official_message",
     "prove_sequence_ids",
     "sequence_id_of",
+    "serialized_ids",
     "synthetic_batch_ids",
     "truthy",
     "wrap_batch",
@@ -90,6 +92,11 @@ def batch_messages(payload: bytes, size: int, base: Any) -> list[Any]:
     batch.with_message_id(base)
     batch.parse_from(payload, size)
     return list(batch.messages())
+
+
+def serialized_ids(messages: list[Any]) -> list[bytes]:
+    """Return the serialized ids of messages of this library."""
+    return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, map(attrgetter("inner"), messages))))
 
 
 def inner_id_of(message_id: Any) -> Any:

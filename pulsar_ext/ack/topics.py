@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pulsar
 
-from pulsar_ext._native.core import acknowledge, runs, serialized_ids
-from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.core import acknowledge, runs
+from pulsar_ext._native.messages import InnerMessage, serialized_ids
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.resolver import as_message_id, entry_topic
 from pulsar_ext.ids.message_id import Origin

@@ -15,7 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext._native import core
-from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages, deserialize_inner
+from pulsar_ext._native.messages import (
+    InnerMessageBuilder,
+    InnerMessageId,
+    batch_messages,
+    deserialize_inner,
+    serialized_ids,
+)
 from pulsar_ext._wire.message_id_data import is_plain
 from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.ack.ids import gather
@@ -90,7 +96,7 @@ def test_batch_fields_and_ids_equal_the_binding(base, size, key, payload):
     backwards = ids[::-1]
     backwards.sort()
     assert backwards == ids
-    assert core.serialized_ids([*map(received, in_batch(base, size))]) == [one.serialize() for one in ids]
+    assert serialized_ids([*map(received, in_batch(base, size))]) == [one.serialize() for one in ids]
 
 
 @_used
@@ -105,7 +111,7 @@ def test_held_message_equals_the_binding(several):
         assert message.altered(data=b"other").partition_key() == inner.partition_key()
         assert message.inner is message.inner
         assert message.inner.message_id() == inner.message_id()
-    expected = [place for found in gather(core.serialized_ids(held)) for place in _places(found)]
+    expected = [place for found in gather(serialized_ids(held)) for place in _places(found)]
     found = [place for run in core.runs(held) for one in entries_of(core.Run(*run)) for place in _places(one)]
     assert found == expected
 
