@@ -29,6 +29,7 @@ from pulsar_ext.testing.java_program import Java
 _HERE: Final = Path(__file__).parent
 _WAYS: Final = {
     "receive": "`receive()`",
+    "value": "`receive()` and `value()`",
     "fields": "`receive()`, six fields and the id",
     "acknowledge": "the same, and `acknowledge()`",
     "send": "`send_async()`, a callback each",
@@ -123,7 +124,7 @@ def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
     if way == "send":
         run, end = _send, client.create_producer(f"{topic}-sent-{uuid.uuid4().hex}", **_BATCHES)
     else:
-        run = {"receive": _receive, "fields": _fields, "acknowledge": _acknowledge}[way]
+        run = {"receive": _receive, "value": _value, "fields": _fields, "acknowledge": _acknowledge}[way]
         earliest = pulsar.InitialPosition.Earliest
         end = client.subscribe(topic, uuid.uuid4().hex, initial_position=earliest)
         end.receive()
@@ -137,6 +138,11 @@ def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
 def _receive(consumer: pulsar.Consumer, messages: int) -> None:
     for _ in range(messages):
         consumer.receive()
+
+
+def _value(consumer: pulsar.Consumer, messages: int) -> None:
+    for _ in range(messages):
+        consumer.receive().value()
 
 
 def _read(message: pulsar.Message) -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "received",
 ]
 
+_data, _has_null_value = MessageHandle.data, MessageHandle.has_null_value
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 
 
@@ -60,6 +61,8 @@ class Message(MessageHandle, Generic[T]):
         Raises:
             pulsar.PulsarException: an Avro schema cannot be fetched from the broker now; call again later.
         """
+        if type(self._schema) is BytesSchema:  # the most frequent one, read without an object of the binding
+            return _data(self) or (None if _has_null_value(self) else b"")  # type: ignore[return-value]  # T is bytes
         return value_of(self._schema, self.inner)  # type: ignore[no-any-return]  # by the schema that the class was made for
 
     def replicated_from(self) -> str | None:

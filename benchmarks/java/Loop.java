@@ -29,7 +29,9 @@ public class Loop {
                 long process = system.getProcessCpuTime();
                 for (int at = 0; at < messages; at++) {
                     Message<byte[]> message = consumer.receive();
-                    if (!way.equals("receive")) {
+                    if (way.equals("value")) {
+                        seen += message.getValue().length;
+                    } else if (!way.equals("receive")) {
                         seen += message.getData().length + message.getKey().length() + message.getProperties().size()
                                 + message.getPublishTime() + message.getEventTime() + message.getRedeliveryCount()
                                 + message.getMessageId().hashCode();
