@@ -3,8 +3,8 @@
     python tests/faults/native_core.py [--messages N]
 
 Builds the extension with both sanitizers into a copy of the package, and runs the core's tests with it. Then reads the
-fields and the id of N messages on two threads, each of which frees what the other made, and compares the process's
-memory at a tenth and at the end. Needs g++; no broker. Exits with 1 after any finding.
+fields and the id of N messages on two threads, each of which frees what the other made, batches N messages and reports
+their outcomes, and compares the process's memory at a tenth and at the end of each. Needs g++; no broker. Exits with 1 after any finding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-_TESTS = ("tests/unit/native/test_core.py", "tests/unit/ids")
+_TESTS = ("tests/unit/native/test_core.py", "tests/unit/native/test_sending.py", "tests/unit/ids")
 _PAYLOAD = b"\x00\x00\x00\x0d\x0a\x06\x0a\x01p\x12\x01v\x12\x01k\x18\x04data"
 _BATCH = 500
 _GROWTH_BYTES = 4 << 20
@@ -32,9 +32,10 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=10_000_000, help="messages that are read (10,000,000)")
     arguments = parser.parse_args()
     failed = _sanitized()
-    growth = _growth(arguments.messages)
-    print(f"{arguments.messages:,} messages: {growth / 1024:,.0f} KiB more than at a tenth of them")
-    return int(failed or growth > _GROWTH_BYTES)
+    for what, growth in (("read", _growth(arguments.messages)), ("sent", _growth_of_sends(arguments.messages))):
+        print(f"{arguments.messages:,} messages {what}: {growth / 1024:,.0f} KiB more than at a tenth of them")
+        failed |= growth > _GROWTH_BYTES
+    return int(failed)
 
 
 def _sanitized() -> bool:
@@ -87,6 +88,25 @@ def _growth(messages: int) -> int:
         made.put(kept)
     made.put(None)
     freeing.join()
+    return _resident() - before
+
+
+def _growth_of_sends(messages: int) -> int:
+    """Return the growth of the process in bytes since a tenth of the messages was batched and reported."""
+    from pulsar_ext.produce.core import Items, batch_payload, deliver, entry_message  # noqa: PLC0415
+
+    before, ids = 0, []
+    for sent in range(0, messages, _BATCH):
+        if before == 0 and sent >= messages // 10:
+            before = _resident()
+        items = Items()
+        for number in range(sent, sent + _BATCH):
+            items.append((b"data", lambda _, message_id: ids.append(message_id), number, b"", b"\x12\x01k"))
+        contents, callbacks, numbers, fields, keys = items.columns()
+        entry_message(batch_payload(contents, numbers, fields), _BATCH - sent % 7, numbers[-1], keys[0])
+        deliver(callbacks, None, 1, sent, -1)
+        assert ids[-1].serialize()
+        ids.clear()
     return _resident() - before
 
 
