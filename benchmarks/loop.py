@@ -1,6 +1,6 @@
 """Loops that receive or send messages: the official client, ours without and with the native core, and Java.
 
-    python -m benchmarks.loop [--rounds 9] [--messages 100000] [--save] [--url URL]
+    python -m benchmarks.loop [--rounds 9] [--messages 100000] [--save] [--url URL ADMIN_URL]
 
 Starts its own broker. Each run has a fresh process, in turn; a figure is the median of nanoseconds of processor time
 per message: of the looping thread, and of the whole process. Ratios are of consecutive runs. `--save` writes
@@ -24,6 +24,7 @@ import pulsar
 
 from benchmarks.brokers import broker_at
 from benchmarks.report import machine
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.java_program import Java
 
 _HERE: Final = Path(__file__).parent
@@ -33,6 +34,8 @@ _WAYS: Final = {
     "fields": "`receive()`, six fields and the id",
     "acknowledge": "the same, and `acknowledge()`",
     "send": "`send_async()`, a callback each",
+    "acknowledge 30": "fields, id and `acknowledge()`, 30 partitions",
+    "send 30": "`send_async()`, a callback each, 30 partitions",
 }
 _SIDES: Final = {
     "pulsar": "pulsar-client",
@@ -72,22 +75,34 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="runs of each side and path (9)")
     parser.add_argument("--messages", type=int, default=100_000, help="messages of a run (100,000)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-loop.md beside this program")
-    parser.add_argument("--url", nargs=1, help="a running broker, instead of a new one")
+    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a running broker, instead of a new one")
     arguments = parser.parse_args()
-    with broker_at(arguments.url) as (url, *_):
-        topic = f"loop-{uuid.uuid4().hex[:8]}"
-        _fill(url, topic, arguments.messages + 1)
+    with broker_at(arguments.url) as (url, admin_url):
+        topics = {partitions: _topics(url, admin_url, partitions, arguments.messages + 1) for partitions in (0, 30)}
         figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for number in range(arguments.rounds):
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
             for way in _WAYS:
+                kind, _, partitions = way.partition(" ")
+                topic = topics[int(partitions or 0)][kind == "send"]
                 for side in _SIDES:
-                    figures.setdefault((way, side), []).append(_run(side, url, topic, way, arguments.messages))
+                    figures.setdefault((way, side), []).append(_run(side, url, topic, kind, arguments.messages))
     page = _page(figures, arguments.rounds)
     print(page)
     if arguments.save:
         (_HERE / "RESULTS-loop.md").write_text(page, encoding="utf-8")
     return 0
+
+
+def _topics(url: str, admin_url: str, partitions: int, messages: int) -> tuple[str, str]:
+    """Return a topic with messages, and an empty one."""
+    first, other = (f"persistent://public/default/loop-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    if partitions:
+        with PulsarAdmin(admin_url) as admin:
+            admin.create_partitioned_topic(first, partitions)
+            admin.create_partitioned_topic(other, partitions)
+    _fill(url, first, messages)
+    return first, other
 
 
 def _fill(url: str, topic: str, messages: int) -> None:
@@ -122,7 +137,7 @@ def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
     lib = importlib.import_module(library)
     client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     if way == "send":
-        run, end = _send, client.create_producer(f"{topic}-sent-{uuid.uuid4().hex}", **_BATCHES)
+        run, end = _send, client.create_producer(topic, **_BATCHES)
     else:
         run = {"receive": _receive, "value": _value, "fields": _fields, "acknowledge": _acknowledge}[way]
         earliest = pulsar.InitialPosition.Earliest

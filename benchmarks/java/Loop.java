@@ -18,7 +18,7 @@ public class Loop {
         try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build()) {
             for (int round = 1; round <= ROUNDS; round++) {
                 if (way.equals("send")) {
-                    send(client, topic + "-sent-" + System.nanoTime(), messages, round == ROUNDS);
+                    send(client, topic, messages, round == ROUNDS);
                     continue;
                 }
                 var consumer = client.newConsumer().topic(topic).subscriptionName("java-" + System.nanoTime())

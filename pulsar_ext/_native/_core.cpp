@@ -911,10 +911,9 @@ Object* of_type(PyObject* object, PyTypeObject* type) {
     return object != nullptr && PyObject_TypeCheck(object, type) ? reinterpret_cast<Object*>(object) : nullptr;
 }
 
-bool joins(const Joiner* self, PyObject* content, PyObject* callback) {
-    if (!PyBytes_CheckExact(content) || !PyCallable_Check(callback)) return false;
-    const auto* dispatch = reinterpret_cast<Dispatch*>(self->dispatch);
-    auto* sequence = reinterpret_cast<Sequence*>(self->sequence);
+// Adds a message to the open batch of a dispatcher if it may join; returns false otherwise.
+bool join(const Dispatch* dispatch, Sequence* sequence, PyObject* content, PyObject* callback) {
+    if (!PyBytes_CheckExact(content) || (callback != Py_None && !PyCallable_Check(callback))) return false;
     auto* group = of_type<Group>(dispatch->group, group_type);
     auto* pending = of_type<Pending>(dispatch->pending, pending_type);
     const Py_ssize_t size = PyBytes_Size(content);
@@ -941,7 +940,8 @@ PyObject* send_async(PyObject* object, PyObject* const* args, Py_ssize_t size, P
             size == 2 ? named == 0
                       : size == 1 && named == 1 &&
                             PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "callback") == 0;
-        if (is_plain && joins(self, args[0], args[1])) {
+        if (is_plain && join(reinterpret_cast<Dispatch*>(self->dispatch), reinterpret_cast<Sequence*>(self->sequence),
+                             args[0], args[1])) {
             Py_RETURN_NONE;
         }
         Owned plain(PyTuple_New(size)), by_name(PyDict_New());
@@ -952,6 +952,14 @@ PyObject* send_async(PyObject* object, PyObject* const* args, Py_ssize_t size, P
         }
         return PyObject_Call(self->send_async, plain.object, by_name.object);
     });
+}
+
+// joins(dispatch, sequence, content, callback): add a plain message to the open batch; return False if it cannot join.
+PyObject* joins(PyObject*, PyObject* const* args, Py_ssize_t size) {
+    auto* dispatch = size == 4 ? of_type<Dispatch>(args[0], dispatch_type) : nullptr;
+    auto* sequence = size == 4 ? of_type<Sequence>(args[1], sequence_type) : nullptr;
+    if (dispatch == nullptr || sequence == nullptr) return PyErr_Format(PyExc_TypeError, "joins() got other arguments");
+    return guarded([&] { return PyBool_FromLong(join(dispatch, sequence, args[2], args[3])); });
 }
 
 PyMethodDef send_async_definition = {
@@ -1049,6 +1057,7 @@ PyMethodDef functions[] = {
     {"batch_message", batch_message, METH_VARARGS, nullptr},
     {"deliver", deliver, METH_VARARGS, nullptr},
     {"joiner", joiner, METH_VARARGS, nullptr},
+    {"joins", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(joins)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -297,11 +297,11 @@ if TYPE_CHECKING or _core is None:
         last: int
         steady: bool
 
-    Items = batch_payload = batch_message = deliver = joiner = None
+    Items = batch_payload = batch_message = deliver = joiner = joins = None
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
-    Items, joiner = _core.Items, _core.joiner
+    Items, joiner, joins = _core.Items, _core.joiner, _core.joins
     batch_payload, batch_message, deliver = _core.batch_payload, _core.batch_message, _core.deliver
     held, serialized = _core.held, _core.serialized
     drainer, runs, acknowledge, plain_id = partial(partial, _core.drain), _core.runs, _core.acknowledge, _core.plain_id

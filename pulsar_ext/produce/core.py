@@ -69,6 +69,10 @@ if TYPE_CHECKING or not core.IS_USED:
         """
         return send_async
 
+    def joins(_dispatch: Any, _sequence: Any, _content: Any, _callback: Any, /) -> bool:
+        """Add a message of bytes without options to the open batch; return False if it cannot join at once."""
+        return False
+
 else:
     Items, batch_payload, entry_message = core.Items, core.batch_payload, core.batch_message
-    joining, deliver = core.joiner, partial(core.deliver, _log_raised)
+    joining, joins, deliver = core.joiner, core.joins, partial(core.deliver, _log_raised)

@@ -21,6 +21,7 @@ from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.ending import close_together
 from pulsar_ext.ids.message_id import MessageId
 
+from .core import joins
 from .options import is_single_entry, named_options, rows_of
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
 from .sender import check_callback
@@ -72,6 +73,7 @@ class PartitionedSender:
         self._routing = routing
         self._grow = grow
         self._mixed_keys = mixed_keys
+        self._plain = routing.router is None and type(parts[0].handle.schema) is pulsar.schema.BytesSchema
         self._lock = OwnedLock()
         self._next_check = time.monotonic() + _CHECK_SECONDS
         self._growing = threads.Lock()
@@ -123,6 +125,13 @@ class PartitionedSender:
     @with_signature_of(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
+        if self._plain and type(content) is bytes and not (args or kwargs):
+            with self._lock:
+                self._start_opening_added()
+                part = self.parts[self._routing.choose(None, len(content), _NO_OPTIONS, len(self.parts))]
+            if not joins(part.dispatch, part.counter, content, callback):
+                part.send_async(content, callback)
+            return
         check_callback(callback)
         if self._is_barred():
             self.parts[0].send_async(content, callback, *args, **kwargs)  # reports the error
@@ -150,7 +159,7 @@ class PartitionedSender:
             size = message.length()
         else:
             message = None
-            size = len(first.encode(content, options)[0])
+            size = len(content) if self._plain and type(content) is bytes else len(first.encode(content, options)[0])
         with self._lock:
             self._start_opening_added()
             index = routing.choose(message, size, options, len(self.parts))

@@ -4,7 +4,8 @@
 
 Builds the extension with both sanitizers into a copy of the package, and runs the core's tests with it. Then reads the
 fields and the id of N messages on two threads, each of which frees what the other made, batches N messages and reports
-their outcomes, and compares the process's memory at a tenth and at the end of each. Needs g++; no broker. Exits with 1 after any finding.
+their outcomes, and compares the process's memory at a tenth and at the end of each. Needs g++; no broker. Exits with 1
+after any finding.
 """
 
 from __future__ import annotations
