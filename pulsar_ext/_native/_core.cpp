@@ -3,8 +3,8 @@
 //
 // It assumes that a Message, a MessageBuilder and a MessageId are one shared pointer each, the names and signatures of
 // the methods in `Client`, and where an object of the Python binding has the address of its C++ object. core.py proves
-// these assumptions first. Objects of other types are read by calling their Python methods. Only calls to a Consumer
-// may block; they release the GIL.
+// these assumptions first. Objects of other types are read by calling their Python methods. Only calls to a Consumer or
+// a Reader may block; they release the GIL.
 //
 // It uses CPython's stable ABI of 3.11, so that one wheel serves all later versions.
 #define PY_SSIZE_T_CLEAN
@@ -14,13 +14,19 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <new>
+#include <ostream>
+#include <stdexcept>
+#include <streambuf>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,14 +36,16 @@ namespace {
 struct MessageImpl;
 struct MessageIdImpl;
 struct Consumer;
+struct Reader;
 using Text = std::string;
+using Part = std::string_view;
 using Properties = std::map<Text, Text>;
 using MessageId = std::shared_ptr<MessageIdImpl>;
 using Message = std::shared_ptr<MessageImpl>;
 using MessageBuilder = std::shared_ptr<MessageImpl>;
 
 // Methods of the C++ client. Each takes its object as the first argument, as in the C++ ABI of Linux; the last is
-// static.
+// static, and show() is an operator.
 struct Client {
     const char* (*data)(const Message*);
     std::size_t (*length)(const Message*);
@@ -57,7 +65,9 @@ struct Client {
     std::int32_t (*batch_index)(const MessageId*);
     std::int32_t (*batch_size)(const MessageId*);
     void (*serialize)(const MessageId*, Text&);
+    std::ostream& (*show)(std::ostream&, const Message&);
     int (*receive)(Consumer*, Message&, int milliseconds);
+    int (*read_next)(Reader*, Message&, int milliseconds);
     int (*acknowledge)(Consumer*, const MessageId&);
     MessageBuilder& (*set_content)(MessageBuilder*, Text&&);
     Message (*message_of_batch)(Message& batch, int index, int size, const std::shared_ptr<void>& acker);
@@ -75,6 +85,7 @@ Symbol symbol(Method& method, const char* name) {
 
 PyTypeObject* message_type = nullptr;  // Message
 PyTypeObject* id_type = nullptr;       // Id
+PyTypeObject* block_type = nullptr;    // Block
 PyTypeObject* items_type = nullptr;    // Items
 PyTypeObject* group_type = nullptr;    // Group
 PyTypeObject* pending_type = nullptr;  // Pending
@@ -170,15 +181,27 @@ struct Collected {
     }
 };
 
-// Calls a function that may throw; the only exception is a failed allocation.
+// Calls a function that may throw.
 template <typename Function>
 PyObject* guarded(Function function) noexcept {
     try {
         return function();
-    } catch (const std::exception&) {
+    } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_SystemError, error.what());
+        return nullptr;
     }
 }
+
+// Releases the GIL.
+struct Released {
+    Released() : state(PyEval_SaveThread()) {}
+    ~Released() { PyEval_RestoreThread(state); }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+    PyThreadState* state;
+};
 
 // -- ids -------------------------------------------------------------------------------------------------------------
 
@@ -376,12 +399,18 @@ const Message* message_in(Msg* self) {
     return shared_in<const Message>(self->inner, bound_message);
 }
 
+// A new object of the binding with a C++ message, which lives longer than this.
+PyObject* bound_to(const Message& message) {
+    PyObject* bound = PyObject_CallNoArgs(any_message);
+    if (auto* held = shared_in<Message>(bound, bound_message)) *held = message;
+    return bound;
+}
+
 PyObject* inner(PyObject* object, void*) {
     auto* self = reinterpret_cast<Msg*>(object);
     if (self->inner == nullptr && self->message.is_full && !self->is_another) {
-        PyObject* bound = PyObject_CallNoArgs(any_message);
+        PyObject* bound = bound_to(self->message.held());
         if (bound == nullptr) return nullptr;
-        if (auto* message = shared_in<Message>(bound, bound_message)) *message = self->message.held();
         if (self->inner == nullptr) std::swap(self->inner, bound);  // else a garbage collection has set it
         Py_XDECREF(bound);
     }
@@ -433,8 +462,29 @@ PyObject* hold(PyObject*, PyObject* args) {
     return made;
 }
 
-// Time that a drain waits once for more messages. Taking each message as it arrives would contend for the queue's lock.
+// A pause of take(), in which more messages arrive: to take them one by one as they arrive would block the threads that
+// put them into the queue.
 constexpr std::chrono::microseconds pause{500};
+
+// Takes messages from a C++ object: at most `most`, and none after the one with which they have `most_bytes`. It waits up
+// to `milliseconds` for the first one, and up to `pauses` pauses in all for the others. Returns the last read's result.
+template <typename Read>
+int take(std::vector<Message>& found, Read read_one, Py_ssize_t most, Py_ssize_t most_bytes, int milliseconds, int pauses) {
+    Released released;
+    int result = 0;
+    while (static_cast<Py_ssize_t>(found.size()) < most && most_bytes > 0) {
+        Message message;
+        result = read_one(message, found.empty() ? milliseconds : 0);
+        if (result == timeout && !found.empty() && pauses-- > 0) {
+            std::this_thread::sleep_for(pause);
+            continue;
+        }
+        if (result != 0) break;
+        most_bytes -= static_cast<Py_ssize_t>(client.length(&message));
+        found.push_back(std::move(message));
+    }
+    return result;
+}
 
 // drain(class of messages, max messages, max bytes, binding's consumer): return the messages in the C++ consumer's
 // queue, up to the first limit that is reached; does not wait for the first one.
@@ -446,22 +496,8 @@ PyObject* drain(PyObject*, PyObject* args) {
     if (consumer == nullptr) return PyObject_CallMethod(bound, "batch_receive", nullptr);  // a stub that raises
     return guarded([&]() -> PyObject* {
         std::vector<Message> found;
-        int result = 0;
-        PyThreadState* state = PyEval_SaveThread();
-        bool has_paused = false;
-        while (static_cast<Py_ssize_t>(found.size()) < most && most_bytes > 0) {
-            Message message;
-            result = client.receive(consumer, message, 0);
-            if (result == timeout && !found.empty() && !has_paused) {
-                std::this_thread::sleep_for(pause);
-                has_paused = true;
-                continue;
-            }
-            if (result != 0) break;
-            most_bytes -= static_cast<Py_ssize_t>(client.length(&message));
-            found.push_back(std::move(message));
-        }
-        PyEval_RestoreThread(state);
+        const auto receive = [&](Message& message, int wait) { return client.receive(consumer, message, wait); };
+        const int result = take(found, receive, most, most_bytes, 0, 1);
         if (found.empty() && result != 0 && result != timeout) return PyObject_CallFunction(raise_result, "i", result);
         PyObject* made = PyList_New(static_cast<Py_ssize_t>(found.size()));
         Py_ssize_t at = 0;
@@ -614,9 +650,10 @@ PyObject* acknowledge(PyObject*, PyObject* args) {
             ids.push_back(*id);
         }
         int result = 0;
-        PyThreadState* state = PyEval_SaveThread();
-        for (auto id = ids.begin(); id != ids.end() && result == 0; ++id) result = client.acknowledge(consumer, *id);
-        PyEval_RestoreThread(state);
+        {
+            Released released;
+            for (auto id = ids.begin(); id != ids.end() && result == 0; ++id) result = client.acknowledge(consumer, *id);
+        }
         if (result != 0) return PyObject_CallFunction(raise_result, "i", result);
         Py_RETURN_NONE;
     });
@@ -635,6 +672,244 @@ PyMethodDef message_methods[] = {
     {"has_null_value", has_null_value, METH_NOARGS, "has_null_value($self)\n--\n\nReturn if it has no value."},
     {"message_id", message_id, METH_NOARGS, "message_id($self)\n--\n\nReturn its id."},
     {nullptr, nullptr, 0, nullptr},
+};
+
+// -- columns ---------------------------------------------------------------------------------------------------------
+
+// Messages that were read in one call.
+struct Block {
+    PyObject_HEAD
+    std::vector<Message>* messages;
+};
+
+const std::vector<Message>& messages_of(PyObject* block) { return *reinterpret_cast<Block*>(block)->messages; }
+
+PyObject* new_block(std::vector<Message> messages) {
+    PyObject* made = PyType_GenericAlloc(block_type, 0);
+    if (made != nullptr) reinterpret_cast<Block*>(made)->messages = new std::vector<Message>(std::move(messages));
+    return made;
+}
+
+void block_dealloc(PyObject* object) {
+    delete reinterpret_cast<Block*>(object)->messages;
+    free_object(object);
+}
+
+// block(list of messages of the binding)
+PyObject* block(PyObject*, PyObject* bound) {
+    return guarded([&]() -> PyObject* {
+        std::vector<Message> messages;
+        for (Py_ssize_t at = 0; at < PyList_Size(bound); ++at) {
+            const auto* message = shared_in<const Message>(PyList_GetItem(bound, at), bound_message);
+            if (message == nullptr) return PyErr_Format(PyExc_TypeError, "item %zd is not a message", at);
+            messages.push_back(*message);
+        }
+        return PyErr_Occurred() != nullptr ? nullptr : new_block(std::move(messages));
+    });
+}
+
+// read_block(reader of the binding, address of its C++ reader, most, most_bytes, milliseconds): a Block of the messages
+// that arrive within 10 ms after the first one; the limits are those of take(). Address 0 is a reader that is not open.
+PyObject* read_block(PyObject*, PyObject* args) {
+    PyObject* bound;
+    unsigned long long address;
+    Py_ssize_t most, most_bytes;
+    int milliseconds;
+    if (!PyArg_ParseTuple(args, "OKnni", &bound, &address, &most, &most_bytes, &milliseconds)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        std::shared_ptr<void> none;
+        auto* reader = address == 0 ? reinterpret_cast<Reader*>(&none) : reinterpret_cast<Reader*>(address);
+        std::vector<Message> found;
+        const auto read_next = [&](Message& message, int wait) { return client.read_next(reader, message, wait); };
+        const int result = take(found, read_next, most, most_bytes, milliseconds, 20);
+        if (found.empty() && result != 0 && result != timeout) return PyObject_CallFunction(raise_result, "i", result);
+        return new_block(std::move(found));
+    });
+}
+
+Py_ssize_t block_length(PyObject* self) { return static_cast<Py_ssize_t>(messages_of(self).size()); }
+
+PyObject* block_item(PyObject* self, Py_ssize_t at) {
+    if (at >= 0 && at < block_length(self)) return bound_to(messages_of(self)[static_cast<std::size_t>(at)]);
+    PyErr_SetString(PyExc_IndexError, "message index out of range");
+    return nullptr;
+}
+
+// take(list of indexes): a Block of the messages there.
+PyObject* block_take(PyObject* self, PyObject* indexes) {
+    return guarded([&]() -> PyObject* {
+        std::vector<Message> taken;
+        for (Py_ssize_t at = 0; at < PyList_Size(indexes); ++at) {
+            const Py_ssize_t index = PyLong_AsSsize_t(PyList_GetItem(indexes, at));
+            if (index < 0 || index >= block_length(self)) return PyErr_Format(PyExc_IndexError, "message index out of range");
+            taken.push_back(messages_of(self)[static_cast<std::size_t>(index)]);
+        }
+        return PyErr_Occurred() != nullptr ? nullptr : new_block(std::move(taken));
+    });
+}
+
+// Keeps the first characters that are written to it, and rejects the others, so that the stream does not format them.
+struct Beginning : std::streambuf {
+    Text text;
+
+    void begin(std::size_t size) {
+        text.assign(size, '\0');
+        setp(text.data(), text.data() + size);
+    }
+};
+
+// The sequence id of a message, which the C++ client only shows, after its producer's name.
+std::int64_t sequence_id(const Message* message) {
+    static Beginning beginning;
+    static std::ostream out(&beginning);
+    constexpr std::size_t longest_number = 20;
+    const Text before = "Message(prod=" + client.producer_name(message) + ", seq=";
+    beginning.begin(before.size() + longest_number + 1);
+    out.clear();
+    client.show(out, *message);
+    const char* const number = beginning.text.data() + before.size();
+    std::uint64_t found = 0;
+    const auto end = std::from_chars(number, number + longest_number, found);
+    if (beginning.text.compare(0, before.size(), before) != 0 || end.ec != std::errc() || *end.ptr != ',') {
+        throw std::runtime_error("the C++ client shows no sequence id");
+    }
+    return static_cast<std::int64_t>(found);
+}
+
+std::uint32_t rotated(std::uint32_t word, int bits) { return word << bits | word >> (32 - bits); }
+
+// The slot of a key: the lower half of its Murmur3 hash of 32 bits and seed 0, but 1 for 0.
+std::int64_t slot_of(Part key) {
+    constexpr std::size_t width = 4;
+    std::uint32_t hash = 0;
+    for (std::size_t at = 0; at < key.size(); at += width) {
+        std::uint32_t word = 0;
+        const std::size_t here = std::min(width, key.size() - at);
+        for (std::size_t octet = 0; octet < here; ++octet) {
+            word |= static_cast<std::uint32_t>(static_cast<unsigned char>(key[at + octet])) << (8 * octet);
+        }
+        hash ^= rotated(word * 0xCC9E2D51u, 15) * 0x1B873593u;
+        if (here == width) hash = rotated(hash, 13) * 5 + 0xE6546B64u;
+    }
+    hash ^= static_cast<std::uint32_t>(key.size());
+    hash = (hash ^ hash >> 16) * 0x85EBCA6Bu;
+    hash = (hash ^ hash >> 13) * 0xC2B2AE35u;
+    return std::max((hash ^ hash >> 16) & 0xFFFFu, 1u);
+}
+
+// The slot that the broker computes: by the ordering key, else the key, else producer name and sequence id.
+std::int64_t key_slot(const Message* message) {
+    for (const Text* key : {&client.ordering_key(message), &client.partition_key(message)}) {
+        if (!key->empty()) return slot_of(*key);
+    }
+    return slot_of(client.producer_name(message) + "-" + std::to_string(sequence_id(message)));
+}
+
+template <typename Value>
+struct Field {
+    const char* name;
+    Value (*read)(const Message*);
+};
+
+constexpr Field<std::int64_t> number_fields[] = {
+    {"ledger_id", [](const Message* message) { return client.ledger_id(&client.message_id(message)); }},
+    {"entry_id", [](const Message* message) { return client.entry_id(&client.message_id(message)); }},
+    {"batch_index", [](const Message* message) -> std::int64_t { return client.batch_index(&client.message_id(message)); }},
+    {"publish_timestamp", [](const Message* message) { return static_cast<std::int64_t>(client.publish_timestamp(message)); }},
+    {"event_timestamp", [](const Message* message) { return static_cast<std::int64_t>(client.event_timestamp(message)); }},
+    {"has_null_value", [](const Message* message) -> std::int64_t { return client.has_null_value(message); }},
+    {"is_chunked", [](const Message* message) -> std::int64_t { return is_chunked(client.message_id(message)); }},
+    {"sequence_id", sequence_id},
+    {"key_slot", key_slot},
+};
+
+// Reads the field of that name of each message; raises if the name is unknown.
+template <typename Value, std::size_t size>
+bool read_all(PyObject* block, PyObject* name, const Field<Value> (&fields)[size], std::vector<Value>& found) {
+    for (const auto& field : fields) {
+        if (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, field.name) != 0) continue;
+        for (const Message& message : messages_of(block)) found.push_back(field.read(&message));
+        return true;
+    }
+    PyErr_Format(PyExc_ValueError, "unknown field %R", name);
+    return false;
+}
+
+template <typename Item>
+PyObject* buffer_of(const std::vector<Item>& items) {
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(items.data()),
+                                     static_cast<Py_ssize_t>(items.size() * sizeof(Item)));
+}
+
+// numbers(name): a number of each message, 64 bits each.
+PyObject* block_numbers(PyObject* self, PyObject* name) {
+    return guarded([&] {
+        std::vector<std::int64_t> found;
+        return read_all(self, name, number_fields, found) ? buffer_of(found) : nullptr;
+    });
+}
+
+// Texts in Arrow's layout: the offset of each and of the end of the last one, 32 bits each, and all texts.
+PyObject* column_of(const std::vector<Part>& parts) {
+    std::size_t size = 0;
+    std::vector<std::int32_t> ends{0};
+    for (const Part& part : parts) ends.push_back(static_cast<std::int32_t>(size += part.size()));
+    if (size > INT32_MAX) return PyErr_Format(PyExc_OverflowError, "a column is limited to 2 GiB; the messages have more");
+    Owned offsets(buffer_of(ends)), data(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    if (offsets.object == nullptr || data.object == nullptr) return nullptr;
+    char* at = PyBytes_AsString(data.object);
+    for (const Part& part : parts) at = std::copy(part.begin(), part.end(), at);
+    return PyTuple_Pack(2, offsets.object, data.object);
+}
+
+constexpr Field<Part> octet_fields[] = {
+    {"data", [](const Message* message) { return Part(client.data(message), client.length(message)); }},
+    {"partition_key", [](const Message* message) { return Part(client.partition_key(message)); }},
+    {"ordering_key", [](const Message* message) { return Part(client.ordering_key(message)); }},
+    {"producer_name", [](const Message* message) { return Part(client.producer_name(message)); }},
+};
+
+// octets(name): the bytes of a field of each message, as column_of() returns them.
+PyObject* block_octets(PyObject* self, PyObject* name) {
+    return guarded([&] {
+        std::vector<Part> found;
+        return read_all(self, name, octet_fields, found) ? column_of(found) : nullptr;
+    });
+}
+
+// ids(): the bytes of the id of each message, as column_of() returns them.
+PyObject* block_ids(PyObject* self, PyObject*) {
+    return guarded([&] {
+        std::vector<Text> found(messages_of(self).size());
+        auto at = found.begin();
+        for (const Message& message : messages_of(self)) client.serialize(&client.message_id(&message), *at++);
+        return column_of({found.begin(), found.end()});
+    });
+}
+
+// properties(): the offsets of those of each message and of their end, 32 bits each, and their names and values, as
+// column_of() returns them.
+PyObject* block_properties(PyObject* self, PyObject*) {
+    return guarded([&] {
+        std::vector<std::int32_t> ends{0};
+        std::vector<Part> names, values;
+        for (const Message& message : messages_of(self)) {
+            for (const auto& [name, value] : client.properties(&message)) {
+                names.push_back(name);
+                values.push_back(value);
+            }
+            ends.push_back(static_cast<std::int32_t>(names.size()));
+        }
+        Owned offsets(buffer_of(ends)), name_column(column_of(names)), value_column(column_of(values));
+        const bool is_whole = offsets.object != nullptr && name_column.object != nullptr && value_column.object != nullptr;
+        return is_whole ? PyTuple_Pack(3, offsets.object, name_column.object, value_column.object) : nullptr;
+    });
+}
+
+PyMethodDef block_methods[] = {
+    {"take", block_take, METH_O, nullptr},       {"numbers", block_numbers, METH_O, nullptr},
+    {"octets", block_octets, METH_O, nullptr},   {"ids", block_ids, METH_NOARGS, nullptr},
+    {"properties", block_properties, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr},
 };
 
 // -- sending ---------------------------------------------------------------------------------------------------------
@@ -718,13 +993,10 @@ PyObject* batch_message(PyObject*, PyObject* args) {
         put_bytes(fields, keys);
         put_metadata(content, fields, static_cast<std::size_t>(PyBytes_Size(payload)), sequence_id);
         put_bytes(content, payload);
-        Owned bound(PyObject_CallNoArgs(any_message));
-        auto* message = shared_in<Message>(bound.object, bound_message);
-        if (message == nullptr) return nullptr;
         client.set_content(&found->second, std::move(content));
-        *message = client.message_of_batch(found->second, 0, 1, nullptr);
+        const Message made = client.message_of_batch(found->second, 0, 1, nullptr);
         client.set_content(&found->second, Text());
-        return Py_NewRef(bound.object);
+        return bound_to(made);
     });
 }
 
@@ -1009,7 +1281,9 @@ PyObject* begin(PyObject*, PyObject* args) {
         symbol(client.batch_index, "_ZNK6pulsar9MessageId10batchIndexEv"),
         symbol(client.batch_size, "_ZNK6pulsar9MessageId9batchSizeEv"),
         symbol(client.serialize, "_ZNK6pulsar9MessageId9serializeERNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
+        symbol(client.show, "_ZN6pulsarlsERSoRKNS_7MessageE"),
         symbol(client.receive, "_ZN6pulsar8Consumer7receiveERNS_7MessageEi"),
+        symbol(client.read_next, "_ZN6pulsar6Reader8readNextERNS_7MessageEi"),
         symbol(client.acknowledge, "_ZN6pulsar8Consumer11acknowledgeERKNS_9MessageIdE"),
         symbol(client.set_content, "_ZN6pulsar14MessageBuilder10setContentEONSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
         symbol(client.message_of_batch,
@@ -1048,6 +1322,8 @@ PyMethodDef functions[] = {
     {"make_ids", make_ids, METH_VARARGS, nullptr},
     {"hold", hold, METH_VARARGS, nullptr},
     {"drain", drain, METH_VARARGS, nullptr},
+    {"block", block, METH_O, nullptr},
+    {"read_block", read_block, METH_VARARGS, nullptr},
     {"held", held, METH_O, nullptr},
     {"serialized", serialized, METH_O, nullptr},
     {"plain_id", plain_id, METH_O, nullptr},
@@ -1079,6 +1355,11 @@ PyType_Slot id_slots[] = {
     {0, nullptr},
 };
 
+PyType_Slot block_slots[] = {
+    {Py_tp_dealloc, slot(block_dealloc)}, {Py_sq_length, slot(block_length)}, {Py_sq_item, slot(block_item)},
+    {Py_tp_methods, block_methods},       {0, nullptr},
+};
+
 PyType_Slot items_slots[] = {
     {Py_tp_dealloc, slot(items_dealloc)}, {Py_tp_traverse, slot(items_traverse)}, {Py_tp_clear, slot(items_clear)},
     {Py_sq_length, slot(items_length)},   {Py_tp_methods, items_methods},         {0, nullptr},
@@ -1107,7 +1388,8 @@ PyType_Slot joiner_slots[] = {
 PyType_Slot pending_slots[] = {{Py_tp_members, pending_members}, {0, nullptr}};
 PyType_Slot sequence_slots[] = {{Py_tp_members, sequence_members}, {0, nullptr}};
 
-constexpr unsigned plain = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, collected = plain | Py_TPFLAGS_HAVE_GC;
+constexpr unsigned plain = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, collected = plain | Py_TPFLAGS_HAVE_GC,
+                   made_here = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 template <typename Object>
@@ -1126,6 +1408,7 @@ PyMODINIT_FUNC PyInit__core() {
         module != nullptr && no_bytes != nullptr &&
         add_type<Msg>(module, message_type, "pulsar_ext._native._core.Message", collected, message_slots) &&
         add_type<Id>(module, id_type, "pulsar_ext._native._core.Id", collected, id_slots) &&
+        add_type<Block>(module, block_type, "pulsar_ext._native._core.Block", made_here, block_slots) &&
         add_type<Items>(module, items_type, "pulsar_ext._native._core.Items", collected, items_slots) &&
         add_type<Group>(module, group_type, "pulsar_ext._native._core.Group", collected, group_slots) &&
         add_type<Pending>(module, pending_type, "pulsar_ext._native._core.Pending", plain, pending_slots) &&

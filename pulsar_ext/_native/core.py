@@ -16,6 +16,7 @@ import logging
 import os
 from collections import deque
 from functools import partial
+from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -42,6 +43,7 @@ __all__ = [
     "id_reader",
     "native_status",
     "plain_id",
+    "read_block",
     "runs",
     "serialized",
 ]
@@ -50,6 +52,10 @@ _SWITCH: Final = "PULSAR_EXT_NATIVE"
 _FIELDS: Final = (
     *("data", "properties", "partition_key", "ordering_key", "topic_name", "producer_name"),
     *("publish_timestamp", "event_timestamp", "redelivery_count", "has_null_value"),
+)
+_NUMBERS: Final = (
+    *("ledger_id", "entry_id", "batch_index", "publish_timestamp", "event_timestamp", "has_null_value", "is_chunked"),
+    *("sequence_id", "key_slot"),
 )
 _PAYLOAD: Final = b"\x00\x00\x00\x13\x0a\x08\x0a\x01p\x12\x03\xc3\xa9v\x12\x03key\x18\x04\x28\x07data"
 """A message of a batch in wire format, with a property, a key, a size, an event time and a payload."""
@@ -142,12 +148,17 @@ def _prove(core: Any) -> None:
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
         raise ImportError("it reads other fields than the message was built with")
     _prove_more(core, messages, received)
-    for call, arguments in ((core.drain, (message_class, 1, 1, consumer)), (core.acknowledge, (consumer, received))):
+    _prove_columns(core, messages)
+    for call in (
+        partial(core.drain, message_class, 1, 1, consumer),
+        partial(core.acknowledge, consumer, received),
+        partial(core.read_block, None, 0, 1, 1, 1),
+    ):
         try:
-            call(*arguments)
+            call()
         except pulsar.ConsumerNotInitialized:
             continue
-        raise ImportError("it uses a consumer that was never opened")
+        raise ImportError("it uses a consumer or a reader that was never opened")
 
 
 def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
@@ -171,6 +182,26 @@ def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
     held = [message.inner.message_id() for message in received[:3]]
     if held != [inner.message_id() for inner in (other, other, built)]:
         raise ImportError("it returns another C++ message than the one it holds")
+
+
+def _prove_columns(core: Any, messages: list[Any]) -> None:
+    """Check the columns of a block of messages; raise like `_prove()`."""
+    builder = InnerMessageBuilder()
+    builder.sequence_id(4321)
+    block = core.block([*messages[1:], builder.build()])
+    numbers = [(1 << 40, 58, 1, 0, 7, 0, 0, 0, 27204), (-1, -1, -1, 0, 1 << 41, 0, 0, 0, 38420)]
+    numbers += [(-1, -1, -1, 0, 0, 1, 0, 0, 39265), (-1, -1, -1, 0, 0, 0, 0, 4321, 23250)]
+    read = (memoryview(block.numbers(name)).cast("q").tolist() for name in _NUMBERS)
+    if [*zip(*read, strict=True)] != numbers:
+        raise ImportError("it reads other numbers than the messages have")
+    ids = [message.message_id().serialize() for message in block]
+    columns = [block.octets("data"), block.octets("partition_key"), block.ids(), *block.properties()[1:]]
+    ends = [[4, 12, 12, 12], [3, 7, 7, 7], [*accumulate(map(len, ids))], [1, 2, 4], [3, 4, 4]]
+    data = [b"datacon\x00tent", b"keycl\xc3\xa9", b"".join(ids), b"pa\xc3\xbc", b"\xc3\xa9vb"]
+    if [(memoryview(offsets).cast("i").tolist(), texts) for offsets, texts in columns] != [
+        ([0, *end], text) for end, text in zip(ends, data, strict=True)
+    ]:
+        raise ImportError("it reads other columns than the messages have")
 
 
 def _any_message() -> Any:
@@ -297,11 +328,16 @@ if TYPE_CHECKING or _core is None:
         last: int
         steady: bool
 
-    Items = batch_payload = batch_message = deliver = joiner = joins = None
+    Items = batch_payload = batch_message = deliver = joiner = joins = read_block = None
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
     Items, joiner, joins = _core.Items, _core.joiner, _core.joins
+
+    def read_block(reader: Any, /, *limits: int) -> Any:
+        """Return the messages that a C++ reader has, up to a number, a size and a timeout, as columns."""
+        return _core.read_block(reader, address_of(reader, "to read messages natively"), *limits)
+
     batch_payload, batch_message, deliver = _core.batch_payload, _core.batch_message, _core.deliver
     held, serialized = _core.held, _core.serialized
     drainer, runs, acknowledge, plain_id = partial(partial, _core.drain), _core.runs, _core.acknowledge, _core.plain_id

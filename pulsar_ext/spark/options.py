@@ -400,7 +400,7 @@ OPTIONS: Final = (
         READS,
         number_parser(1024),
         16 << 20,
-        "The maximum payload of an Arrow batch in bytes, estimated from the previous messages.",
+        "The payload in bytes at which an Arrow batch ends; it includes the message that reaches it.",
     ),
     Option(
         "predefinedSubscription",

@@ -20,15 +20,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
 
-from .message_block import MessageBlock, id_bytes
+from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
 from .values import ValueDecoder, key_part_decoder, value_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from .options import Settings
 
@@ -103,8 +102,6 @@ def column_table() -> str:
 
 _MILLIS = 1000
 _MOST_MILLIS = (2**63 - 1) // _MILLIS
-_WORTH = 4
-"""Smallest average batch size for which fetching the sizes of batches is cheaper than fetching each id."""
 
 
 def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
@@ -119,37 +116,14 @@ def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
 
 def _key(block: MessageBlock, kind: Any) -> Any:
     if block.key_decoder.exact:
-        return _textual(block, list(map(block.key_decoder.decode, block.inners, block.key_texts)), kind)
-    keys = block.key_column
-    if block.has_keyless:
-        keys = pa.array([text or None for text in block.key_texts], pa.string())
-    return keys if kind == pa.string() else keys.cast(kind)
+        keys = map(block.key_decoder.decode, block.inners, block.key_texts)
+        return _typed(block, pa.array(list(keys), pa.binary()), kind)
+    return _typed(block, _non_empty(block.keys), kind)
 
 
-def _message_id(block: MessageBlock, kind: Any) -> Any:
-    sizes = None if block.first_chunks else _batch_sizes(block)
-    if sizes is None:
-        return pa.array(block.id_bytes, kind)
-    ledger, entry, batch = block.positions
-    offsets, data = id_bytes(ledger, entry, block.partition, batch, sizes)
-    return pa.Array.from_buffers(kind, len(block), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def _batch_sizes(block: MessageBlock) -> Any:
-    """Return the sizes of the messages' batches, fetched once per batch; None if that would not be cheaper."""
-    if block.batches is not None:
-        return block.batches.size
-    if block.reprs is None:
-        return None  # the ids have been fetched for the positions
-    ledger, entry, batch = block.positions
-    first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
-    begins = np.flatnonzero(first & (batch >= 0))
-    if len(begins) * _WORTH > len(block):
-        return None
-    sizes = np.zeros(len(block), np.int64)
-    sizes[begins] = [block.id_data(index).batch_size for index in begins.tolist()]
-    # Each message gets the size of the first one of its entry; 0 if it is not in a batch.
-    return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
+def _non_empty(column: Any) -> Any:
+    """Return a column of bytes with nulls in place of its empty values."""
+    return with_nulls(column, sizes_of(column) == 0)
 
 
 def _first_chunk_id(block: MessageBlock, kind: Any) -> Any:
@@ -162,16 +136,11 @@ def _first_chunk_id(block: MessageBlock, kind: Any) -> Any:
 
 
 def _publish_time(block: MessageBlock, kind: Any) -> Any:
-    reprs = block.reprs
-    if reprs is None:
-        millis = np.fromiter(map(InnerMessage.publish_timestamp, block.inners), np.int64, len(block))
-    else:
-        millis = reprs.publish_time
-    return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
+    return pa.array(block.numbers("publish_timestamp") * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
 
 
 def _event_time(block: MessageBlock, kind: Any) -> Any:
-    millis = np.fromiter(map(InnerMessage.event_timestamp, block.inners), np.uint64, len(block))
+    millis = block.numbers("event_timestamp").view(np.uint64)
     far = np.flatnonzero(millis > _MOST_MILLIS)
     if len(far):
         raise InvalidUse(
@@ -185,51 +154,44 @@ def _event_time(block: MessageBlock, kind: Any) -> Any:
 
 
 def _properties(block: MessageBlock, kind: Any) -> Any:
-    names: list[str] = []
-    items: list[str] = []
-    counts = np.zeros(len(block) + 1, np.int32)
-    having = range(len(block)) if block.reprs is None else np.flatnonzero(~block.reprs.bare).tolist()
-    for index in having:
-        one = block.inners[index].properties()
-        names.extend(one)
-        items.extend(one.values())
-        counts[index + 1] = len(one)
-    offsets = np.cumsum(counts, dtype=np.int32)
+    offsets, *columns = block.inners.properties()
+    names, values = map(binary_of, columns)
     return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(names, kind.key_type), pa.array(items, kind.item_type), type=kind
+        pa.array(np.frombuffer(offsets, np.int32)), names.cast(kind.key_type), values.cast(kind.item_type), type=kind
     )
 
 
-def _textual(block: MessageBlock, values: Sequence[bytes | None], kind: Any) -> Any:
-    found = pa.array(values, pa.binary())
-    if kind != pa.string():
-        return found if found.type == kind else found.cast(kind)
+def _typed(block: MessageBlock, column: Any, kind: Any) -> Any:
+    """Return a column of bytes, with a value for each message, as that type."""
+    if column.type == kind:
+        return column
     try:
-        return found.cast(kind)
+        return column.cast(kind)
     except pa.ArrowInvalid:
-        for inner, value in zip(block.inners, values, strict=True):
+        for index, value in enumerate(column.to_pylist()):
             try:
                 (value or b"").decode()
             except UnicodeDecodeError as error:
                 raise InvalidUse(
-                    f"The message {inner.message_id()} on {block.topic} is not UTF-8 text ({error}): read it as binary."
+                    f"The message {block.inners[index].message_id()} on {block.topic} is not UTF-8 text ({error}): "
+                    "read it as binary."
                 ) from None
         raise
 
 
 _COLUMNS: dict[str, Callable[[MessageBlock, Any], Any]] = {
-    "value": lambda block, kind: _textual(block, block.values, kind),
+    "value": lambda block, kind: _typed(block, block.values, kind),
     "__key": _key,
-    "__orderingKey": lambda block, kind: pa.array([one or None for one in block.ordering_keys], kind),
+    "__orderingKey": lambda block, kind: _non_empty(block.ordering_keys).cast(kind),
     "__topic": lambda block, kind: pa.repeat(pa.scalar(block.topic, kind), len(block)),
     "__partition": lambda block, kind: pa.repeat(pa.scalar(block.partition, kind), len(block)),
-    "__messageId": _message_id,
+    "__messageId": lambda block, kind: binary_of(block.inners.ids()).cast(kind),
     "__firstChunkId": _first_chunk_id,
     "__publishTime": _publish_time,
     "__eventTime": _event_time,
     "__messageProperties": _properties,
-    "__sequenceId": lambda block, kind: pa.array(block.sequence_ids, kind),
-    "__producerName": lambda block, kind: pa.array(block.producer_names, kind),
+    "__sequenceId": lambda block, kind: pa.array(block.numbers("sequence_id"), kind),
+    "__producerName": lambda block, kind: _typed(block, binary_of(block.inners.octets("producer_name")), kind),
     "__keySlot": lambda block, kind: pa.array(block.slots, kind),
     "__ledgerId": lambda block, kind: pa.array(block.positions[0], kind),
     "__entryId": lambda block, kind: pa.array(block.positions[1], kind),

@@ -19,14 +19,13 @@ import contextlib
 import logging
 import time
 from enum import Enum, auto
-from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
 from pyspark.sql.datasource import InputPartition
 
-from pulsar_ext._native.results import UNREACHABLE, Timeout
+from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.stored import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
@@ -34,23 +33,25 @@ from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
+from .blocks import read_block
 from .connection import admin_of, client_of, reader_keys
 from .data_loss import Loss, report_data_loss
 from .delivery_account import DeliveryAccount
 from .errors import NotDelivered
-from .message_block import KeyDecoder, MessageBlock
+from .message_block import KeyDecoder, MessageBlock, sizes_of
 from .offsets import BEGINNING
 from .schema import BatchMaker
 from .shipping import Shipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql.types import StructType
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
+    from .blocks import Block
     from .options import Settings
     from .splits import Segment, Split
 
@@ -112,16 +113,13 @@ class CompactedView:
 
         Compaction removes every message without a key.
         """
-        ledger, entry, batch = (column.tolist() for column in block.positions)
-        empty = [
-            index
-            for index, key in enumerate(block.key_texts)
-            if not key and not block.payloads[index] and batch[index] >= 0 and not block.ordering_keys[index]
-        ]
-        if not empty:
+        ledger, entry, batch = block.positions
+        columns = block.keys, block.values, block.ordering_keys
+        empty = np.flatnonzero((batch >= 0) & (sum(map(sizes_of, columns)) == 0))
+        if not len(empty):
             return block
-        horizon = self.horizon(Position(ledger[empty[-1]], entry[empty[-1]]))
-        gone = {index for index in empty if Position(ledger[index], entry[index]) <= horizon}
+        horizon = self.horizon(Position(int(ledger[empty[-1]]), int(entry[empty[-1]])))
+        gone = {index for index in empty.tolist() if Position(int(ledger[index]), int(entry[index])) <= horizon}
         kept = [index for index in range(len(block)) if index not in gone]
         return block.take(kept) if kept else None
 
@@ -273,44 +271,7 @@ def _message_of(chunk: EntryMetadata) -> tuple[Any, ...]:
 
 
 _FIRST_MILLIS = 200
-_NEXT_MILLIS = 10
-"""Timeouts for the first message of a block, and for each further one, which delays the messages before it."""
-_FIRST_BLOCK = 64
-_GROWTH = 4
-
-
-class BlockTaker:
-    """Takes messages from a reader, as many at once as a block may have.
-
-    Args:
-        max_rows: the maximum number of messages of a block.
-        max_bytes: the maximum bytes of payload, estimated from the messages before.
-        bytes_per_message: an estimate for the first block.
-    """
-
-    def __init__(self, max_rows: int, max_bytes: int, bytes_per_message: int) -> None:
-        self._max_rows, self._max_bytes = max_rows, max_bytes
-        self._rows = min(max_rows, _FIRST_BLOCK, max(max_bytes // bytes_per_message, 1))
-
-    def take(self, read_next: Callable[[int], Any]) -> list[Any]:
-        """Return the messages of a block, at least one; an empty list if no message arrived within 200 ms."""
-        inners: list[Any] = []
-        try:
-            inners.append(read_next(_FIRST_MILLIS))
-            # `extend` keeps the messages that arrived before a timeout.
-            inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._rows - 1))
-        except Timeout:
-            pass
-        return inners
-
-    def adapt(self, block: MessageBlock) -> None:
-        """Choose the size of the next block by the payloads of this one."""
-        bytes_per_message = block.payload_bytes // len(block) or 1
-        fits = max(self._max_bytes // bytes_per_message, 1)
-        # Growth is limited, because one block of small messages does not predict the next one.
-        self._rows = min(self._max_rows, fits, self._rows * _GROWTH)
-
-
+"""Timeout for the first message of a block."""
 _QUIET_SECONDS = 0.5
 """Time without a message after which the broker is asked for available messages."""
 _LOOKUP_SECONDS = 2.0
@@ -323,7 +284,7 @@ _QUEUE_BYTES = 32 << 20
 
 
 def read_segments(
-    segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings, *, wants_sequence_ids: bool = True
+    segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings
 ) -> Iterator[MessageBlock]:
     """Read segments one after the other.
 
@@ -331,7 +292,6 @@ def read_segments(
         segments: the segments to read.
         ranges: the slots to keep; None keeps all.
         settings: the options.
-        wants_sequence_ids: true if sequence ids or slots of the blocks will be requested.
 
     Yields:
         Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
@@ -344,10 +304,8 @@ def read_segments(
     """
     key_decoder = KeyDecoder(settings)
     selected = None if ranges is None or ranges.is_full else ranges
-    wants_sequence_ids = wants_sequence_ids or selected is not None
     for segment in segments:
-        reader = SegmentReader(segment, settings, key_decoder, wants_sequence_ids=wants_sequence_ids)
-        for block in reader.blocks():
+        for block in SegmentReader(segment, settings, key_decoder).blocks():
             kept = block if selected is None else _in_ranges(block, selected)
             if kept is not block:
                 block.release()
@@ -372,16 +330,12 @@ class SegmentReader:
         segment: the segment to read.
         settings: the options.
         key_decoder: decodes the keys.
-        wants_sequence_ids: true if sequence ids or slots of the blocks will be requested.
     """
 
-    def __init__(
-        self, segment: Segment, settings: Settings, key_decoder: KeyDecoder, *, wants_sequence_ids: bool
-    ) -> None:
+    def __init__(self, segment: Segment, settings: Settings, key_decoder: KeyDecoder) -> None:
         self._segment = segment
         self._settings = settings
         self._key_decoder = key_decoder
-        self._wants_sequence_ids = wants_sequence_ids
         self._partition = TopicName.parse(segment.topic).partition_index
         self._account = DeliveryAccount(segment)
         self._lookup = EntryLookup(segment, settings, self._account)
@@ -408,18 +362,15 @@ class SegmentReader:
 
     def _read(self) -> Iterator[MessageBlock]:
         account = self._account
-        taker = BlockTaker(
-            self._settings["maxBatchRows"], self._settings["maxBatchBytes"], self._segment.bytes_per_message
-        )
+        most, most_bytes = self._settings["maxBatchRows"], self._settings["maxBatchBytes"]
         patience = self._settings["pollTimeoutMs"] / 1000
         progress, lookup_at = time.monotonic(), 0.0
         while not account.reached or self._unfinished:
-            inners = taker.take(self._reader.inner.read_next)
+            inners: Block | None = read_block(self._reader.inner, most, most_bytes, _FIRST_MILLIS)
             block = self._next_block(inners) if inners else None
             arrived = block is not None or (inners and not account.reached)
-            inners = []
+            inners = None
             if block is not None:
-                taker.adapt(block)
                 yield block
                 block = None  # frees its messages before the next block is read
             if arrived:
@@ -433,18 +384,10 @@ class SegmentReader:
                 self._give_up(patience)
                 return
 
-    def _next_block(self, inners: list[Any]) -> MessageBlock | None:
+    def _next_block(self, inners: Block) -> MessageBlock | None:
         """Return the messages of this segment; None without any, or if a message before them was skipped."""
         snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
-        block = self._accounted(
-            MessageBlock(
-                inners,
-                self._segment.topic,
-                self._partition,
-                self._key_decoder,
-                wants_sequence_ids=self._wants_sequence_ids,
-            )
-        )
+        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_decoder))
         if self._reread_from is None:
             return block
         # No message of this block has been yielded, so the whole block is read again, from the skipped message on.
@@ -608,10 +551,6 @@ class SegmentReader:
         )
 
 
-_SEQUENCE_IDS: Final = frozenset({"__sequenceId", "__keySlot"})
-"""Columns that need sequence ids: the slot of a message without a key depends on its sequence id."""
-
-
 class PulsarPartition(InputPartition, metaclass=Shipped):
     """Input of one task."""
 
@@ -639,5 +578,4 @@ def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator
         block.release()  # before the next block is read
         return batch
 
-    wants = not _SEQUENCE_IDS.isdisjoint(schema.fieldNames())
-    return map(to_batch, read_segments(split.segments, split.ranges, settings, wants_sequence_ids=wants))
+    return map(to_batch, read_segments(split.segments, split.ranges, settings))

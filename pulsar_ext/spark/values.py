@@ -500,9 +500,8 @@ class ValueDecoder(_PartDecoder):
         Raises:
             InvalidUse: a value does not fit the schema; the error names the message.
         """
-        rows = [
-            {} if value is None else self.decoded(block, index, value) or {} for index, value in enumerate(block.values)
-        ]
+        values = enumerate(block.values.to_pylist())
+        rows = [{} if value is None else self.decoded(block, index, value) or {} for index, value in values]
         return {name: self.array(block, [row.get(name) for row in rows], kind) for name, kind in wanted.items()}
 
 
@@ -518,7 +517,7 @@ class KeyPartDecoder(_PartDecoder):
 
     def column(self, block: MessageBlock, kind: Any) -> Any:
         """Return the keys as an Arrow array of a type; raise InvalidUse if one does not fit the schema."""
-        values = enumerate(block.values)
+        values = enumerate(block.values.to_pylist())
         return self.array(block, [self.decoded(block, index, value) for index, value in values], kind)
 
 

@@ -22,7 +22,10 @@ import threading
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-_TESTS = ("tests/unit/native/test_core.py", "tests/unit/native/test_sending.py", "tests/unit/ids")
+_TESTS = (
+    *("tests/unit/native/test_core.py", "tests/unit/native/test_sending.py", "tests/unit/ids"),
+    "tests/unit/spark/test_blocks.py",
+)
 _PAYLOAD = b"\x00\x00\x00\x0d\x0a\x06\x0a\x01p\x12\x01v\x12\x01k\x18\x04data"
 _BATCH = 500
 _GROWTH_BYTES = 4 << 20
