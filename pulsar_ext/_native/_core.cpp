@@ -120,22 +120,25 @@ Shared* shared_in(PyObject* bound, PyTypeObject* type) {
     return found != nullptr && *found ? found : nullptr;
 }
 
-// Keeps an object alive while it is read: an allocation may start a garbage collection, which may run any code.
-struct Kept {
-    explicit Kept(PyObject* object) : object(object) { Py_XINCREF(object); }
-    ~Kept() { Py_XDECREF(object); }
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
-    PyObject* object;
-};
+// Returns the thread state that holds the GIL, if it is this thread's: `_PyThreadState_UncheckedGet`.
+void* (*current_state)() = [] { return static_cast<void*>(nullptr); };
 
-// Owns a new reference or nullptr.
+// Owns a new reference or nullptr. When the interpreter ends, CPython unwinds the stack of a thread that waits for the
+// GIL, and calls this destructor without the GIL; then the reference is leaked.
 struct Owned {
-    explicit Owned(PyObject* object) : object(object) {}
-    ~Owned() { Py_XDECREF(object); }
+    explicit Owned(PyObject* object) : object(object), state(current_state()) {}
+    ~Owned() {
+        if (object != nullptr && current_state() == state) Py_DECREF(object);
+    }
     Owned(const Owned&) = delete;
     Owned& operator=(const Owned&) = delete;
     PyObject* object;
+    void* state;
+};
+
+// Keeps an object alive while it is read: an allocation may start a garbage collection, which may run any code.
+struct Kept : Owned {
+    explicit Kept(PyObject* object) : Owned(object) { Py_XINCREF(object); }
 };
 
 PyObject* text_of(const Text& text) {
@@ -183,7 +186,7 @@ struct Collected {
 
 // Calls a function that may throw.
 template <typename Function>
-PyObject* guarded(Function function) noexcept {
+PyObject* guarded(Function function) {
     try {
         return function();
     } catch (const std::bad_alloc&) {
@@ -194,10 +197,10 @@ PyObject* guarded(Function function) noexcept {
     }
 }
 
-// Releases the GIL.
+// Releases the GIL. Its destructor may unwind the stack, see `Owned`.
 struct Released {
     Released() : state(PyEval_SaveThread()) {}
-    ~Released() { PyEval_RestoreThread(state); }
+    ~Released() noexcept(false) { PyEval_RestoreThread(state); }
     Released(const Released&) = delete;
     Released& operator=(const Released&) = delete;
     PyThreadState* state;
@@ -469,7 +472,8 @@ constexpr std::chrono::microseconds pause{500};
 // Takes messages from a C++ object: at most `most`, and none after the one with which they have `most_bytes`. It waits up
 // to `milliseconds` for the first one, and up to `pauses` pauses in all for the others. Returns the last read's result.
 template <typename Read>
-int take(std::vector<Message>& found, Read read_one, Py_ssize_t most, Py_ssize_t most_bytes, int milliseconds, int pauses) {
+int take(std::vector<Message>& found, Read read_one, Py_ssize_t most, Py_ssize_t most_bytes, int milliseconds,
+         int pauses) {
     Released released;
     int result = 0;
     while (static_cast<Py_ssize_t>(found.size()) < most && most_bytes > 0) {
@@ -741,7 +745,9 @@ PyObject* block_take(PyObject* self, PyObject* indexes) {
         std::vector<Message> taken;
         for (Py_ssize_t at = 0; at < PyList_Size(indexes); ++at) {
             const Py_ssize_t index = PyLong_AsSsize_t(PyList_GetItem(indexes, at));
-            if (index < 0 || index >= block_length(self)) return PyErr_Format(PyExc_IndexError, "message index out of range");
+            if (index < 0 || index >= block_length(self)) {
+                return PyErr_Format(PyExc_IndexError, "message index out of range");
+            }
             taken.push_back(messages_of(self)[static_cast<std::size_t>(index)]);
         }
         return PyErr_Occurred() != nullptr ? nullptr : new_block(std::move(taken));
@@ -854,7 +860,7 @@ PyObject* column_of(const std::vector<Part>& parts) {
     std::size_t size = 0;
     std::vector<std::int32_t> ends{0};
     for (const Part& part : parts) ends.push_back(static_cast<std::int32_t>(size += part.size()));
-    if (size > INT32_MAX) return PyErr_Format(PyExc_OverflowError, "a column is limited to 2 GiB; the messages have more");
+    if (size > INT32_MAX) return PyErr_Format(PyExc_OverflowError, "the messages exceed a column's 2 GiB");
     Owned offsets(buffer_of(ends)), data(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
     if (offsets.object == nullptr || data.object == nullptr) return nullptr;
     char* at = PyBytes_AsString(data.object);
@@ -890,7 +896,7 @@ PyObject* block_ids(PyObject* self, PyObject*) {
 // properties(): the offsets of those of each message and of their end, 32 bits each, and their names and values, as
 // column_of() returns them.
 PyObject* block_properties(PyObject* self, PyObject*) {
-    return guarded([&] {
+    return guarded([&]() -> PyObject* {
         std::vector<std::int32_t> ends{0};
         std::vector<Part> names, values;
         for (const Message& message : messages_of(self)) {
@@ -901,8 +907,8 @@ PyObject* block_properties(PyObject* self, PyObject*) {
             ends.push_back(static_cast<std::int32_t>(names.size()));
         }
         Owned offsets(buffer_of(ends)), name_column(column_of(names)), value_column(column_of(values));
-        const bool is_whole = offsets.object != nullptr && name_column.object != nullptr && value_column.object != nullptr;
-        return is_whole ? PyTuple_Pack(3, offsets.object, name_column.object, value_column.object) : nullptr;
+        if (offsets.object == nullptr || name_column.object == nullptr || value_column.object == nullptr) return nullptr;
+        return PyTuple_Pack(3, offsets.object, name_column.object, value_column.object);
     });
 }
 
@@ -1404,6 +1410,9 @@ bool add_type(PyObject* module, PyTypeObject*& type, const char* name, unsigned 
 PyMODINIT_FUNC PyInit__core() {
     PyObject* module = PyModule_Create(&definition);
     no_bytes = PyBytes_FromStringAndSize(nullptr, 0);
+    if (void* found = dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet")) {
+        current_state = reinterpret_cast<void* (*)()>(found);
+    }
     const bool is_whole =
         module != nullptr && no_bytes != nullptr &&
         add_type<Msg>(module, message_type, "pulsar_ext._native._core.Message", collected, message_slots) &&

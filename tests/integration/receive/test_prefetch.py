@@ -14,9 +14,11 @@ from prefetched import COUNT, fetch_ahead, fill, prefetched_count, rest_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
+from pulsar_ext._native.core import IS_USED
 from pulsar_ext.receive.order import Transition
 
 SHARED = pulsar.ConsumerType.Shared
+_numbers = pytest.mark.skipif(IS_USED, reason="messages are numbered without the native core only")
 
 
 @pytest.mark.core
@@ -265,6 +267,8 @@ def test_acks_during_prefetch_reach_the_cursor(client, topic, admin):
     assert entries() == set(range(2_000)) - skipped
 
 
+@_numbers
+@pytest.mark.core
 def test_negative_acknowledgement_ends_numbering(client, topic):
     """Messages are numbered inside and outside of scopes, and never again after a negative acknowledgement."""
     consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=60_000)
@@ -288,6 +292,8 @@ def test_negative_acknowledgement_ends_numbering(client, topic):
     assert not any(numbers())
 
 
+@_numbers
+@pytest.mark.core
 def test_other_threads_fetch_skips_a_number(client, topic):
     """A fetch of another thread may return earlier messages than this one received, so a number is skipped."""
     consumer = client.subscribe(topic, "s")
