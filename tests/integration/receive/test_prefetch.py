@@ -267,12 +267,19 @@ def test_acks_during_prefetch_reach_the_cursor(client, topic, admin):
     assert entries() == set(range(2_000)) - skipped
 
 
+def _end_screening(consumer):
+    """Receive and acknowledge messages until none of the first acknowledgements' time is screened any more."""
+    for _ in range(2 * COUNT):
+        consumer.acknowledge(consumer.receive(10_000))
+
+
 @_numbers
 @pytest.mark.core
 def test_negative_acknowledgement_ends_numbering(client, topic):
     """Messages are numbered inside and outside of scopes, and never again after a negative acknowledgement."""
     consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=60_000)
-    fill(client, topic, COUNT)
+    fill(client, topic, 3 * COUNT)
+    _end_screening(consumer)
 
     def numbers():
         messages = [consumer.receive(10_000), *consumer.receive_many(10, 10_000), next(iter(consumer))]
@@ -297,8 +304,8 @@ def test_negative_acknowledgement_ends_numbering(client, topic):
 def test_other_threads_fetch_skips_a_number(client, topic):
     """A fetch of another thread may return earlier messages than this one received, so a number is skipped."""
     consumer = client.subscribe(topic, "s")
-    fill(client, topic, COUNT)
-    consumer.acknowledge(consumer.receive(10_000))
+    fill(client, topic, 3 * COUNT)
+    _end_screening(consumer)
     before = [consumer.receive(10_000).number for _ in range(2)][1]
     thread = threading.Thread(target=consumer._prefetch.fetch)
     thread.start()
