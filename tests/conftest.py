@@ -19,6 +19,7 @@ def fault_module():
     """Return a function that imports a module of `tests/faults` by its name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(_FAULTS))
+        patch.delenv("PYTHONSAFEPATH", raising=False)  # the programs start others of their folder, which import from it
         yield importlib.import_module
     for name, module in list(sys.modules.items()):
         if Path(getattr(module, "__file__", None) or "").parent == _FAULTS:

@@ -37,7 +37,7 @@ class Timings:
     def pytest_runtest_logreport(self, report):
         """Add the times of a report."""
         self._phases[report.when] += report.duration
-        self._fixtures.update(report.fixture_seconds)
+        self._fixtures.update(getattr(report, "fixture_seconds", {}))  # a crashed worker reports none
         self._uses.update(report.fixture_seconds.keys())
 
     def pytest_terminal_summary(self, terminalreporter):

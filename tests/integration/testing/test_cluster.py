@@ -182,7 +182,7 @@ def test_taken_port_is_reported():
         }
         for name, port in ports.items():
             cluster.kill(name)
-            with taken(port), pytest.raises(BrokerStartError, match=f"{name}: another program took a port"):
+            with taken(port), pytest.raises(BrokerStartError, match=f"{name}: another program took one of its ports"):
                 cluster.restart(name)
             cluster.heal()
 
