@@ -24,7 +24,7 @@ import _pulsar
 import pulsar
 
 from .c_api import TRIED, address_of
-from .messages import InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
+from .messages import EMPTY_MESSAGE, InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
 from .results import InnerConsumer, raise_result
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ _NUMBERS: Final = (
 )
 _PAYLOAD: Final = b"\x00\x00\x00\x13\x0a\x08\x0a\x01p\x12\x03\xc3\xa9v\x12\x03key\x18\x04\x28\x07data"
 """A message of a batch in wire format, with a property, a key, a size, an event time and a payload."""
-_EMPTY: Final = b"\x00\x00\x00\x02\x18\x00"
-"""A message of a batch in wire format, without a payload."""
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -211,7 +209,7 @@ def _any_message() -> Any:
 
 def _empty_batch(count: int) -> Any:
     """Return the first C++ message of a batch of `count` empty messages."""
-    return batch_messages(_EMPTY * count, count, InnerMessageId(-1, -1, -1, -1))[0]
+    return batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0]
 
 
 def _refuse(result: int) -> None:

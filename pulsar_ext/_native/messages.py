@@ -16,6 +16,7 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from .c_api import TRIED
 
 __all__ = [
+    "EMPTY_MESSAGE",
     "InnerMessage",
     "InnerMessageBuilder",
     "InnerMessageId",
@@ -37,7 +38,7 @@ InnerMessage = _pulsar.Message
 InnerMessageId = _pulsar.MessageId
 InnerMessageBuilder = _pulsar.MessageBuilder
 
-_EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
+EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
 """A message of a batch payload: the length of its metadata, and metadata with an empty payload."""
 _SEQUENCE_ID = 4321
 
@@ -116,7 +117,7 @@ def deserialize_inner(data: bytes) -> Any:
 
 def synthetic_batch_ids(base: Any, size: int) -> list[Any]:
     """Return the C++ ids of a batch of `size` messages in the entry of `base`, with a shared bit set as if received."""
-    return [message.message_id() for message in batch_messages(_EMPTY_MESSAGE * size, size, base)]
+    return [message.message_id() for message in batch_messages(EMPTY_MESSAGE * size, size, base)]
 
 
 def official_message(inner: Any) -> pulsar.Message:
