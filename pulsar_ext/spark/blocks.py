@@ -50,7 +50,7 @@ class Block:
         return iter(self._inners)
 
     def take(self, indexes: list[int], /) -> Block:
-        """Return a block of the messages at these indexes."""
+        """Return a block of the messages at these indexes, which ascend."""
         return Block([self._inners[index] for index in indexes])
 
     def numbers(self, name: str, /) -> Any:
