@@ -294,7 +294,7 @@ if TYPE_CHECKING or _core is None:
             A function of the C++ consumer. With the core it returns messages of the class, within half a millisecond;
             without it, C++ messages according to the C++ consumer's batch receive policy.
         """
-        return _batch_receive  # type: ignore[no-any-return]  # the binding has no type hints
+        return _batch_receive  # the binding has no type hints
 
     class DispatchBase:
         """Base of dispatchers, with what decides whether a message may join the open batch."""

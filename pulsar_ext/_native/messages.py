@@ -1,4 +1,4 @@
-"""Construction, wrapping and unwrapping of C++ messages and message ids."""
+"""The classes of the C++ binding; construction, wrapping and unwrapping of messages and message ids."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from .c_api import TRIED
 
 __all__ = [
     "EMPTY_MESSAGE",
+    "InnerClient",
+    "InnerConsumer",
     "InnerMessage",
     "InnerMessageBuilder",
     "InnerMessageId",
+    "InnerProducer",
+    "InnerReader",
     "batch_message",
     "batch_messages",
     "deserialize_inner",
@@ -34,6 +38,10 @@ __all__ = [
     "wrap_batch",
 ]
 
+InnerClient = _pulsar.Client
+InnerConsumer = _pulsar.Consumer
+InnerProducer = _pulsar.Producer
+InnerReader = _pulsar.Reader
 InnerMessage = _pulsar.Message
 InnerMessageId = _pulsar.MessageId
 InnerMessageBuilder = _pulsar.MessageBuilder
