@@ -1,7 +1,7 @@
 """Settings of the unit tests: hypothesis has no deadlines, because a busy machine is not a defect.
 
-Sixty examples find 96 % of the mutants of the pure cores; see `tests/mutants/README.md`. They are the same ones in each run, so
-that a run can be repeated; `--hypothesis-profile=search` draws others.
+Sixty examples find 96 % of the mutants of the pure cores; see `tests/mutants/README.md`. They are the same ones in each
+run, so that a run can be repeated; `--hypothesis-profile=search` draws others.
 """
 
 from hypothesis import settings

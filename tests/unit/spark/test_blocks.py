@@ -73,7 +73,7 @@ def columns_of(block):
 @settings(deadline=None)
 @given(MESSAGES, st.data())
 def test_native_columns_equal_the_binding(inners, data):
-    """Each native column of any messages equals the one that the binding's methods fill, also of some of them in their order."""
+    """Each native column of any messages equals the one that the binding's methods fill, also after `take()`."""
     native, plain = core._core.block(inners), Block(inners)
     assert columns_of(native) == columns_of(plain)
     assert len(native) == len(plain) == len(inners)
