@@ -92,17 +92,7 @@ def observe(
     wanted: Callable[[TopicFacts, int], Sequence[Position]] = wanted_entries,
     watched: Callable[[TopicFacts], bool] = has_work,
 ) -> Observation:
-    """Collect the facts about topics, without judging them; errors are those of `examine()`.
-
-    Args:
-        admin: see `examine`.
-        target: see `examine`.
-        subscription: see `examine`.
-        limits: see `examine`.
-        report: see `examine`.
-        wanted: returns the entries of a topic to inspect, given their maximum number.
-        watched: returns True for a topic whose statistics are to be sampled twice more.
-    """
+    """Collect the facts about topics, without judging them; errors are those of `examine()`."""
     if subscription is not None and not isinstance(subscription, str):
         raise InvalidUse(f"subscription must be a name or None, got {subscription!r}; no request was sent")
     if limits is not None and not isinstance(limits, DiagnosisLimits):
@@ -337,20 +327,7 @@ def examine(
     limits: DiagnosisLimits | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
-    """Diagnose a namespace or a topic.
-
-    Args:
-        admin: the admin API; only read from.
-        target: `tenant/namespace`, or a topic with or without partitions.
-        subscription: name of the only subscription to inspect; all by default.
-        limits: thresholds of findings, and limits of requests.
-        report: called before each step with a line about its requests and bytes.
-
-    Raises:
-        InvalidUse: the target is neither a namespace nor a persistent topic.
-        AdminNotFound: the namespace, the topic or the subscription was not found.
-        AdminError: the admin API rejected a request or did not answer.
-    """
+    """Diagnose a namespace or a topic."""
     return judge(observe(admin, target, subscription, limits, report))
 
 

@@ -164,11 +164,7 @@ class TopicFacts:
         return any(not self.internal.cursors[name].acknowledges(position) for name, _ in self.subscriptions())
 
     def position(self, number: int) -> Position:
-        """Return the position of the entry with a number.
-
-        Raises:
-            InvalidUse: the topic has no such entry.
-        """
+        """Return the position of the entry with a number."""
         found = self.ledgers.number(number)
         if found is None:
             raise InvalidUse(f"{self.name} has no entry {number}")

@@ -25,13 +25,7 @@ class Markup(str):
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """Return an element; attributes, and children that are not markup, are escaped.
-
-    Args:
-        name: its name.
-        children: its content, in order.
-        attributes: `_` stands for `-`, and a trailing `_` is dropped, as in `class_`; None omits the attribute.
-    """
+    """Return an element; attributes, and children that are not markup, are escaped."""
     present = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
     opened = name + "".join(f' {key}="{escape(str(value))}"' for key, value in present.items())
     if name in _EMPTY:
@@ -55,13 +49,7 @@ def _cell(value: object) -> Markup:
 
 
 def document(title: str, *body: str, refresh_seconds: float | None = None) -> str:
-    """Return the whole page, which loads nothing and follows the reader's light or dark theme.
-
-    Args:
-        title: of the page.
-        body: its content.
-        refresh_seconds: interval at which a browser reloads it; None for never.
-    """
+    """Return the whole page, which loads nothing and follows the reader's light or dark theme."""
     head = [
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),

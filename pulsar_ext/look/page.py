@@ -52,14 +52,7 @@ _SHORTEST_LABEL = 0.06
 
 
 def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float | None = None) -> str:
-    """Return the page of a survey.
-
-    Args:
-        seen: the maps and the findings.
-        target: the topic.
-        when: time of the survey, as text.
-        refresh_seconds: interval at which a browser reloads the page; None for never.
-    """
+    """Return the page of a survey."""
     findings = seen.diagnosis.findings
     summary = findings_text(findings)
     notes = [element("p", note, class_="soft") for note in seen.diagnosis.notes]
@@ -323,13 +316,7 @@ class AuditedTopic:
 
 
 def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
-    """Return the page of an audit: the messages of each topic or partition, and the findings with some places.
-
-    Args:
-        topics: one topic, or the partitions of a topic.
-        title: name of the audited topic.
-        when: time of the audit, as text.
-    """
+    """Return the page of an audit: the messages of each topic or partition, and the findings with some places."""
     messages = sum(one.messages for one in topics)
     wrong = sum(not one.is_clean for one in topics)
     summary = f"problems in {wrong} of {len(topics)}" if wrong else "no problems found"

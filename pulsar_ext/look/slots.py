@@ -111,13 +111,7 @@ _KINDS = {"acknowledged": "one consumer", "delivered": "several consumers", "hol
 
 
 def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
-    """Return the page of covers: the coverage of the slots, and the slots of each consumer.
-
-    Args:
-        covers: of one topic, or of the partitions of a topic.
-        title: of the page.
-        when: time of the request, as text.
-    """
+    """Return the page of covers: the coverage of the slots, and the slots of each consumer."""
     return document(
         title,
         element("h1", title),

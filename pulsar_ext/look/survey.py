@@ -56,11 +56,7 @@ def survey(
     limits: DiagnosisLimits | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Survey:
-    """Survey a topic; arguments and errors are those of `doctor.examination.examine`.
-
-    Raises:
-        InvalidUse: the topic is invalid, or a namespace.
-    """
+    """Survey a topic; arguments and errors are those of `doctor.examination.examine`."""
     if isinstance(topic, str) and "://" not in topic and topic.count("/") == 1:
         raise InvalidUse(f"{topic!r} is a namespace; name a topic, such as public/default/orders")
     seen = observe(

@@ -322,12 +322,9 @@ def skip_and_receive(
 def run_programs(
     pulsar: ModuleType, env: Env, program: Callable[..., object], *, programs: int, messages: int, seconds: float
 ) -> tuple[list[Outcome], int]:
-    """Send messages, and let programs receive them all, each on its own subscription.
+    """Let programs receive all messages, each on its own subscription; return their outcomes, and what is redelivered.
 
     There are several because one may be lucky: acknowledgements are sent every 100 ms, perhaps just before its end.
-
-    Returns:
-        The outcome of each program, and the number of messages that the broker's cursors will redeliver.
     """
     topic, client = env.topic(), env.client(pulsar)
     names = [f"program-{number}" for number in range(programs)]
@@ -359,12 +356,7 @@ def key_slot(key: str) -> int:
 
 
 class Admin:
-    """Client of the few admin REST calls that the steps need.
-
-    Args:
-        url: URL of the admin REST API.
-        token: token to authenticate with, if any.
-    """
+    """Client of the few admin REST calls that the steps need."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
@@ -455,12 +447,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class FaultProxy:
-    """TCP proxy between client and broker that fails on request; leaving its context closes it.
-
-    Args:
-        host: the broker's host.
-        port: the broker's port.
-    """
+    """TCP proxy between client and broker that fails on request; leaving its context closes it."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -561,15 +548,9 @@ class Outcome(NamedTuple):
 
 
 class IsolatedProcess:
-    """Running process that calls one function with one client; leaving the context ends it.
+    """Process that calls a function with a client's module, an `Env` and JSON values; leaving the context ends it.
 
-    Args:
-        function: a function of a module, called with the client's module, an `Env` and the arguments.
-        client: name of the client's module.
-        place: the broker and the namespace.
-        arguments: more arguments, as JSON values.
-        seconds: time after which the process counts as hung and is killed.
-        leader: True if it leads a process group, which ends with it; for the outermost process.
+    A leader ends with its process group, and so with the processes that the function started.
     """
 
     def __init__(
@@ -670,13 +651,7 @@ def run_function() -> None:
 
 
 def count(run: Callable[..., Counts], place: Place, clients: Sequence[str]) -> list[Counts]:
-    """Run the steps of a scenario with several clients at the same time, and return the counts of each.
-
-    Args:
-        run: the steps; after 90 seconds they count as hung.
-        place: the broker and the namespace.
-        clients: names of the clients' modules.
-    """
+    """Run the steps of a scenario with several clients at the same time, and return the counts of each."""
     with contextlib.ExitStack() as stack:
         processes = [
             stack.enter_context(IsolatedProcess(run, client, place, seconds=_SCENARIO_SECONDS, leader=True))

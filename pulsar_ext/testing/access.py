@@ -130,11 +130,7 @@ class Detour(NamedTuple):
 
 
 def lease(detours: Sequence[Detour]) -> tuple[Detour, socket.socket]:
-    """Take a free detour, until the socket is closed or the process ends.
-
-    Raises:
-        BrokerStartError: all of them are in use.
-    """
+    """Take a free detour, until the socket is closed or the process ends."""
     for detour in detours:
         held = socket.socket()
         try:
@@ -147,11 +143,7 @@ def lease(detours: Sequence[Detour]) -> tuple[Detour, socket.socket]:
 
 
 def parse_service_url(service_url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of the URL of one broker.
-
-    Raises:
-        InvalidUse: it has several brokers.
-    """
+    """Return scheme, host and port of the URL of one broker."""
     parts = urlsplit(service_url)
     if "," in parts.netloc:
         raise InvalidUse(f"look-ups at {service_url} bypass a proxy; pass the broker's detours, or use the fixture")

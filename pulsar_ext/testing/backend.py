@@ -43,17 +43,7 @@ class Choice:
 def choose_backend(
     backend: str | None = None, report: Callable[[str], None] = lambda _: None, version: str | None = None
 ) -> Choice:
-    """Choose a back end: the named one, else Docker if it is available, else a process.
-
-    Args:
-        backend: `auto`, `docker` or `process`; by default the value of `PULSAR_EXT_BACKEND`, else `auto`.
-        report: called with short lines of progress if an image is pulled or built.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
-
-    Raises:
-        InvalidUse: the back end or the version is invalid.
-        BrokerStartError: the named back end, or both, are unavailable; the message says what to install.
-    """
+    """Choose a back end: the named one, else Docker if it is available, else a process."""
     requested = backend or os.environ.get(_VARIABLE) or "auto"
     if requested not in BACKENDS:
         raise InvalidUse(f"unknown back end {requested!r}; choose one of: {', '.join(BACKENDS)}")

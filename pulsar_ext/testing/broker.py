@@ -138,11 +138,7 @@ class Broker(Reachable):
 
     @abstractmethod
     def _launch(self) -> None:
-        """Start the broker on its existing data and ports, if any, and return without waiting for it.
-
-        Raises:
-            BrokerStartError: a requirement is missing; the message says what to install.
-        """
+        """Start the broker on its existing data and ports, if any, and return without waiting for it."""
 
     @abstractmethod
     def _halt(self) -> None:

@@ -55,16 +55,7 @@ _ZOOKEEPER_OPTIONS: Final = (
 
 
 class ClusterParts:
-    """Parts of one cluster, with their own ports and directories; `discard()` removes them.
-
-    Args:
-        runtime: the back end of the parts.
-        addresses: their ports, which define the number of parts.
-        profile: of the brokers.
-        settings: more broker settings.
-        options: more options for every Java machine.
-        seconds: timeout for one of them to become ready.
-    """
+    """Parts of one cluster, with their own ports and directories; `discard()` removes them."""
 
     def __init__(
         self,
@@ -101,11 +92,7 @@ class ClusterParts:
         return self.addresses.network_url if self._runtime.network is not None else None
 
     def program(self, name: str) -> ClusterPart:
-        """Return a part.
-
-        Raises:
-            InvalidUse: the part does not exist.
-        """
+        """Return a part."""
         if name not in self.addresses.parts:
             raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.addresses.parts)}")
         return self._runtime.part(name)
@@ -119,11 +106,7 @@ class ClusterParts:
         self._run(name, [], standalone_conf(self._settings[name]))
 
     def bring_up(self) -> None:
-        """Start all parts for the first time, with the proxies between them, and return when they are ready.
-
-        Raises:
-            BrokerStartError: one did not become ready; the others are left running.
-        """
+        """Start all parts for the first time, with the proxies between them, and return when they are ready."""
         addresses = self.addresses
         self._runtime.open(addresses, self._identity.files())
         self._settings = self._make_settings()
@@ -145,11 +128,7 @@ class ClusterParts:
         self.wait_until_ready(rest)
 
     def wait_until_ready(self, names: Iterable[str]) -> None:
-        """Wait until each part is ready and, if no other part is down, until a message passes.
-
-        Raises:
-            BrokerStartError: one of them exited, or took too long; the message ends with its log.
-        """
+        """Wait until each part is ready and, if no other part is down, until a message passes."""
         deadline = time.monotonic() + self._seconds
         chosen = list(names)
         with ClusterAdmin(self.access) as admin:
@@ -620,15 +599,7 @@ class PulsarCluster(Reachable):
 
 
 class ClusterBroker(Broker):
-    """Cluster with the interface of one broker: `kill()` kills all of its brokers, but no bookie.
-
-    Args:
-        profile: a profile of several brokers.
-        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
-        start_timeout: seconds from launch to ready before a start counts as failed.
-        report: called with short lines of progress if the jars are fetched.
-        version: of all parts; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
-    """
+    """Cluster with the interface of one broker: `kill()` kills all of its brokers, but no bookie."""
 
     back_end: ClassVar[str] = "cluster"
 

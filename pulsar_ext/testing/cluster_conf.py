@@ -95,11 +95,7 @@ class Addresses(NamedTuple):
 
     @classmethod
     def choose(cls, brokers: int, bookies: int, *, tls: bool = False, detours: bool = True) -> Addresses:
-        """Choose free ports for all parts.
-
-        Raises:
-            BrokerStartError: too few ports are free.
-        """
+        """Choose free ports for all parts."""
         scheme = "pulsar+ssl" if tls else "pulsar"
         return cls(
             free_port(),
@@ -155,11 +151,7 @@ class Addresses(NamedTuple):
         return f"http{'s' if self.tls else ''}://{self.broker_id(broker)}"
 
     def broker_at(self, service_url: str) -> str:
-        """Return the name of the broker with a service URL.
-
-        Raises:
-            BrokerStartError: the URL is not a broker's of this cluster.
-        """
+        """Return the name of the broker with a service URL."""
         for name, ports in self.brokers.items():
             if service_url.endswith(f":{ports.service}"):
                 return name
@@ -185,15 +177,7 @@ def zookeeper_conf(port: int, data: PurePath, layout: Layout = LOCAL) -> dict[st
 def bookie_conf(
     name: str, addresses: Addresses, data: PurePath, frame_bytes: int, layout: Layout = LOCAL
 ) -> dict[str, str]:
-    """Return the settings of a bookie.
-
-    Args:
-        name: name of the bookie.
-        addresses: of the cluster.
-        data: its data directory.
-        frame_bytes: the longest frame; above the brokers' `nettyMaxFrameSizeBytes`, or sends time out.
-        layout: how it reaches ZooKeeper, and brokers reach it.
-    """
+    """Return the settings of a bookie."""
     return {
         "bookiePort": str(addresses.bookies[name]),
         "advertisedAddress": layout.host(name),
@@ -225,11 +209,7 @@ def broker_conf(
     settings: Mapping[str, object] | None = None,
     layout: Layout = LOCAL,
 ) -> dict[str, str]:
-    """Return the settings of a broker of the cluster: base, profile, cluster, then the caller's.
-
-    Raises:
-        InvalidUse: the profile is unknown, a setting is invalid, or it is one that the cluster sets.
-    """
+    """Return the settings of a broker of the cluster: base, profile, cluster, then the caller's."""
     ports = addresses.brokers[name]
     store = f"zk:{layout.stores}:{ports.store}"
     # Look-ups by clients of one of these ports return the address of a proxy, on each broker.

@@ -45,15 +45,7 @@ _PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
 class ContainerRuntime(Runtime):
-    """Runtime with a container for each part; a guard removes them when the process that started them has ended.
-
-    Args:
-        report: called with short lines of progress if an image is pulled or built.
-        version: of all parts.
-
-    Raises:
-        BrokerStartError: no Docker engine answers, or no image is available.
-    """
+    """Runtime with a container for each part; a guard removes them when the process that started them has ended."""
 
     has_detours = False
 
@@ -71,11 +63,7 @@ class ContainerRuntime(Runtime):
         self.secrets = _SECRETS
 
     def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
-        """Create the network, and the gate that publishes the ports of all brokers on this machine's loopback.
-
-        Raises:
-            BrokerStartError: the engine rejects it, or this machine has no address in its networks.
-        """
+        """Create the network, and the gate that publishes the ports of all brokers on this machine's loopback."""
         containers = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
         self._guard = start_guard(containers, self.home, self._name)
         self._addresses, self._files = addresses, {f"{_SECRETS}/{name}": content for name, content in files.items()}
@@ -98,11 +86,7 @@ class ContainerRuntime(Runtime):
         return self._parts[name]
 
     def launch(self, name: str, command: Command) -> None:
-        """Start a part's container, created the first time, and return without waiting for it.
-
-        Raises:
-            BrokerStartError: the engine rejects it.
-        """
+        """Start a part's container, created the first time, and return without waiting for it."""
         part = self._parts[name]
         with self._engine_errors(f"start {name}"):
             if part.container is None:

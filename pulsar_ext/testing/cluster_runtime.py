@@ -99,11 +99,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
-        """Prepare the parts of these addresses, with these files as their secrets.
-
-        Raises:
-            BrokerStartError: it is not possible.
-        """
+        """Prepare the parts of these addresses, with these files as their secrets."""
 
     @abstractmethod
     def data(self, name: str) -> PurePath:
@@ -128,15 +124,7 @@ class Runtime(ABC):
 
 
 class ProcessRuntime(Runtime):
-    """Runtime with a process for each part, all on the loopback.
-
-    Args:
-        report: called with short lines of progress if the jars are fetched.
-        version: of all parts.
-
-    Raises:
-        BrokerStartError: Java or the jars are not available.
-    """
+    """Runtime with a process for each part, all on the loopback."""
 
     def __init__(self, report: Callable[[str], None], version: str) -> None:
         self._java = Java.find(report, version)

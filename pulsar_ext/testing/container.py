@@ -56,12 +56,7 @@ def runs(container: Any) -> bool:
 
 
 def log_of(container: Any, since: int) -> str:
-    """Return the output of a container; empty for None and for a removed one.
-
-    Args:
-        container: the engine's object.
-        since: start in nanoseconds since the epoch; 0 for all of it.
-    """
+    """Return a container's output since some nanoseconds after the epoch; empty for None and for a removed one."""
     with contextlib.suppress(NotFound):
         if container is not None:
             return bytes(container.logs(since=since / 1e9 if since else None)).decode(errors="replace")
@@ -86,11 +81,7 @@ class DockerNetwork(Protocol):
 
 
 def check_alias(alias: str) -> str:
-    """Return the alias unchanged.
-
-    Raises:
-        InvalidUse: it is not valid as a host name in a URL.
-    """
+    """Return the alias unchanged."""
     if _ALIAS.fullmatch(alias) is None:
         raise InvalidUse(
             f"network alias {alias!r} is not a host name: use letters, digits, hyphens and dots, no underscore"
@@ -99,24 +90,13 @@ def check_alias(alias: str) -> str:
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Raise if the caller's settings describe the broker's listeners.
-
-    Raises:
-        InvalidUse: a setting is one of the listeners'.
-    """
+    """Raise if the caller's settings describe the broker's listeners."""
     if clash := [name for name in _NAMES if name in settings]:
         raise InvalidUse(f"a broker on a network sets {', '.join(clash)}: omit the setting, or the network")
 
 
 def listener_settings(alias: str, broker_port: int, outside_port: int, *, tls: bool) -> dict[str, str]:
-    """Return the settings of both listeners.
-
-    Args:
-        alias: name of the broker on the network.
-        broker_port: port for containers of the network.
-        outside_port: the host's port, published as `HOST_PORT` of the container.
-        tls: True if the broker uses TLS.
-    """
+    """Return the settings of both listeners."""
     scheme = "pulsar+ssl" if tls else "pulsar"
     listeners = {"network": f"{scheme}://{alias}:{broker_port}", "host": f"{scheme}://localhost:{outside_port}"}
     return {
@@ -128,13 +108,7 @@ def listener_settings(alias: str, broker_port: int, outside_port: int, *, tls: b
 
 
 def start_guard(containers: Sequence[str], secrets: Path, network: str | None = None) -> subprocess.Popen[bytes]:
-    """Start the guard of this process's containers, before they exist, so that none outlives it.
-
-    Args:
-        containers: their names.
-        secrets: directory on this machine with their secrets.
-        network: name of their own Docker network, if any.
-    """
+    """Start the guard of this process's containers, before they exist, so that none outlives it."""
     names = [*containers, *([f"network:{network}"] if network is not None else []), f"directory:{secrets}"]
     return subprocess.Popen(
         [sys.executable, "-P", guard.__file__, str(os.getpid()), "containers", *names],

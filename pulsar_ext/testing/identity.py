@@ -33,15 +33,7 @@ _SECONDS: Final = 60
 
 
 def certificate_files(names: Iterable[str], subjects: dict[str, str]) -> dict[str, bytes]:
-    """Create an authority, and a certificate and a key in PKCS 8 for each subject.
-
-    Args:
-        names: hosts and addresses that every certificate is valid for.
-        subjects: common name of each subject by its file name.
-
-    Returns:
-        By file name: `ca.pem`, and `NAME.pem` and `NAME.key` of each subject. The authority's key is discarded.
-    """
+    """Return `ca.pem` of a new authority, and `NAME.pem` and `NAME.key` (PKCS 8) of each subject by its common name."""
     import trustme  # noqa: PLC0415  # only for profiles with TLS
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # only for profiles with TLS
 
@@ -105,9 +97,6 @@ class TokenSecret:
     """Secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs.
 
     The key is random and kept with the broker's data; no repr shows it or a token.
-
-    Args:
-        key: 32 bytes or more, as read from an existing data directory; a new random key by default.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -118,12 +107,7 @@ class TokenSecret:
         return "TokenSecret(<hidden>)"
 
     def token(self, role: str = SUPERUSER, expires: int | None = None) -> str:
-        """Return a signed token of a role; initially only `SUPERUSER` has permissions.
-
-        Args:
-            role: name of the role.
-            expires: expiry in seconds since 1970; None for never.
-        """
+        """Return a signed token of a role; initially only `SUPERUSER` has permissions."""
         claims: dict[str, str | int] = {"sub": role} if expires is None else {"sub": role, "exp": expires}
         import jwt  # noqa: PLC0415  # only for profiles with tokens
 
@@ -140,12 +124,7 @@ _MAX_BODY_BYTES: Final = 64 * 1024
 
 
 class TokenEndpoint:
-    """Issuer of access tokens for client credentials, on a free port of the loopback, until it is closed.
-
-    Args:
-        client: the JSON object with the client's id and secret, as `AuthenticationOauth2` reads it.
-        sign: returns an access token for the client's id and an expiry in seconds since 1970.
-    """
+    """Issuer of access tokens for client credentials, on a free port of the loopback, until it is closed."""
 
     def __init__(self, client: bytes, sign: Callable[[str, int], str]) -> None:
         known = json.loads(client)
@@ -221,15 +200,7 @@ class Identity:
 
     @classmethod
     def make(cls, profile: Profile, names: Iterable[str] = ()) -> Self:
-        """Create new secrets.
-
-        Args:
-            profile: of the broker.
-            names: names that its certificate is valid for, besides `localhost` and `127.0.0.1`.
-
-        Raises:
-            BrokerStartError: the command `openssl`, which hashes passwords, is missing.
-        """
+        """Create new secrets."""
         files: dict[str, bytes] = {}
         if profile.kind not in {None, "certificate"}:
             secret = TokenSecret()
@@ -284,11 +255,7 @@ class Identity:
         return found
 
     def access(self, directory: Path) -> Access:
-        """Return the access of a client; for `oauth2` the first call starts the token endpoint.
-
-        Args:
-            directory: the directory of `write`.
-        """
+        """Return the access of a client; for `oauth2` the first call starts the token endpoint."""
         password, token = self._files.get(_PASSWORD_FILE), self._files.get(_TOKEN_FILE)
         certificate = (str(directory / "admin.pem"), str(directory / "admin.key"))
         return Access(

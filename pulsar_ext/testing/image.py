@@ -227,15 +227,6 @@ def build_image(
     """Return the name of the image that `docker/` describes, after building it if the engine lacks it.
 
     Several processes may call this at the same time: one builds, the others wait.
-
-    Args:
-        engine: the Docker engine.
-        version: of the broker.
-        base_image: any Linux with bash and Java 17 or newer on the path; by default one is made with debootstrap.
-        report: called with short lines of progress.
-
-    Raises:
-        BrokerStartError: a requirement is missing, or the build failed; the message says what to do.
     """
     machine = machine_of(engine)
     tag = local_tag(machine, version, base_image)
@@ -275,11 +266,7 @@ def write_context(
     *,
     report: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the context of `docker build` into a new or empty directory.
-
-    Raises:
-        BrokerStartError: the directory is not empty, the machine is unknown, or the jars are not available.
-    """
+    """Write the context of `docker build` into a new or empty directory."""
     if machine not in MACHINES:
         raise BrokerStartError(f"machine must be one of {', '.join(MACHINES)}, got {machine!r}")
     directory.mkdir(parents=True, exist_ok=True)
@@ -391,14 +378,7 @@ def official_image(version: str) -> str:
 
 
 def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
-    """Return a client of the Docker engine that testcontainers would use.
-
-    Args:
-        timeout: seconds without data from the engine after which a call fails.
-
-    Raises:
-        BrokerStartError: no engine answers, or this user may not use it.
-    """
+    """Return a client of the Docker engine that testcontainers would use."""
     address = get_docker_host() or _DEFAULT_SOCKET
     try:
         _check_socket(address)
@@ -423,17 +403,7 @@ def _check_socket(address: str) -> None:
 def choose_image(
     image: str | None = None, *, report: Callable[[str], None] = lambda _: None, version: str | None = None
 ) -> str:
-    """Return the name of the image to run: one that the engine has, can build, or can pull if it was named.
-
-    Args:
-        image: its name; by default that of `PULSAR_EXT_IMAGE`, else the official one, else one that is built here.
-        report: called with short lines of progress if it takes longer.
-        version: of the broker in an image that is not named; by default that of `choose_version()`.
-
-    Raises:
-        InvalidUse: the version is invalid.
-        BrokerStartError: no engine answers, or no image is available; the message says what to do.
-    """
+    """Return the name of the image to run: one that the engine has, can build, or can pull if it was named."""
     if chosen := image or os.environ.get(_IMAGE_VARIABLE):
         return chosen
     wanted = choose_version(version)
@@ -448,11 +418,7 @@ def choose_image(
 
 
 def image_problem() -> str | None:
-    """Return why no image can run and what to do about it; None if one is present or can be pulled or built.
-
-    Raises:
-        BrokerStartError: no engine answers.
-    """
+    """Return why no image can run and what to do about it; None if one is present or can be pulled or built."""
     if os.environ.get(_IMAGE_VARIABLE):
         return None
     version = choose_version()
@@ -467,15 +433,7 @@ def image_problem() -> str | None:
 
 
 def start_command(image: str, *, report: Callable[[str], None] = lambda _: None) -> str | None:
-    """Return the shell command that starts a standalone broker in an image, None for the image's own.
-
-    Args:
-        image: its name; pulled first if the engine lacks it.
-        report: called with one line if it is pulled.
-
-    Raises:
-        BrokerStartError: no engine answers, or the image is missing and cannot be pulled.
-    """
+    """Return the shell command that starts a standalone broker in an image, None for the image's own."""
     engine = connect_engine()
     try:
         if not _is_present(engine, image):

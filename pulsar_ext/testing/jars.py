@@ -100,19 +100,7 @@ class _Run(NamedTuple):
 
 
 def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None], count: int | None = None) -> None:
-    """Copy the jars of a broker into an empty directory with Maven, which verifies downloads by their checksums.
-
-    Args:
-        version: of the broker.
-        target: the directory.
-        state: the reason, for the error.
-        report: called with short lines of progress, one in ten seconds.
-        count: expected number of jars; None if unknown.
-
-    Raises:
-        BrokerStartError: Maven is missing, or it failed. `served` are the repositories' versions, newest first; empty
-            if they could not be read.
-    """
+    """Copy the jars of a broker into an empty directory with Maven, which verifies downloads by their checksums."""
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerStartError(
@@ -182,14 +170,7 @@ def follow(
     lines: Iterable[str],
     clock: Callable[[], float] = time.monotonic,
 ) -> list[str]:
-    """Read Maven's output, and report its progress every ten seconds and at the end; return the lines.
-
-    Args:
-        report: called with a short line.
-        count: expected number of jars; None if unknown.
-        lines: Maven's output.
-        clock: returns the time in seconds.
-    """
+    """Read Maven's output, and report its progress every ten seconds and at the end; return the lines."""
     output: list[str] = []
     counts: Counter[str] = Counter()
     reported = clock()
@@ -225,20 +206,12 @@ def cache_root() -> Path:
 
 
 def cached_jars(version: str | None = None) -> Path:
-    """Return the directory of a version's jars, which may not exist yet; by default of `choose_version()`.
-
-    Raises:
-        InvalidUse: the version is invalid.
-    """
+    """Return the directory of a version's jars, which may not exist yet; by default of `choose_version()`."""
     return cache_root() / f"pulsar-{choose_version(version)}"
 
 
 def find_java() -> Path:
-    """Return the `java` to run: that of `JAVA_HOME`, else that of the path.
-
-    Raises:
-        BrokerStartError: Java is not found, does not run, or is too old.
-    """
+    """Return the `java` to run: that of `JAVA_HOME`, else that of the path."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     advice = f"install Java {_OLDEST_JAVA} or newer (a JRE is enough), or set JAVA_HOME"
@@ -261,15 +234,6 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | N
     """Return the directory with the broker's jars, after fetching or repairing them if needed.
 
     Several processes may call this at the same time: one fetches, the others wait.
-
-    Args:
-        report: called with short lines of progress if it takes longer.
-        version: of the broker; by default that of `choose_version()`.
-
-    Raises:
-        InvalidUse: the version is invalid.
-        BrokerStartError: the jars are missing and cannot be fetched, or differ from the committed sums; the message
-            says what to do.
     """
     chosen = choose_version(version)
     directory = cached_jars(chosen)

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 class ScratchDirectory:
-    """New temporary directory with a guard.
-
-    Args:
-        prefix: start of its name.
-    """
+    """New temporary directory with a guard."""
 
     def __init__(self, prefix: str = "pulsar-ext-") -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
@@ -73,12 +69,7 @@ _KILL_SECONDS: Final = 10.0
 
 
 class GuardedProgram:
-    """Program that can be started and ended any number of times; all its runs log to one file.
-
-    Args:
-        directory: its working directory; must exist.
-        name: name of its log there, `name.log`.
-    """
+    """Program that can be started and ended any number of times; all its runs log to one file."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
@@ -112,12 +103,7 @@ class GuardedProgram:
         return text in self.log_text(self._begun_at)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start it without waiting for it.
-
-        Args:
-            command: the program and its arguments.
-            environment: its whole environment; by default this process's.
-        """
+        """Start it without waiting for it."""
         guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), "program", *command]
         self._begun_at = self.log_offset()
         with self._log.open("ab") as log:
@@ -195,16 +181,7 @@ class Java(NamedTuple):
 
     @classmethod
     def find(cls, report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Java:
-        """Find Java and the jars, which are fetched if needed.
-
-        Args:
-            report: called with short lines of progress if the jars are fetched.
-            version: of the broker; by default that of `choose_version()`.
-
-        Raises:
-            InvalidUse: the version is invalid.
-            BrokerStartError: one of them is not available; the message says what to install.
-        """
+        """Find Java and the jars, which are fetched if needed."""
         program = find_java()
         chosen = choose_version(version)
         jars = ensure_jars(report, chosen)
@@ -229,16 +206,7 @@ class JavaProgram(GuardedProgram):
     def launch(
         self, java: Java, main: str, arguments: Sequence[str], *, unpacked: Path, heap: str, options: Sequence[str] = ()
     ) -> None:
-        """Start it without waiting for it.
-
-        Args:
-            java: the Java that runs it.
-            main: its class.
-            arguments: of the class.
-            unpacked: directory for its native libraries, which is emptied first.
-            heap: size of the Java heap, and of the direct memory, such as `512m`.
-            options: more options for the Java machine; they take precedence over the usual ones.
-        """
+        """Start it without waiting for it."""
         # A killed program leaves 12 MB of unpacked libraries, so they are kept with its other files.
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()

@@ -27,9 +27,6 @@ def free_port(taken: Container[int] = ()) -> int:
 
     It is reserved for this process: another process of this user does not get it while this one lives, and this one
     does not get it again unless no other port is free. So a killed broker finds its port again.
-
-    Raises:
-        BrokerStartError: no port is free.
     """
     # Not the application's random numbers: two processes with one seed would choose the same ports.
     for port in sorted(random.SystemRandom().sample(_PORTS, len(_PORTS)), key=_reserved_ports.__contains__):
@@ -51,11 +48,7 @@ def is_free(port: int) -> bool:
 
 
 def check_ports(*ports: int | None) -> None:
-    """Check the requested ports of a broker; None and 0 mean any free one.
-
-    Raises:
-        InvalidUse: one of them is not a port number, or two are equal.
-    """
+    """Check the requested ports of a broker; None and 0 mean any free one."""
     requested = [port for port in ports if port]
     for port in requested:
         if not isinstance(port, int) or not 0 < port <= _LAST:

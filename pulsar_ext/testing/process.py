@@ -31,15 +31,7 @@ if TYPE_CHECKING:
 
 
 def make_archive(version: str | None = None) -> Path | None:
-    """Return the class archive for the Java in use, created if it is missing; None if this Java does not support it.
-
-    Args:
-        version: of the broker; by default that of `choose_version()`.
-
-    Raises:
-        InvalidUse: the version is invalid.
-        BrokerStartError: Java is not found, or the broker that creates the archive did not start.
-    """
+    """Return the class archive for the Java in use, created if it is missing; None if this Java does not support it."""
     path = archive_path(find_java(), cached_jars(version))
     if path.is_file():
         return path

@@ -226,17 +226,6 @@ def broker_settings(
     """Return all settings of a standalone broker: base, profile, then the caller's, each overriding the former.
 
     `nettyMaxFrameSizeBytes` is computed from `maxMessageSize` unless it is set.
-
-    Args:
-        profile: a profile or its name.
-        broker_port: port for clients, 1 to 65535.
-        admin_port: port of the admin REST API, 1 to 65535.
-        bind_address: the interface to listen on; a container needs `0.0.0.0`.
-        settings: more settings by their names in `broker.conf`; booleans and numbers are converted.
-
-    Raises:
-        InvalidUse: the profile is unknown or has several brokers, a setting is not valid in a properties file, or the
-            frame size is too small for the message size.
     """
     chosen = get_profile(profile)
     if chosen.brokers != 1:
@@ -288,32 +277,20 @@ _VERSION: Final = re.compile(r"\d+(?:\.\d+)*(?:[.-][A-Za-z0-9]+)*")
 
 
 def check_version(version: str) -> str:
-    """Return the version unchanged.
-
-    Raises:
-        InvalidUse: it is not a valid version.
-    """
+    """Return the version unchanged."""
     if _VERSION.fullmatch(version) is None:
         raise InvalidUse(f"{version!r} is not a version of Pulsar; pass one such as {PULSAR_VERSION}")
     return version
 
 
 def requested_version(version: str | None = None) -> str | None:
-    """Return the given version, else that of `PULSAR_EXT_PULSAR_VERSION`, else None.
-
-    Raises:
-        InvalidUse: it is not a valid version.
-    """
+    """Return the given version, else that of `PULSAR_EXT_PULSAR_VERSION`, else None."""
     requested = os.environ.get(VARIABLE) if version is None else version
     return check_version(requested or "") if requested or version is not None else None
 
 
 def choose_version(version: str | None = None) -> str:
-    """Return the requested version, else the tested one.
-
-    Raises:
-        InvalidUse: it is not a valid version.
-    """
+    """Return the requested version, else the tested one."""
     return requested_version(version) or PULSAR_VERSION
 
 

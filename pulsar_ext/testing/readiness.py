@@ -42,16 +42,7 @@ def reported_version(admin_url: str, access: Access) -> str | None:
 
 
 def round_trip(service_url: str, access: Access, *, timeout: float) -> str | None:
-    """Send and receive one message through the official client.
-
-    Args:
-        service_url: URL of the broker.
-        access: credentials; they are passed through a pipe and never shown.
-        timeout: seconds after which it fails, and its process is killed.
-
-    Returns:
-        None if the message was received, else the error.
-    """
+    """Send and receive one message through the official client; return the error, or None."""
     order = json.dumps(
         {
             "service_url": service_url,

@@ -70,11 +70,7 @@ class PoolClient:
         self._key = bytes.fromhex(ticket["key"])
 
     def address(self, profile: Profile) -> Address:
-        """Return the address of a profile's broker, which the server starts if needed.
-
-        Raises:
-            BrokerStartError: it could not be started, or the process with the brokers has ended.
-        """
+        """Return the address of a profile's broker, which the server starts if needed."""
         address: Address = self._request("address", profile)
         return address
 

@@ -94,11 +94,7 @@ def _variable(name: str) -> str | None:
 
 
 def usual_admin_url(service_url: str) -> str:
-    """Return the usual URL of the admin REST API on a broker's host.
-
-    Raises:
-        InvalidUse: the service URL is not a broker's without TLS.
-    """
+    """Return the usual URL of the admin REST API on a broker's host."""
     from urllib.parse import urlsplit  # noqa: PLC0415  # loaded on use
 
     from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # loaded on use

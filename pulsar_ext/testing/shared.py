@@ -55,13 +55,7 @@ class Source(Protocol):
 
 
 class Pool:
-    """Owner of a run's brokers, one per profile; a failed start is not repeated.
-
-    Args:
-        backend: `auto`, `docker` or `process`, or None for the environment's choice.
-        report: called with short lines about each start and its back end.
-        version: of the brokers, or None for the environment's choice.
-    """
+    """Owner of a run's brokers, one per profile; a failed start is not repeated."""
 
     def __init__(
         self,
@@ -77,11 +71,7 @@ class Pool:
         self._closed = False
 
     def address(self, profile: Profile) -> Address:
-        """Return the address of a profile's broker, after starting it if needed.
-
-        Raises:
-            BrokerStartError: it could not be started.
-        """
+        """Return the address of a profile's broker, after starting it if needed."""
         broker = self._broker(profile)
         return Address(
             broker.service_url,
@@ -143,14 +133,7 @@ class _Start:
 
 
 class Existing:
-    """Running broker that does not belong to the run and has a fixed profile.
-
-    Args:
-        service_url: URL for clients.
-        admin_url: URL of the admin REST API.
-        token: a superuser's token, if it needs one.
-        version: required version, if any.
-    """
+    """Running broker that does not belong to the run and has a fixed profile."""
 
     def __init__(self, service_url: str, admin_url: str, token: str | None = None, version: str | None = None) -> None:
         access = Access("token" if token is not None else None, token)
@@ -158,11 +141,7 @@ class Existing:
         self._required_version = version
 
     def address(self, profile: Profile) -> Address:
-        """Return its address, after checking that it answers.
-
-        Raises:
-            BrokerStartError: it does not answer, or the profile is not `plain`, or it has another version.
-        """
+        """Return its address, after checking that it answers."""
         if profile.name != "plain":
             raise BrokerStartError(
                 f"the test needs a broker of profile {profile.name!r}, but an existing broker has fixed settings: "

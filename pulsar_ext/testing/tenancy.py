@@ -25,12 +25,7 @@ _RETRY_SECONDS: Final = 0.2
 
 
 class Tenancy:
-    """Admin calls that isolate one test from another on a shared broker.
-
-    Args:
-        admin_url: URL of the admin REST API.
-        access: the superuser's access; by default without authentication.
-    """
+    """Admin calls that isolate one test from another on a shared broker."""
 
     def __init__(self, admin_url: str, access: Access | None = None) -> None:
         self._url = admin_url
@@ -161,11 +156,7 @@ class ClusterAdmin:
             return set()
 
     def owned(self, admin_url: str, cluster: str) -> list[Bundle]:
-        """Return the bundles that the broker at a URL owns, without its own namespaces.
-
-        Raises:
-            BrokerStartError: it does not answer.
-        """
+        """Return the bundles that the broker at a URL owns, without its own namespaces."""
         broker = urlsplit(admin_url).netloc
         names = self._call("GET", admin_url, f"brokers/{cluster}/{broker}/ownedNamespaces").json()
         found = [Bundle(*name.rsplit("/", 1)) for name in names]
@@ -175,32 +166,21 @@ class ClusterAdmin:
         """Return the service URL of a topic's owner, without a proxy or listener in between.
 
         The look-up assigns an owner to an unowned topic.
-
-        Raises:
-            BrokerStartError: no broker answers for it.
         """
         path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
         found = self._call("GET", admin_url, path).json()
         return str(found.get("brokerUrlTls") or found["brokerUrl"])
 
     def bundle(self, admin_url: str, topic: str) -> Bundle:
-        """Return the bundle of a topic.
-
-        Raises:
-            BrokerStartError: no broker answers for it.
-        """
+        """Return the bundle of a topic."""
         _, _, rest = topic.partition("://")
         answer = self._call("GET", admin_url, f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
         return Bundle(rest.rsplit("/", 1)[0], answer.text.strip('"'))
 
     def unload(self, admin_url: str, bundle: Bundle, to: str) -> bool:
-        """Unload a bundle from its owner, so that the next look-up assigns it to the broker `host:admin-port`.
+        """Unload a bundle, so that the next look-up assigns it to the broker `host:admin-port`.
 
-        Returns:
-            False if there was nothing to unload: brokers still list the bundles of a deleted namespace.
-
-        Raises:
-            BrokerStartError: no broker did it.
+        Return False if there was nothing to unload: brokers still list the bundles of a deleted namespace.
         """
         try:
             self._call("PUT", admin_url, f"namespaces/{bundle.namespace}/{bundle.range}/unload", destinationBroker=to)
@@ -231,11 +211,7 @@ class ClusterAdmin:
 
 
 def call_with_retries(step: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Call `step` until it returns a value, and return it; brokers reject some requests while a bundle moves.
-
-    Raises:
-        BrokerStartError: it took more than `seconds`; the message has `what` and the last rejection.
-    """
+    """Call `step` until it returns a value, and return it; brokers reject some requests while a bundle moves."""
     deadline = time.monotonic() + seconds
     while True:
         rejection = ""
