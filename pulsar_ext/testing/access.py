@@ -12,7 +12,7 @@ import socket
 import ssl
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from .profiles import Authentication
+
+Options: TypeAlias = dict[str, Any]
+"""Keyword arguments of a client."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +61,23 @@ class Access:
         return None
 
     @property
-    def tls_options(self) -> dict[str, Any]:
+    def tls_options(self) -> Options:
         """TLS arguments of a client."""
         if self.trust_certs is None:
             return {}
         return {"tls_trust_certs_file_path": self.trust_certs, "tls_validate_hostname": True}
 
-    def client_options(self, module: ModuleType) -> dict[str, Any]:
+    def client_options(self, module: ModuleType) -> Options:
         """Return the arguments of a client of `pulsar` or `pulsar_ext`, with that module's authentication."""
-        options = dict(self.tls_options)
+        options = self.tls_options
         if self.authentication is not None:
             name, arguments = self.authentication
             options["authentication"] = getattr(module, name)(*arguments)
         return options
 
-    def admin_options(self) -> dict[str, Any]:
+    def admin_options(self) -> Options:
         """Return the arguments of a `PulsarAdmin`."""
-        options: dict[str, Any] = dict(self.tls_options)
+        options = self.tls_options
         if self.certificate is not None:
             options["tls_certificate_file_path"], options["tls_private_key_file_path"] = self.certificate
         elif self.kind == "basic":
@@ -83,10 +86,10 @@ class Access:
             options["token"] = self.token
         return options
 
-    def http_options(self) -> dict[str, Any]:
+    def http_options(self) -> Options:
         """Return the arguments of an HTTP client for the admin REST API."""
         # HTTP proxies of the environment do not apply to a local broker.
-        options: dict[str, Any] = {"trust_env": False}
+        options: Options = {"trust_env": False}
         if self.kind == "basic" and self.basic is not None:
             encoded = b64encode(":".join(self.basic).encode()).decode()
             options["headers"] = {"Authorization": f"Basic {encoded}"}
@@ -116,17 +119,23 @@ class Route(NamedTuple):
 
 
 class Detour(NamedTuple):
-    """Routes through proxies to every broker of a cluster.
-
-    Args:
-        lock: port that the holder of the detour binds.
-        routes: one for each broker.
-        scheme: of the service URL.
-    """
+    """Routes through proxies to each broker of a cluster; who holds the detour has bound its port `lock`."""
 
     lock: int
     routes: tuple[Route, ...]
     scheme: str = "pulsar"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Address of a shared broker, and its access."""
+
+    service_url: str
+    admin_url: str
+    back_end: str
+    version: str
+    access: Access = field(default_factory=Access)
+    detours: tuple[Detour, ...] = ()
 
 
 def lease(detours: Sequence[Detour]) -> tuple[Detour, socket.socket]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -22,15 +21,8 @@ _ENGINE_SECONDS: Final = 5
 _VARIABLE: Final = "PULSAR_EXT_BACKEND"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Chosen back end and the reason.
-
-    Args:
-        backend: `docker` or `process`.
-        reason: why this one.
-        other: how to choose the other one.
-    """
+class Choice(NamedTuple):
+    """Chosen back end, the reason, and how to choose the other one."""
 
     backend: Literal["docker", "process"]
     reason: str
@@ -72,16 +64,9 @@ def is_requested(backend: str | None) -> bool:
 
 
 def docker_problem(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> str | None:
-    """Return why no container can run and what to do about it, or None if one can.
-
-    A missing image is pulled or built.
-    """
+    """Return why no container can run and what to do about it; None if one can, after an image is pulled or built."""
     try:
-        # Needs the extra; loaded only for this back end.
-        from .image import (  # noqa: PLC0415
-            choose_image,
-            connect_engine,
-        )
+        from .image import choose_image, connect_engine  # noqa: PLC0415  # needs the extra
     except ImportError as error:
         return f"a Python package is missing ({error}): run pip install 'pulsar-ext[testing]'"
     try:
@@ -95,11 +80,7 @@ def docker_problem(report: Callable[[str], None] = lambda _: None, version: str 
 def process_problem(version: str | None = None) -> str | None:
     """Return why no broker process can run and what to install, or None if one can."""
     try:
-        from .jars import (  # noqa: PLC0415  # needs the extra
-            cached_jars,
-            find_damage,
-            find_java,
-        )
+        from .jars import cached_jars, find_damage, find_java  # noqa: PLC0415  # needs the extra
 
         find_java()
     except ImportError as error:
@@ -108,6 +89,5 @@ def process_problem(version: str | None = None) -> str | None:
         return str(error)
     damage = find_damage(version)
     if damage is not None and shutil.which("mvn") is None:
-        where = cached_jars(version)
-        return f"the jars in {where} are missing ({damage}) and mvn is not found: install Maven"
+        return f"the jars in {cached_jars(version)} are missing ({damage}) and mvn is not found: install Maven"
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pulsar_ext.errors import BrokerStartError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import ModuleType
 
-    from .access import Access, Detour
+    from .access import Access, Detour, Options
 
 
 class Startable(ABC):
@@ -77,7 +77,7 @@ class Reachable(Startable):
         """The superuser's token, or None if the broker accepts none."""
         return self.access.token
 
-    def client_options(self, module: ModuleType) -> dict[str, Any]:
+    def client_options(self, module: ModuleType) -> Options:
         """Return the options of a client: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.
 
         Args:
@@ -220,17 +220,14 @@ class Broker(Reachable):
         )
 
     def _bring_up(self) -> None:
-        self._launch()
         while True:
+            self._launch()
             try:
-                self._wait_until_ready()
+                return self._wait_until_ready()
             except BrokerStartError:
                 if not self._can_relaunch():
                     raise
                 self._kill()
-                self._launch()
-            else:
-                return
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._start_timeout
@@ -241,13 +238,6 @@ class Broker(Reachable):
                     f"the default namespace did not appear at {self.admin_url} in {self._start_timeout:.0f} s"
                 )
             time.sleep(_POLL_SECONDS)
-        self._check_version()
-        failure = round_trip(self.service_url, self.access, timeout=max(deadline - time.monotonic(), 1.0))
-        self._check_alive()
-        if failure is not None:
-            raise self._start_error(f"a first message was not received from {self.service_url}: {failure}")
-
-    def _check_version(self) -> None:
         reported = reported_version(self.admin_url, self.access)
         if self._requested_version is not None and reported not in {None, self._requested_version}:
             raise self._start_error(
@@ -255,6 +245,10 @@ class Broker(Reachable):
                 "version, or the image"
             )
         self._version = reported or self._version
+        failure = round_trip(self.service_url, self.access, timeout=max(deadline - time.monotonic(), 1.0))
+        self._check_alive()
+        if failure is not None:
+            raise self._start_error(f"a first message was not received from {self.service_url}: {failure}")
 
     def _check_alive(self) -> None:
         if not self.is_running():

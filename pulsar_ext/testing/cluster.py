@@ -21,7 +21,7 @@ from .access import Access, Detour
 from .backend import BACKENDS, choose_backend
 from .broker import Broker, Reachable, start_error, tail_of
 from .cluster_conf import CLUSTER, HOST, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
-from .cluster_runtime import ClusterPart, Command, ProcessRuntime, Runtime
+from .cluster_runtime import Command, ProcessRuntime
 from .identity import Identity
 from .profiles import Profile, choose_version, get_profile, standalone_conf
 from .proxy import FaultProxy
@@ -31,6 +31,9 @@ from .tenancy import ClusterAdmin, call_with_retries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from .cluster_containers import ContainerRuntime
+    from .container import ContainerProgram
+    from .java_program import JavaProgram
 
 _POLL_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 1.0
@@ -59,7 +62,7 @@ class ClusterParts:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: ProcessRuntime | ContainerRuntime,
         addresses: Addresses,
         profile: Profile,
         settings: Mapping[str, object],
@@ -86,12 +89,7 @@ class ClusterParts:
         """Name of the parts' own Docker network, or None."""
         return self._runtime.network
 
-    @property
-    def network_url(self) -> str | None:
-        """URL for clients in that network."""
-        return self.addresses.network_url if self._runtime.network is not None else None
-
-    def program(self, name: str) -> ClusterPart:
+    def program(self, name: str) -> JavaProgram | ContainerProgram:
         """Return a part."""
         if name not in self.addresses.parts:
             raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.addresses.parts)}")
@@ -177,43 +175,33 @@ class ClusterParts:
     def _make_settings(self) -> dict[str, dict[str, str]]:
         addresses, runtime = self.addresses, self._runtime
         own = self._identity.settings(runtime.secrets)
-        brokers = {
+        settings = {
             name: broker_conf(name, addresses, self._profile, self._extra_settings, runtime.layout) | own
             for name in addresses.brokers
         }
-        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in brokers.values()) + _BOOKIE_HEADROOM_BYTES
-        return {
-            ZOOKEEPER: zookeeper_conf(addresses.zookeeper, runtime.data(ZOOKEEPER), runtime.layout),
-            **{
-                name: bookie_conf(name, addresses, runtime.data(name), frame, runtime.layout)
-                for name in addresses.bookies
-            },
-            **brokers,
-        }
+        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in settings.values()) + _BOOKIE_HEADROOM_BYTES
+        for name in addresses.bookies:
+            settings[name] = bookie_conf(name, addresses, runtime.data(name), frame, runtime.layout)
+        settings[ZOOKEEPER] = zookeeper_conf(addresses.zookeeper, runtime.data(ZOOKEEPER), runtime.layout)
+        return settings
 
     def _launch_set_up(self) -> None:
         """Start the program that writes the cluster's first metadata: cluster, public namespace, and bookies' root."""
         store = f"zk:{self._runtime.layout.host(ZOOKEEPER)}:{self.addresses.zookeeper}"
+        admin_url, service_url = self.addresses.admin_urls[0], self.addresses.service_url
         arguments = {
             "--cluster": CLUSTER,
             "--metadata-store": store,
             "--configuration-metadata-store": store,
-            # The first two are required even if nothing listens without TLS.
-            "--web-service-url": self.addresses.admin_urls[0].replace("https:", "http:"),
-            "--broker-service-url": self.addresses.service_url.replace("pulsar+ssl:", "pulsar:"),
-            **self._tls_urls(),
+            # Both are required even if nothing listens without TLS.
+            "--web-service-url": admin_url.replace("https:", "http:"),
+            "--broker-service-url": service_url.replace("pulsar+ssl:", "pulsar:"),
             # For BookKeeper's table service, which brokers do not use.
             "--initial-num-stream-storage-containers": "0",
         }
+        if self.addresses.tls:
+            arguments |= {"--web-service-url-tls": admin_url, "--broker-service-url-tls": service_url}
         self._run(SETUP, [text for pair in arguments.items() for text in pair])
-
-    def _tls_urls(self) -> dict[str, str]:
-        if not self.addresses.tls:
-            return {}
-        return {
-            "--web-service-url-tls": self.addresses.admin_urls[0],
-            "--broker-service-url-tls": self.addresses.service_url,
-        }
 
     def _run(self, name: str, arguments: Sequence[str], settings: str | None = None) -> None:
         kind = name.partition("-")[0]
@@ -259,11 +247,11 @@ class PulsarCluster(Reachable):
         backend: back end of its parts, `process` or `docker`; for `auto` and None see `start_broker`.
         brokers: number of brokers, 1 or more.
         bookies: number of bookies, 1 or more.
-        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
+        settings: see `Broker`.
         java_options: more options for every Java machine; they take precedence over the harness's.
-        start_timeout: seconds from launch to ready before a start counts as failed.
+        start_timeout: see `Broker`.
         report: called with short lines of progress if the jars are fetched.
-        version: of all parts; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
+        version: see `Broker`.
 
     Raises:
         InvalidUse: a number is below 1, or the profile, the version or a setting is invalid.
@@ -307,27 +295,27 @@ class PulsarCluster(Reachable):
     @property
     def service_url(self) -> str:
         """URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`, or `pulsar+ssl://…`."""
-        return self._started_parts().addresses.service_url
+        return self._started.addresses.service_url
 
     @property
     def proxied_url(self) -> str:
         """URL for clients that connect only through the `proxies`."""
-        return self._started_parts().addresses.proxied_url
+        return self._started.addresses.proxied_url
 
     @property
     def network_url(self) -> str | None:
         """URL for clients in other containers of `network`; None without such a network."""
-        return self._started_parts().network_url
+        return self._started.addresses.network_url if self.network is not None else None
 
     @property
     def network(self) -> str | None:
         """Name of the Docker network of the cluster's containers; None for processes."""
-        return self._started_parts().network
+        return self._started.network
 
     @property
     def admin_urls(self) -> list[str]:
         """URL of each broker's admin REST API."""
-        return self._started_parts().addresses.admin_urls
+        return self._started.addresses.admin_urls
 
     @property
     def admin_url(self) -> str:
@@ -337,37 +325,37 @@ class PulsarCluster(Reachable):
     @property
     def access(self) -> Access:
         """The superuser's credentials, and the trusted certificates."""
-        return self._started_parts().access
+        return self._started.access
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of all parts: ZooKeeper, the bookies, the brokers."""
-        return self._started_parts().addresses.parts
+        return self._started.addresses.parts
 
     @property
     def brokers(self) -> tuple[str, ...]:
         """Names of the brokers."""
-        return tuple(self._started_parts().addresses.brokers)
+        return tuple(self._started.addresses.brokers)
 
     @property
     def bookies(self) -> tuple[str, ...]:
         """Names of the bookies."""
-        return tuple(self._started_parts().addresses.bookies)
+        return tuple(self._started.addresses.bookies)
 
     @property
     def proxies(self) -> Mapping[str, FaultProxy]:
         """Proxy in front of each broker, by the broker's name; clients of `proxied_url` connect through them."""
-        return self._started_parts().proxies
+        return self._started.proxies
 
     @property
     def detours(self) -> tuple[Detour, ...]:
         """Detours for more fault proxies, in any process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
-        return self._started_parts().addresses.detours
+        return self._started.addresses.detours
 
     @property
     def stores(self) -> Mapping[str, FaultProxy]:
         """Proxy between each broker and ZooKeeper, by the broker's name."""
-        return self._started_parts().stores
+        return self._started.stores
 
     def is_running(self, name: str | None = None) -> bool:
         """Return True if the part is alive; without a name, if all parts are."""
@@ -378,15 +366,15 @@ class PulsarCluster(Reachable):
 
     def pid(self, name: str) -> int | None:
         """Return the id of the part's process on its machine; None if it is not running."""
-        return self._started_parts().program(name).pid
+        return self._started.program(name).pid
 
     def log_offset(self, name: str) -> int:
         """Return the current end of the part's log, as an opaque number for `log_text`."""
-        return self._started_parts().program(name).log_offset()
+        return self._started.program(name).log_offset()
 
     def log_text(self, name: str, since: int = 0) -> str:
         """Return the part's log from an offset on, all of it by default."""
-        return self._started_parts().program(name).log_text(since)
+        return self._started.program(name).log_text(since)
 
     @property
     def version(self) -> str:
@@ -440,7 +428,7 @@ class PulsarCluster(Reachable):
         Raises:
             InvalidUse: a part does not exist.
         """
-        for program in [self._started_parts().program(name) for name in names]:
+        for program in [self._started.program(name) for name in names]:
             program.kill()
 
     def restart(self, *names: str) -> None:
@@ -450,7 +438,7 @@ class PulsarCluster(Reachable):
             InvalidUse: a part does not exist.
             BrokerStartError: one did not become ready; its data is kept.
         """
-        parts = self._started_parts()
+        parts = self._started
         for program in [parts.program(name) for name in names]:
             program.halt()
         for name in names:
@@ -467,9 +455,9 @@ class PulsarCluster(Reachable):
             BrokerStartError: one did not become ready, or a broker's bundles could not be moved.
         """
         chosen = names or (*self.bookies, *self.brokers)
-        self._started_parts().running(chosen)  # raises for unknown names before any part is stopped
+        self._started.running(chosen)  # raises for unknown names before any part is stopped
         for name in chosen:
-            if name in self._started_parts().running(self.brokers) and self._others(name):
+            if name in self._started.running(self.brokers) and self._others(name):
                 self.drain(name)
             self.restart(name)
 
@@ -483,8 +471,8 @@ class PulsarCluster(Reachable):
             proxy.heal()
         for name in self.parts:
             if not self.is_running(name):
-                self._started_parts().launch(name)
-        self._started_parts().wait_until_ready(self.parts)
+                self._started.launch(name)
+        self._started.wait_until_ready(self.parts)
 
     # -- ownership ---------------------------------------------------------------------------------------------------
 
@@ -494,10 +482,9 @@ class PulsarCluster(Reachable):
         Raises:
             BrokerStartError: no broker answers for it.
         """
+        problem = f"no broker answered for {topic}"
         with ClusterAdmin(self.access) as admin:
-            return call_with_retries(
-                lambda: self._owner(admin, topic), self._start_timeout, f"no broker answered for {topic}"
-            )
+            return call_with_retries(lambda: self._owner(admin, topic), self._start_timeout, problem)
 
     def move(self, topic: str, to: str) -> None:
         """Move a topic's bundle to a broker by an unload with a destination, and return when it is there.
@@ -506,11 +493,11 @@ class PulsarCluster(Reachable):
             InvalidUse: the broker does not exist or is not running.
             BrokerStartError: the bundle was not moved within the start timeout.
         """
-        target = self._started_parts().addresses.broker_id(self._running_broker(to))
+        target = self._started.addresses.broker_id(self._running_broker(to))
         with ClusterAdmin(self.access) as admin:
 
             def step() -> str | None:
-                url = self._started_parts().any_admin_url()
+                url = self._started.any_admin_url()
                 if self._owner(admin, topic) == to:
                     return to
                 admin.unload(url, admin.bundle(url, topic), target)
@@ -525,7 +512,7 @@ class PulsarCluster(Reachable):
             InvalidUse: the broker does not exist or is not running, or no other broker is running.
             BrokerStartError: its bundles could not be moved.
         """
-        addresses = self._started_parts().addresses
+        addresses = self._started.addresses
         url = addresses.admin_url(self._running_broker(name))
         targets = [addresses.broker_id(other) for other in self._others(name)]
         if not targets:
@@ -560,35 +547,36 @@ class PulsarCluster(Reachable):
         """
         self._store_of(name).accept()
         try:
-            self._started_parts().wait_until_ready([name])
+            self._started.wait_until_ready([name])
         except BrokerStartError:
             if self.is_running(name):
                 raise
             self.restart(name)
 
-    def _make_runtime(self) -> Runtime:
+    def _make_runtime(self) -> ProcessRuntime | ContainerRuntime:
         if choose_backend(self._backend, self._report).backend == "docker":
             from .cluster_containers import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
 
             return ContainerRuntime(self._report, self._version)
         return ProcessRuntime(self._report, self._version)
 
-    def _started_parts(self) -> ClusterParts:
+    @property
+    def _started(self) -> ClusterParts:
         if self._parts is None:
             raise BrokerStartError("the cluster has no address before it is started")
         return self._parts
 
     def _owner(self, admin: ClusterAdmin, topic: str) -> str:
-        return self._started_parts().addresses.broker_at(admin.owner(self._started_parts().any_admin_url(), topic))
+        return self._started.addresses.broker_at(admin.owner(self._started.any_admin_url(), topic))
 
     def _others(self, name: str) -> list[str]:
         """Return the other running brokers."""
-        return [other for other in self._started_parts().running(self.brokers) if other != name]
+        return [other for other in self._started.running(self.brokers) if other != name]
 
     def _running_broker(self, name: str) -> str:
         """Return the name if it is a running broker's, else raise."""
         if name not in self.brokers or not self.is_running(name):
-            running = ", ".join(self._started_parts().running(self.brokers))
+            running = ", ".join(self._started.running(self.brokers))
             raise InvalidUse(f"{name!r} is not a running broker; running: {running or 'none'}")
         return name
 
@@ -613,9 +601,9 @@ class ClusterBroker(Broker):
         version: str | None = None,
     ) -> None:
         super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
-        self._cluster = PulsarCluster(
+        self.cluster = PulsarCluster(
             profile,
-            brokers=get_profile(profile).brokers,
+            brokers=profile.brokers,
             settings=settings,
             start_timeout=start_timeout,
             report=report,
@@ -625,60 +613,55 @@ class ClusterBroker(Broker):
         self._marks: list[dict[str, int]] = [{}]
 
     @property
-    def cluster(self) -> PulsarCluster:
-        """The cluster itself."""
-        return self._cluster
-
-    @property
     def service_url(self) -> str:
         """URL for clients, with all brokers."""
-        return self._cluster.service_url
+        return self.cluster.service_url
 
     @property
     def admin_url(self) -> str:
         """URL of the first broker's admin REST API."""
-        return self._cluster.admin_url
+        return self.cluster.admin_url
 
     @property
     def access(self) -> Access:
         """Credentials and trusted certificates of a client; empty before the start."""
-        return self._cluster.access if self._is_up else Access()
+        return self.cluster.access if self._is_up else Access()
 
     @property
     def detours(self) -> tuple[Detour, ...]:
         """Detours for fault proxies in front of all brokers."""
-        return self._cluster.detours
+        return self.cluster.detours
 
     def is_running(self) -> bool:
         """Return True if all parts are alive."""
-        return self._cluster.is_running()
+        return self.cluster.is_running()
 
     def log_offset(self) -> int:
         """Return an opaque number for the current ends of the brokers' logs."""
-        self._marks.append({name: self._cluster.log_offset(name) for name in self._brokers()})
+        self._marks.append({name: self.cluster.log_offset(name) for name in self._brokers()})
         return len(self._marks) - 1
 
     def log_text(self, since: int = 0) -> str:
         """Return the brokers' logs from an offset to their ends, one after another."""
         starts = self._marks[since]
-        return "".join(self._cluster.log_text(name, starts.get(name, 0)) for name in self._brokers())
+        return "".join(self.cluster.log_text(name, starts.get(name, 0)) for name in self._brokers())
 
     def _brokers(self) -> tuple[str, ...]:
-        return self._cluster.brokers if self._is_up else ()
+        return self.cluster.brokers if self._is_up else ()
 
     def _launch(self) -> None:
         if self._is_up:
-            self._cluster.restart(*self._cluster.brokers)
+            self.cluster.restart(*self.cluster.brokers)
         else:
-            self._cluster.start()
+            self.cluster.start()
             self._is_up = True
 
     def _halt(self) -> None:
         """Leave the brokers running: the cluster stops them cleanly when it restarts them."""
 
     def _kill(self) -> None:
-        self._cluster.kill(*self._brokers())
+        self.cluster.kill(*self._brokers())
 
     def _discard(self) -> None:
         self._is_up = False
-        self._cluster.stop()
+        self.cluster.stop()

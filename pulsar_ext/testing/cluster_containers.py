@@ -13,10 +13,9 @@ import io
 import os
 import shlex
 import tarfile
-import time
 import uuid
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from docker.errors import DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -24,8 +23,8 @@ from requests.exceptions import RequestException
 from pulsar_ext.errors import BrokerStartError
 
 from .cluster_conf import HOST, SETUP, ZOOKEEPER, Addresses, Layout
-from .cluster_runtime import ClusterPart, Command, Runtime
-from .container import log_of, runs, start_guard
+from .cluster_runtime import Command, Runtime
+from .container import OWNER_LABEL, ContainerProgram, EngineContainer, guard_containers, is_port_lost
 from .image import choose_image, connect_engine, start_command
 from .java_program import JAVA_OPTIONS
 
@@ -38,16 +37,13 @@ _HOME: Final = PurePosixPath("/pulsar")
 _CONF: Final = _HOME / "conf" / "part.conf"
 _SECRETS: Final = _HOME / "secrets"
 _USER: Final = 10_000
-_HALT_SECONDS: Final = 20
-_POLL_SECONDS: Final = 0.1
-_OWNER_LABEL: Final = "pulsar-ext.owner-pid"
-_PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
 class ContainerRuntime(Runtime):
     """Runtime with a container for each part; a guard removes them when the process that started them has ended."""
 
     has_detours = False
+    secrets = _SECRETS
 
     def __init__(self, report: Callable[[str], None], version: str) -> None:
         self._image = choose_image(version=version, report=report)
@@ -56,18 +52,17 @@ class ContainerRuntime(Runtime):
         super().__init__(version)
         self._name = self.network = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         self._guard: subprocess.Popen[bytes] | None = None
-        self._parts: dict[str, _ContainerPart] = {}
+        self._parts: dict[str, ContainerProgram] = {}
         self._files: dict[str, bytes] = {}
         self._addresses: Addresses | None = None
         self._lost_a_port = False
-        self.secrets = _SECRETS
 
     def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
         """Create the network, and the gate that publishes the ports of all brokers on this machine's loopback."""
         containers = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
-        self._guard = start_guard(containers, self.home, self._name)
+        self._guard = guard_containers(containers, self.home, self._name)
         self._addresses, self._files = addresses, {f"{_SECRETS}/{name}": content for name, content in files.items()}
-        self._parts = {name: _ContainerPart() for name in (*addresses.parts, SETUP)}
+        self._parts = {name: ContainerProgram() for name in (*addresses.parts, SETUP)}
         with self._engine_errors("create a network"):
             network = self._engine.networks.create(self._name, driver="bridge", labels=_labels())
             network.reload()
@@ -81,7 +76,7 @@ class ContainerRuntime(Runtime):
         """Return the data directory of a part, in a volume that is removed with the container."""
         return _HOME / "data" / name
 
-    def part(self, name: str) -> ClusterPart:
+    def part(self, name: str) -> ContainerProgram:
         """Return a part by its name."""
         return self._parts[name]
 
@@ -119,90 +114,33 @@ class ContainerRuntime(Runtime):
     def _container(self, name: str) -> str:
         return f"{self._name}-{name}"
 
-    def _create(self, name: str, command: list[str], ports: Iterable[int], aliases: Iterable[str]) -> Any:
+    def _create(self, name: str, command: list[str], ports: Iterable[int], aliases: Iterable[str]) -> EngineContainer:
         """Create a container: a broker's in the network of the gate, any other one with its own address."""
         if self._addresses is not None and name in self._addresses.brokers:
-            options: dict[str, Any] = {"network_mode": f"container:{self._container(_GATE)}"}
+            options: dict[str, object] = {"network_mode": f"container:{self._container(_GATE)}"}
         else:
             endpoint = self._engine.api.create_endpoint_config(aliases=list(aliases))
             options = {"network": self._name, "networking_config": {self._name: endpoint}}
             # The port is the same inside, so that brokers and this machine use the same address.
             options["ports"] = {f"{port}/tcp": (HOST, port) for port in ports}
         # The image's health check is for a standalone broker.
-        options["healthcheck"] = {"test": ["NONE"]}
-        return self._engine.containers.create(
-            self._image, command, name=self._container(name), labels=_labels(), working_dir=str(_HOME), **options
+        options |= {"healthcheck": {"test": ["NONE"]}, "labels": _labels(), "working_dir": str(_HOME)}
+        made: EngineContainer = self._engine.containers.create(
+            self._image, command, name=self._container(name), **options
         )
+        return made
 
     @contextlib.contextmanager
     def _engine_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (DockerException, RequestException) as error:
-            self._lost_a_port = any(mark in str(error) for mark in _PORT_MARKS)
+            self._lost_a_port = is_port_lost(error)
             raise BrokerStartError(f"the Docker engine could not {what} of a cluster: {error}") from error
 
 
-class _ContainerPart:
-    """Container of one part; all its launches share one log."""
-
-    def __init__(self) -> None:
-        self.container: Any = None
-        self._launched_at = 0
-
-    @property
-    def pid(self) -> int | None:
-        """Id of its process on the engine's machine; None if it is not running."""
-        return int(self.container.attrs["State"]["Pid"]) if self.is_running() else None
-
-    def start(self) -> None:
-        """Start the existing container."""
-        self._launched_at = time.time_ns()
-        self.container.start()
-
-    def is_running(self) -> bool:
-        """Return True if it is alive."""
-        return runs(self.container)
-
-    def log_offset(self) -> int:
-        """Return the time in nanoseconds, by which the engine selects lines."""
-        return time.time_ns()
-
-    def log_text(self, since: int = 0) -> str:
-        """Return its log from that time on, all of it by default."""
-        return log_of(self.container, since)
-
-    def has_logged(self, text: str) -> bool:
-        """Return True if it has logged a text since its last launch."""
-        return text in self.log_text(self._launched_at)
-
-    def has_lost_a_port(self) -> bool:
-        """Return False: a container has its own ports, and the engine rejects published ports that are in use."""
-        return False
-
-    def finish(self, seconds: float) -> int | None:
-        """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
-        deadline = time.monotonic() + seconds
-        while self.is_running():
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(_POLL_SECONDS)
-        return int(self.container.attrs["State"]["ExitCode"]) if self.container is not None else None
-
-    def halt(self) -> None:
-        """Stop it cleanly; do nothing if it is not running."""
-        if self.is_running():
-            self.container.stop(timeout=_HALT_SECONDS)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL; do nothing if it is not running."""
-        if self.is_running():
-            self.container.kill()
-            self.container.wait()
-
-
 def _labels() -> dict[str, str]:
-    return {_OWNER_LABEL: str(os.getpid())}
+    return {OWNER_LABEL: str(os.getpid())}
 
 
 def _shell(command: Command) -> list[str]:

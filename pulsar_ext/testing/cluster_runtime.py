@@ -1,12 +1,11 @@
 """Runtimes of a cluster's parts: each part is launched and stopped by its name.
 
-This module has the interface and the runtime of processes; containers are in `cluster_containers.py`.
+This module has the runtime of processes; containers are in `cluster_containers.py`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from .cluster_conf import SETUP, Addresses, Layout
 from .java_program import Java, JavaProgram, ScratchDirectory
@@ -34,90 +33,24 @@ class Command(NamedTuple):
     options: Sequence[str]
 
 
-class ClusterPart(Protocol):
-    """Part of a cluster; a `JavaProgram` is one."""
+class Runtime:
+    """Runtime of a cluster's parts, their addresses and their files; a subclass for each back end has the parts."""
 
-    @property
-    def pid(self) -> int | None:
-        """Id of its process; None if it is not running."""
-        ...
-
-    def is_running(self) -> bool:
-        """Return True if it is alive."""
-        ...
-
-    def log_offset(self) -> int:
-        """Return the current end of its log, as an opaque number for `log_text`."""
-        ...
-
-    def log_text(self, since: int = 0) -> str:
-        """Return its log from an offset on, all of it by default."""
-        ...
-
-    def has_logged(self, text: str) -> bool:
-        """Return True if it has logged a text since its last launch."""
-        ...
-
-    def has_lost_a_port(self) -> bool:
-        """Return True if it could not start because one of its ports was taken."""
-        ...
-
-    def finish(self, seconds: float) -> int | None:
-        """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
-        ...
-
-    def halt(self) -> None:
-        """Stop it cleanly; do nothing if it is not running."""
-        ...
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL; do nothing if it is not running."""
-        ...
-
-
-class Runtime(ABC):
-    """Runtime of a cluster's parts, their addresses and their files; `close()` removes everything."""
-
-    layout: Layout
+    layout = Layout()
     """Addresses of the parts for each other; known after `open()`."""
 
     network: str | None = None
     """Name of the parts' own Docker network, if any."""
-
-    secrets: PurePath
-    """Directory of the cluster's secrets, as the parts see it."""
 
     has_detours = True
     """True if this machine reaches every port of a broker, not only published ones."""
 
     def __init__(self, version: str) -> None:
         self.version = version
-        """Version of all parts."""
         self._scratch = ScratchDirectory()
         self.home: Path = self._scratch.path
         """Directory of the cluster's secrets on this machine, for clients."""
 
-    @abstractmethod
-    def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
-        """Prepare the parts of these addresses, with these files as their secrets."""
-
-    @abstractmethod
-    def data(self, name: str) -> PurePath:
-        """Return the data directory of a part, as the part sees it."""
-
-    @abstractmethod
-    def part(self, name: str) -> ClusterPart:
-        """Return a part by its name."""
-
-    @abstractmethod
-    def launch(self, name: str, command: Command) -> None:
-        """Start a part on its existing data, if any, and return without waiting for it."""
-
-    @abstractmethod
-    def lost_a_port(self) -> bool:
-        """Return True if a part could not start because its port was taken."""
-
-    @abstractmethod
     def close(self) -> None:
         """Stop all parts and remove their files; a second call does nothing."""
         self._scratch.remove()
@@ -130,8 +63,8 @@ class ProcessRuntime(Runtime):
         self._java = Java.find(report, version)
         super().__init__(version)
         self._programs: dict[str, JavaProgram] = {}
-        self.layout = Layout()
         self.secrets = self.home
+        """Directory of the cluster's secrets, as the parts see it."""
 
     def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:  # noqa: ARG002  # in `home` already
         """Create a directory for each part."""
@@ -143,7 +76,7 @@ class ProcessRuntime(Runtime):
         """Return the data directory of a part."""
         return self.home / name / "data"
 
-    def part(self, name: str) -> ClusterPart:
+    def part(self, name: str) -> JavaProgram:
         """Return a part by its name."""
         return self._programs[name]
 

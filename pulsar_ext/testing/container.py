@@ -12,8 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,46 +19,117 @@ import uuid
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, cast
 
-from docker.errors import (  # type: ignore[import-not-found]  # mypy sees docker/
-    APIError,
-    DockerException,
-    NotFound,
-)
+from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from . import guard
 from .access import Access
 from .broker import Broker
 from .identity import Identity
 from .image import choose_image, start_command
+from .java_program import start_guard
 from .ports import check_ports, free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from testcontainers.core.network import Network
 
 
-def runs(container: Any) -> bool:
-    """Return True if a container is running; False for None and for a removed one."""
-    with contextlib.suppress(NotFound):
-        if container is not None:
-            container.reload()
-            return bool(container.status == "running")
-    return False
+_HALT_SECONDS: Final = 20
+_POLL_SECONDS: Final = 0.1
+OWNER_LABEL: Final = "pulsar-ext.owner-pid"
+_PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
-def log_of(container: Any, since: int) -> str:
-    """Return a container's output since some nanoseconds after the epoch; empty for None and for a removed one."""
-    with contextlib.suppress(NotFound):
-        if container is not None:
-            return bytes(container.logs(since=since / 1e9 if since else None)).decode(errors="replace")
-    return ""
+class EngineContainer(Protocol):
+    """Container of docker's Python client, whose package has no types here."""
+
+    attrs: dict[str, dict[str, int]]
+    status: str
+    start: Callable[[], None]
+    reload: Callable[[], None]
+    kill: Callable[[], None]
+    wait: Callable[[], object]
+    stop: Callable[..., None]
+    logs: Callable[..., bytes]
+    put_archive: Callable[[str, bytes], bool]
+
+
+class ContainerProgram:
+    """Java program in a container, created by its owner; all its launches share one log. `JavaProgram` is its twin."""
+
+    def __init__(self) -> None:
+        self.container: EngineContainer | None = None
+        self._launched_at = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Id of its process on the engine's machine; None if it is not running."""
+        return self.container.attrs["State"]["Pid"] if self.container is not None and self.is_running() else None
+
+    def start(self) -> None:
+        """Start the existing container."""
+        self._launched_at = time.time_ns()
+        if self.container is not None:
+            self.container.start()
+
+    def is_running(self) -> bool:
+        """Return True if it is alive; False without a container, and for a removed one."""
+        with contextlib.suppress(NotFound):
+            if self.container is not None:
+                self.container.reload()
+                return self.container.status == "running"
+        return False
+
+    def log_offset(self) -> int:
+        """Return the time in nanoseconds, by which the engine selects lines without reading the whole log."""
+        return time.time_ns()
+
+    def log_text(self, since: int = 0) -> str:
+        """Return its log from that time on, all of it by default; empty if it was removed."""
+        with contextlib.suppress(NotFound):
+            if self.container is not None:
+                return self.container.logs(since=since / 1e9 if since else None).decode(errors="replace")
+        return ""
+
+    def has_logged(self, text: str) -> bool:
+        """Return True if it has logged a text since its last launch."""
+        return text in self.log_text(self._launched_at)
+
+    def has_lost_a_port(self) -> bool:
+        """Return False: a container has its own ports, and the engine rejects published ports that are in use."""
+        return False
+
+    def finish(self, seconds: float) -> int | None:
+        """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.is_running():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_POLL_SECONDS)
+        return self.container.attrs["State"]["ExitCode"] if self.container is not None else None
+
+    def halt(self) -> None:
+        """Stop it cleanly; do nothing if it is not running."""
+        if self.container is not None and self.is_running():
+            self.container.stop(timeout=_HALT_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL; do nothing if it is not running."""
+        if self.container is not None and self.is_running():
+            self.container.kill()
+            self.container.wait()
+
+
+def is_port_lost(error: Exception) -> bool:
+    """Return True if the engine could not publish a port because another program has it."""
+    return any(mark in str(error) for mark in _PORT_MARKS)
 
 
 HOST_PORT: Final = 6651
@@ -81,7 +150,7 @@ class DockerNetwork(Protocol):
 
 
 def check_alias(alias: str) -> str:
-    """Return the alias unchanged."""
+    """Return a name that is valid as a host name in a URL, or raise."""
     if _ALIAS.fullmatch(alias) is None:
         raise InvalidUse(
             f"network alias {alias!r} is not a host name: use letters, digits, hyphens and dots, no underscore"
@@ -107,24 +176,16 @@ def listener_settings(alias: str, broker_port: int, outside_port: int, *, tls: b
     }
 
 
-def start_guard(containers: Sequence[str], secrets: Path, network: str | None = None) -> subprocess.Popen[bytes]:
+def guard_containers(containers: Sequence[str], secrets: Path, *networks: str) -> subprocess.Popen[bytes]:
     """Start the guard of this process's containers, before they exist, so that none outlives it."""
-    names = [*containers, *([f"network:{network}"] if network is not None else []), f"directory:{secrets}"]
-    return subprocess.Popen(
-        [sys.executable, "-P", guard.__file__, str(os.getpid()), "containers", *names],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    names = [*containers, *(f"network:{one}" for one in networks), f"directory:{secrets}"]
+    return start_guard("containers", *names, python=["-P"])
 
 
 _BROKER_PORT: Final = 6650
 _ADMIN_PORT: Final = 8080
 _LAUNCHES: Final = 4
-_HALT_SECONDS: Final = 20
 _SECRETS: Final = PurePosixPath("/pulsar/secrets")
-_OWNER_LABEL: Final = "pulsar-ext.owner-pid"
 
 _config_lock = threading.Lock()
 
@@ -136,12 +197,11 @@ class PulsarContainer(Broker):
         profile: a profile or its name.
         image: the image to run; by default that of `PULSAR_EXT_IMAGE`, else the official one if it is available, else
             one that is built here.
-        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
+        settings: see `Broker`.
         heap: size of the Java heap, and of the direct memory, such as `512m`.
-        start_timeout: seconds from launch to ready before the start counts as failed.
+        start_timeout: see `Broker`.
         report: called with short lines of progress if an image is pulled or built.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one. With a named image,
-            the version that the image must have.
+        version: see `Broker`; with a named image, the version that the image must have.
         broker_port: port for clients; a free one by default.
         admin_port: port of the admin REST API; a free one by default.
         network: existing Docker network, such as testcontainers' `Network`, whose containers may use the broker.
@@ -176,6 +236,7 @@ class PulsarContainer(Broker):
         self._heap = heap
         self._report = report
         self._container: DockerContainer | None = None
+        self._program = ContainerProgram()
         self._name = ""
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: dict[int, int] = {}
@@ -262,24 +323,20 @@ class PulsarContainer(Broker):
 
     def is_running(self) -> bool:
         """Return True if the container is running."""
-        return runs(self._wrapped)
+        return self._program.is_running()
 
     def log_offset(self) -> int:
-        """Return the time in nanoseconds, by which the engine selects lines without reading the whole log."""
-        return time.time_ns()
+        """Return the time in nanoseconds."""
+        return self._program.log_offset()
 
     def log_text(self, since: int = 0) -> str:
         """Return the container's output from that time on, all of it by default."""
-        return log_of(self._wrapped, since)
-
-    @property
-    def _wrapped(self) -> Any:
-        return None if self._container is None else self._container.get_wrapped_container()
+        return self._program.log_text(since)
 
     def _launch(self) -> None:
         try:
             if self._container is not None:
-                self._container.get_wrapped_container().start()
+                self._program.start()
             else:
                 self._create()
         except (DockerException, RequestException) as error:
@@ -298,7 +355,7 @@ class PulsarContainer(Broker):
                 with _without_ryuk():
                     self._container.start()
             except APIError as error:
-                lost_a_port = "port is already allocated" in str(error) or "address already in use" in str(error)
+                lost_a_port = is_port_lost(error)
                 if lost_a_port and any(self._requested_ports):
                     taken = " or ".join(str(port) for port in self._requested_ports if port)
                     raise BrokerStartError(f"port {taken} is in use: choose another, or omit it") from error
@@ -306,13 +363,14 @@ class PulsarContainer(Broker):
                 if not lost_a_port or attempt == _LAUNCHES:
                     raise
             else:
+                self._program.container = self._container.get_wrapped_container()
                 return
 
     def _describe_container(self, image: str, command: str | None) -> DockerContainer:
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
-        self._guard = start_guard([self._name], Path(self._secrets_home.name))
-        container = DockerContainer(image, name=self._name, labels={_OWNER_LABEL: str(os.getpid())})
+        self._guard = guard_containers([self._name], Path(self._secrets_home.name))
+        container = DockerContainer(image, name=self._name, labels={OWNER_LABEL: str(os.getpid())})
         # The configured prefix of image names applies to images from a registry only.
         container.image = image
         if command is not None:
@@ -345,16 +403,13 @@ class PulsarContainer(Broker):
         return names
 
     def _halt(self) -> None:
-        if self.is_running() and self._container is not None:
-            self._container.get_wrapped_container().stop(timeout=_HALT_SECONDS)
+        self._program.halt()
 
     def _kill(self) -> None:
-        if self.is_running() and self._container is not None:
-            self._container.get_wrapped_container().kill()
-            self._container.wait()
+        self._program.kill()
 
     def _discard(self) -> None:
-        container, self._container = self._container, None
+        container, self._container, self._program = self._container, None, ContainerProgram()
         if container is not None:
             engine = container.get_docker_client().client
             # By name, which also finds a container whose creation was interrupted before its id was known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pulsar_ext
+    import pulsar_ext.asyncio
     from pulsar_ext.admin import PulsarAdmin
 
     from .broker import Broker, Reachable
@@ -47,6 +48,10 @@ __all__ = [
 ]
 
 
+C = TypeVar("C", bound="pulsar_ext.Client | pulsar_ext.asyncio.Client")
+C_co = TypeVar("C_co", bound="pulsar_ext.Client | pulsar_ext.asyncio.Client", covariant=True)
+
+
 class BrokerFactory(Protocol):
     """Type of the fixture `pulsar_broker_factory`."""
 
@@ -71,10 +76,10 @@ class TopicFactory(Protocol):
         ...
 
 
-class ClientFactory(Protocol):
-    """Type of the fixture `pulsar_client_factory`."""
+class ClientFactory(Protocol[C_co]):
+    """Type of the fixtures `pulsar_client_factory` and `pulsar_async_client_factory`."""
 
-    def __call__(self, broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> Any:
+    def __call__(self, broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> C_co:
         """Return a client that is closed after the test."""
         ...
 
@@ -246,67 +251,55 @@ def pulsar_admin(pulsar_broker: SharedBroker) -> Iterator[PulsarAdmin]:
 def pulsar_client_factory(
     pulsar_broker_factory: BrokerFactory,
     pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # deleted after clients are closed
-) -> Iterator[ClientFactory]:
+) -> Iterator[ClientFactory[pulsar_ext.Client]]:
     """Create clients, `pulsar_client_factory(broker, service_url=proxy.service_url, io_threads=2)`, and close them."""
+    import pulsar_ext  # noqa: PLC0415  # loaded on use
 
-    def make(service_url: str, **options: Any) -> Any:
-        import pulsar_ext  # noqa: PLC0415  # loaded on use
-
-        return pulsar_ext.Client(service_url, **options)
-
-    yield from _client_factory(make, pulsar_broker_factory)
+    yield from _client_factory(pulsar_ext.Client, pulsar_broker_factory)
 
 
 @pytest.fixture
 def pulsar_async_client_factory(
     pulsar_broker_factory: BrokerFactory,
     pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # deleted after clients are closed
-) -> Iterator[ClientFactory]:
+) -> Iterator[ClientFactory[pulsar_ext.asyncio.Client]]:
     """Create asyncio clients for `async with`, on any event loop; open ones are closed afterwards."""
+    import pulsar_ext.asyncio  # noqa: PLC0415  # loaded on use
 
-    def make(service_url: str, **options: Any) -> Any:
-        import pulsar_ext.asyncio  # noqa: PLC0415  # loaded on use
-
-        return pulsar_ext.asyncio.Client(service_url, **options)
-
-    yield from _client_factory(make, pulsar_broker_factory)
+    yield from _client_factory(pulsar_ext.asyncio.Client, pulsar_broker_factory)
 
 
-def _client_factory(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator[ClientFactory]:
-    """Yield a factory of clients of a broker, and close the clients afterwards."""
+def _client_factory(make: type[C], broker_factory: BrokerFactory) -> Iterator[ClientFactory[C]]:
+    """Yield a factory of clients of a broker, with the options that they need, and close the clients afterwards."""
+    import pulsar_ext  # noqa: PLC0415  # loaded on use
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded on use
+
     with contextlib.ExitStack() as opened:
 
-        def client(broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> Any:
+        def client(broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> C:
             where = broker or broker_factory()
-            made = make(service_url or where.service_url, **_client_options(where, options, opened))
-            opened.callback(_close_quietly, getattr(made, "blocking", made))
+            options = {**where.client_options(pulsar_ext), **options}
+            if "admin" not in options:
+                options["admin"] = opened.enter_context(PulsarAdmin(where.admin_url, **where.access.admin_options()))
+            made = make(service_url or where.service_url, **options)
+            opened.callback(_close_quietly, made)
             return made
 
         yield client
 
 
-def _client_options(where: Reachable, options: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
-    """Add the options that a client of a broker needs."""
+def _close_quietly(client: pulsar_ext.Client | pulsar_ext.asyncio.Client) -> None:
     import pulsar_ext  # noqa: PLC0415  # loaded on use
-    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded on use
 
-    options = {**where.client_options(pulsar_ext), **options}
-    if "admin" not in options:
-        options["admin"] = opened.enter_context(PulsarAdmin(where.admin_url, **where.access.admin_options()))
-    return options
-
-
-def _close_quietly(client: Any) -> None:
     # The test may have closed it, or ended its broker.
     with contextlib.suppress(Exception):
-        client.close()
+        (client if isinstance(client, pulsar_ext.Client) else client.blocking).close()
 
 
 @pytest.fixture
-def pulsar_client(pulsar_client_factory: ClientFactory) -> pulsar_ext.Client:
+def pulsar_client(pulsar_client_factory: ClientFactory[pulsar_ext.Client]) -> pulsar_ext.Client:
     """Return a client connected to `pulsar_broker`; closed afterwards."""
-    client: pulsar_ext.Client = pulsar_client_factory()
-    return client
+    return pulsar_client_factory()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import parse_qs
 
 from pulsar_ext.errors import BrokerStartError
@@ -94,20 +94,16 @@ KEY_FILE: Final = "token-secret.key"
 
 
 class TokenSecret:
-    """Secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs.
-
-    The key is random and kept with the broker's data; no repr shows it or a token.
-    """
+    """Secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs; no repr shows them."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
-        """Key that the broker reads."""
 
     def __repr__(self) -> str:
         return "TokenSecret(<hidden>)"
 
     def token(self, role: str = SUPERUSER, expires: int | None = None) -> str:
-        """Return a signed token of a role; initially only `SUPERUSER` has permissions."""
+        """Return a signed token, with its expiry in seconds since 1970; initially only `SUPERUSER` has permissions."""
         claims: dict[str, str | int] = {"sub": role} if expires is None else {"sub": role, "exp": expires}
         import jwt  # noqa: PLC0415  # only for profiles with tokens
 
@@ -165,10 +161,10 @@ def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> ty
             token = sign(client_id, int(time.time()) + _TOKEN_SECONDS)
             self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _TOKEN_SECONDS})
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # names of the base class
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # names of the base class
             """Print nothing: tests check the output."""
 
-        def _answer(self, status: int, content: dict[str, Any]) -> None:
+        def _answer(self, status: int, content: dict[str, object]) -> None:
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

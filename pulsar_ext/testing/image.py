@@ -31,12 +31,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docker.errors import (  # type: ignore[import-not-found]  # mypy sees docker/
-    BuildError,
-    DockerException,
-    ImageNotFound,
-    NotFound,
-)
+from docker.errors import BuildError, DockerException, ImageNotFound, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from filelock import FileLock
 from requests.exceptions import RequestException
 from testcontainers.core.docker_client import DockerClient, get_docker_host
@@ -130,10 +125,7 @@ def is_unneeded(jar_name: str) -> bool:
 
 
 def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, drop_unneeded: bool = True) -> None:
-    """Copy the required parts of the jars into the empty directory `target`.
-
-    Native libraries of other machines and the 94 % of fastutil that no other jar refers to are omitted.
-    """
+    """Copy the jars, without native libraries of other machines and the 94 % of fastutil that none refers to."""
     needed = [jar for jar in jars if not (drop_unneeded and is_unneeded(jar.name))]
     kept = [jar for jar in needed if not _is_of_other_machine(jar.name, machine)]
     fastutil = [jar for jar in kept if jar.name.startswith("fastutil-")]
@@ -141,7 +133,8 @@ def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, drop_unneeded
     for jar in others:
         _copy_jar(jar, target / jar.name, lambda entry: not _is_of_other_machine(entry, machine))
     for jar in fastutil:
-        used = _reachable(jar, _references(others))
+        # Reflection never loads fastutil.
+        used = _reachable(jar, {name for one in others for _, code in _classes(one) for name in _referenced_in(code)})
         _copy_jar(jar, target / jar.name, lambda entry, used=used: not entry.endswith(".class") or entry[:-6] in used)  # type: ignore[misc]
 
 
@@ -162,11 +155,6 @@ def _copy_jar(source: Path, target: Path, wanted: Callable[[str], bool]) -> None
             for entry in entries:
                 if wanted(entry.filename):
                     smaller.writestr(entry, jar.read(entry), zipfile.ZIP_DEFLATED)
-
-
-def _references(jars: Iterable[Path]) -> set[str]:
-    """Return the fastutil classes that the classes in these jars refer to; reflection never loads fastutil."""
-    return {name for jar in jars for _, code in _classes(jar) for name in _referenced_in(code)}
 
 
 def _reachable(fastutil: Path, start: set[str]) -> set[str]:
@@ -234,7 +222,7 @@ def build_image(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / "image.lock"):
-            if not _has(engine, tag):
+            if not _is_present(engine, tag):
                 _build(engine, tag, version, base_image or _make_base(engine, report), machine, report)
     except OSError as error:
         raise BrokerStartError(
@@ -299,7 +287,7 @@ def _image_conf() -> str:
     return standalone_conf(broker_settings(bind_address="0.0.0.0"))  # noqa: S104  # inside a container
 
 
-def _has(engine: DockerClient, image: str) -> bool:
+def _is_present(engine: DockerClient, image: str) -> bool:
     try:
         engine.client.images.get(image)
     except ImageNotFound:
@@ -325,7 +313,7 @@ def _make_base(engine: DockerClient, report: Callable[[str], None]) -> str:
     archive = _base_archive()
     digest = archive.stem.removeprefix("rootfs-")
     base = f"{_BASE_REPOSITORY}:{digest}"
-    if not _has(engine, base):
+    if not _is_present(engine, base):
         if not archive.is_file():
             _run_debootstrap(docker_directory() / "rootfs", archive, report)
         report(f"importing {base}")
@@ -381,7 +369,9 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
     """Return a client of the Docker engine that testcontainers would use."""
     address = get_docker_host() or _DEFAULT_SOCKET
     try:
-        _check_socket(address)
+        if address.startswith("unix://"):
+            with socket.socket(socket.AF_UNIX) as probe:  # unlike the client's, a failed attempt leaves no socket open
+                probe.connect(address.removeprefix("unix://"))
         return DockerClient(timeout=timeout)
     except (DockerException, RequestException, OSError) as error:
         if isinstance(error, PermissionError) or "Permission denied" in str(error):
@@ -393,11 +383,13 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
         ) from error
 
 
-def _check_socket(address: str) -> None:
-    """Connect once; unlike the client's, a failed attempt leaves no socket open."""
-    if address.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(address.removeprefix("unix://"))
+@contextlib.contextmanager
+def _engine(timeout: int = _ENGINE_SECONDS) -> Iterator[DockerClient]:
+    engine = connect_engine(timeout)
+    try:
+        yield engine
+    finally:
+        engine.client.close()
 
 
 def choose_image(
@@ -408,13 +400,10 @@ def choose_image(
         return chosen
     wanted = choose_version(version)
     official = official_image(wanted)
-    engine = connect_engine()
-    try:
+    with _engine() as engine:
         if _is_present(engine, official) or _is_pulled(engine, official, report):
             return official
         return build_image(engine, wanted, report=report)
-    finally:
-        engine.client.close()
 
 
 def image_problem() -> str | None:
@@ -423,36 +412,23 @@ def image_problem() -> str | None:
         return None
     version = choose_version()
     official = official_image(version)
-    engine = connect_engine()
-    try:
+    with _engine() as engine:
         if _is_present(engine, official) or _is_present(engine, local_tag(machine_of(engine), version)):
             return None
-    finally:
-        engine.client.close()
     return None if _registry_answers(official, lambda _: None) else build_problem()
 
 
 def start_command(image: str, *, report: Callable[[str], None] = lambda _: None) -> str | None:
     """Return the shell command that starts a standalone broker in an image, None for the image's own."""
-    engine = connect_engine()
-    try:
-        if not _is_present(engine, image):
-            report(f"pulling {image}")
-            engine.client.images.pull(image)
-        labels = engine.client.images.get(image).labels
-    except (DockerException, RequestException) as error:
-        raise BrokerStartError(f"the Docker engine has no image {image} and cannot pull it: {error}") from error
-    finally:
-        engine.client.close()
+    with _engine() as engine:
+        try:
+            if not _is_present(engine, image):
+                report(f"pulling {image}")
+                engine.client.images.pull(image)
+            labels = engine.client.images.get(image).labels
+        except (DockerException, RequestException) as error:
+            raise BrokerStartError(f"the Docker engine has no image {image} and cannot pull it: {error}") from error
     return None if labels.get(IMAGE_LABEL) else _OFFICIAL_COMMAND
-
-
-def _is_present(engine: DockerClient, image: str) -> bool:
-    try:
-        engine.client.images.get(image)
-    except ImageNotFound:
-        return False
-    return True
 
 
 def _is_pulled(engine: DockerClient, image: str, report: Callable[[str], None]) -> bool:
@@ -472,18 +448,16 @@ def _registry_answers(image: str, report: Callable[[str], None]) -> bool:
     with contextlib.suppress(FileNotFoundError):
         if time.time() - _no_registry_file().stat().st_mtime < _NO_REGISTRY_SECONDS:
             return False
-    engine = connect_engine(timeout=_REGISTRY_SECONDS)
-    try:
-        engine.client.api.inspect_distribution(image)
-    except NotFound as error:
-        # The registry answers, but lacks this version.
-        report(f"{image} cannot be pulled: {error}")
-        return False
-    except (DockerException, RequestException) as error:
-        _record_missing_registry(image, error, report)
-        return False
-    finally:
-        engine.client.close()
+    with _engine(_REGISTRY_SECONDS) as engine:
+        try:
+            engine.client.api.inspect_distribution(image)
+        except NotFound as error:
+            # The registry answers, but lacks this version.
+            report(f"{image} cannot be pulled: {error}")
+            return False
+        except (DockerException, RequestException) as error:
+            _record_missing_registry(image, error, report)
+            return False
     return True
 
 

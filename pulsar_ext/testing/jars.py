@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 
 def committed_sums(version: str) -> dict[str, str] | None:
-    """Return the committed sum of each jar by its file name; None for a version without a list.
-
-    The list has the format of `sha256sum *.jar`.
-    """
-    path = _lists() / f"pulsar-{version}.sha256"
+    """Return the committed sum of each jar by its file name, from a list of `sha256sum *.jar`; None without a list."""
+    path = _LISTS / f"pulsar-{version}.sha256"
     if not path.is_file():
         return None
     lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
@@ -64,10 +61,7 @@ def sum_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _lists() -> Path:
-    return Path(__file__).parent
-
-
+_LISTS: Final = Path(__file__).parent
 _SECONDS: Final = 1800.0
 _ERROR_LINES: Final = 6
 _REPORT_SECONDS: Final = 10.0
@@ -107,12 +101,8 @@ def copy_jars(version: str, target: Path, state: str, report: Callable[[str], No
             f"the jars of Pulsar {version} are missing ({state}), and mvn is not found on the path: "
             "install Maven, or use a Docker engine, or copy the directory from another machine"
         )
-    run = _run(
-        maven,
-        _POM.format(managed=_MANAGED.format(version=version), version=version),
-        target,
-        partial(follow, report, count),
-    )
+    pom = _POM.format(managed=_MANAGED.format(version=version), version=version)
+    run = _run(maven, pom, target, partial(follow, report, count))
     if run.status != 0:
         report(f"Maven could not fetch Pulsar {version}; listing the available versions")
         raise _failure(version, run, _served(maven, target))
@@ -231,13 +221,9 @@ def find_java() -> Path:
 
 
 def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Path:
-    """Return the directory with the broker's jars, after fetching or repairing them if needed.
-
-    Several processes may call this at the same time: one fetches, the others wait.
-    """
+    """Return the directory with the broker's jars, fetched or repaired by one of the processes that need them."""
     chosen = choose_version(version)
-    directory = cached_jars(chosen)
-    root = directory.parent
+    root, directory = cache_root(), cached_jars(chosen)
     if find_damage(chosen) is None:
         return directory
     try:

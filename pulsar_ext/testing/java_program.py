@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
+def start_guard(*arguments: str, python: Sequence[str] = ("-I", "-S")) -> subprocess.Popen[bytes]:
+    """Start a guard of this process in the background; `guard.py` describes the arguments."""
+    command = [sys.executable, *python, guard.__file__, str(os.getpid()), *arguments]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+
+
 class ScratchDirectory:
     """New temporary directory with a guard."""
 
     def __init__(self, prefix: str = "pulsar-ext-") -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         try:
-            self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), "directory", str(self.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self._guard = start_guard("directory", str(self.path))
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
             raise
@@ -56,12 +57,6 @@ def archive_path(java: Path, jars: Path) -> Path:
     status = java.resolve().stat()
     identity = f"{java.resolve()} {status.st_size} {status.st_mtime_ns}"
     return jars / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
-
-
-def find_archive(java: Path, jars: Path) -> Path | None:
-    """Return the class archive for a Java and its jars, or None if it does not exist."""
-    path = archive_path(java, jars)
-    return path if path.is_file() else None
 
 
 _HALT_SECONDS: Final = 20.0
@@ -149,22 +144,17 @@ class GuardedProgram:
 # Without a setting a bookie listens on every interface.
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 
+_OPENED: Final = (
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/java.util.zip",
+)
 JAVA_OPTIONS: Final = (
     # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Xshare:auto",
-    *(
-        argument
-        for package in (
-            "java.base/sun.net",
-            "java.management/sun.management",
-            "java.base/java.nio",
-            "java.base/jdk.internal.misc",
-            "java.base/java.util.zip",
-        )
-        for argument in ("--add-opens", f"{package}=ALL-UNNAMED")
-    ),
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"),
+    *(argument for package in _OPENED for argument in ("--add-opens", f"{package}=ALL-UNNAMED")),
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
     "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
@@ -182,10 +172,10 @@ class Java(NamedTuple):
     @classmethod
     def find(cls, report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Java:
         """Find Java and the jars, which are fetched if needed."""
-        program = find_java()
-        chosen = choose_version(version)
+        program, chosen = find_java(), choose_version(version)
         jars = ensure_jars(report, chosen)
-        return cls(program, jars, find_archive(program, jars), chosen)
+        archive = archive_path(program, jars)
+        return cls(program, jars, archive if archive.is_file() else None, chosen)
 
     def command(self, main: str, heap: str, options: Sequence[str]) -> list[str]:
         """Return the command that runs a class, with `heap` as heap and direct memory."""
@@ -197,7 +187,7 @@ class Java(NamedTuple):
 
 
 class JavaProgram(GuardedProgram):
-    """Guarded program of Java classes; its native libraries are unpacked into a directory `unpacked`."""
+    """Guarded program of Java classes; its native libraries are unpacked into a directory, which is emptied first."""
 
     def has_lost_a_port(self) -> bool:
         """Return True if it could not start because one of its ports was taken."""

@@ -6,7 +6,7 @@ fixture is used. The docstring of each fixture describes its value; `pytest --fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _LOG_LINES = 400
+
+
+class _WorkerController(Protocol):
+    """xdist's, which has no types."""
+
+    config: pytest.Config
+    workerinput: dict[str, object]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
+def pytest_configure_node(node: _WorkerController) -> None:
     """Pass an xdist worker the address of the controller's brokers, which outlive the workers."""
     node.workerinput[TICKET] = node.config.stash[RUN].ticket()
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -70,16 +70,16 @@ class PulsarProcess(Broker):
 
     Args:
         profile: a profile or its name.
-        settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
+        settings: see `Broker`.
         broker_port: port for clients; a free one by default.
         admin_port: port of the admin REST API; a free one by default.
         data_dir: directory that keeps data, ports and log across runs; empty or missing the first time. By default a
             temporary one, removed by `stop()`.
         heap: size of the Java heap, and of the direct memory, such as `512m`.
         java_options: more options for the Java machine; they take precedence over the harness's.
-        start_timeout: seconds from launch to ready before the start counts as failed.
+        start_timeout: see `Broker`.
         report: called with short lines of progress if the jars are fetched.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
+        version: see `Broker`.
     """
 
     back_end: ClassVar[str] = "process"
@@ -269,11 +269,12 @@ class PulsarProcess(Broker):
             taken.add(ports[-1])
         self._ports = _Ports(*ports)
         # Clients of a broker that is killed and restarted reconnect to the same URL.
-        state = {"version": self.version, **self._ports._asdict()}
-        (home / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+        stored = {"version": self.version, **self._ports._asdict()}
+        (home / _STATE_FILE).write_text(json.dumps(stored), encoding="utf-8")
         return self._ports
 
-    def _read_state(self, home: Path) -> dict[str, Any]:
+    def _read_state(self, home: Path) -> dict[str, int]:
+        """Return the ports of an earlier run in the directory, if there was one."""
         path = home / _STATE_FILE
         if not path.exists():
             return {}
@@ -281,10 +282,10 @@ class PulsarProcess(Broker):
             state = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise BrokerStartError(f"{path} is damaged ({error}): use an empty data directory") from error
-        if state.get("version") != self.version:
+        if (version := state.pop("version", None)) != self.version:
             raise BrokerStartError(
-                f"{home} has the data of Pulsar {state.get('version')}, not of {self.version}: use an empty directory, "
-                "or request that version"
+                f"{home} has the data of Pulsar {version}, not of {self.version}: use an empty directory, or request "
+                "that version"
             )
         return state
 

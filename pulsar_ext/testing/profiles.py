@@ -145,60 +145,50 @@ def _secured(*providers: str, client: str = "Token") -> dict[str, str]:
     }
 
 
-def _by_name(profiles: Iterable[Profile]) -> Mapping[str, Profile]:
-    return MappingProxyType({profile.name: profile for profile in profiles})
-
-
-PROFILES: Final[Mapping[str, Profile]] = _by_name(
-    [
-        Profile("plain", "the broker's defaults, except that only whole batches can be acknowledged"),
-        Profile("dedup", "message deduplication on for every topic", {"brokerDeduplicationEnabled": "true"}),
-        Profile(
-            "batch-index-acks",
-            "single messages of a batch can be acknowledged",
-            {"acknowledgmentAtBatchIndexLevelEnabled": "true"},
-        ),
-        Profile(
-            "entry-index",
-            "entries have an index and a timestamp of the broker, which clients see",
-            {"brokerEntryMetadataInterceptors": _INTERCEPTORS, "exposingBrokerEntryMetadataToClientEnabled": "true"},
-        ),
-        Profile(
-            "small-chunks",
-            "messages above 100 KiB are chunked, ledgers may roll over at once",
-            {"maxMessageSize": str(_SMALL_CHUNK_BYTES), "managedLedgerMinLedgerRolloverTimeMinutes": "0"},
-        ),
-        Profile(
-            "auth",
-            "token authentication, authorization on, one superuser",
-            _secured("Token"),
-            authentication=True,
-        ),
-        Profile("tls", "TLS on both ports, and on no other", tls=True),
-        Profile(
-            "mtls",
-            "TLS with mandatory client certificates, authorization on",
-            {**_secured("Tls", client="Tls"), "tlsRequireTrustedClientCertOnConnect": "true"},
-            authentication="certificate",
-            tls=True,
-        ),
-        Profile(
-            "basic",
-            "TLS, user and password, authorization on",
-            # The broker's own client uses a token: a password would have to be in the settings, which the broker logs.
-            _secured("Basic", "Token"),
-            authentication="basic",
-            tls=True,
-        ),
-        Profile(
-            "oauth2",
-            "TLS, access tokens of an OAuth 2.0 endpoint on the loopback, authorization on",
-            _secured("Token"),
-            authentication="oauth2",
-            tls=True,
-        ),
-    ]
+_PROFILES: Final = (
+    Profile("plain", "the broker's defaults, except that only whole batches can be acknowledged"),
+    Profile("dedup", "message deduplication on for every topic", {"brokerDeduplicationEnabled": "true"}),
+    Profile(
+        "batch-index-acks",
+        "single messages of a batch can be acknowledged",
+        {"acknowledgmentAtBatchIndexLevelEnabled": "true"},
+    ),
+    Profile(
+        "entry-index",
+        "entries have an index and a timestamp of the broker, which clients see",
+        {"brokerEntryMetadataInterceptors": _INTERCEPTORS, "exposingBrokerEntryMetadataToClientEnabled": "true"},
+    ),
+    Profile(
+        "small-chunks",
+        "messages above 100 KiB are chunked, ledgers may roll over at once",
+        {"maxMessageSize": str(_SMALL_CHUNK_BYTES), "managedLedgerMinLedgerRolloverTimeMinutes": "0"},
+    ),
+    Profile("auth", "token authentication, authorization on, one superuser", _secured("Token"), authentication=True),
+    Profile("tls", "TLS on both ports, and on no other", tls=True),
+    Profile(
+        "mtls",
+        "TLS with mandatory client certificates, authorization on",
+        {**_secured("Tls", client="Tls"), "tlsRequireTrustedClientCertOnConnect": "true"},
+        authentication="certificate",
+        tls=True,
+    ),
+    Profile(
+        "basic",
+        "TLS, user and password, authorization on",
+        # The broker's own client uses a token: a password would have to be in the settings, which the broker logs.
+        _secured("Basic", "Token"),
+        authentication="basic",
+        tls=True,
+    ),
+    Profile(
+        "oauth2",
+        "TLS, access tokens of an OAuth 2.0 endpoint on the loopback, authorization on",
+        _secured("Token"),
+        authentication="oauth2",
+        tls=True,
+    ),
 )
+PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({profile.name: profile for profile in _PROFILES})
 
 
 def get_profile(profile: str | Profile) -> Profile:
@@ -276,17 +266,12 @@ VARIABLE: Final = "PULSAR_EXT_PULSAR_VERSION"
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)*(?:[.-][A-Za-z0-9]+)*")
 
 
-def check_version(version: str) -> str:
-    """Return the version unchanged."""
-    if _VERSION.fullmatch(version) is None:
-        raise InvalidUse(f"{version!r} is not a version of Pulsar; pass one such as {PULSAR_VERSION}")
-    return version
-
-
 def requested_version(version: str | None = None) -> str | None:
-    """Return the given version, else that of `PULSAR_EXT_PULSAR_VERSION`, else None."""
-    requested = os.environ.get(VARIABLE) if version is None else version
-    return check_version(requested or "") if requested or version is not None else None
+    """Return the given version, else that of `PULSAR_EXT_PULSAR_VERSION`, else None; raise if it is invalid."""
+    requested = os.environ.get(VARIABLE) or None if version is None else version
+    if requested is not None and _VERSION.fullmatch(requested) is None:
+        raise InvalidUse(f"{requested!r} is not a version of Pulsar; pass one such as {PULSAR_VERSION}")
+    return requested
 
 
 def choose_version(version: str | None = None) -> str:

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pulsar_ext.errors import InvalidUse
 
@@ -85,20 +85,16 @@ class FrameTrap:
         if after < 0 or times < 1:
             raise InvalidUse(f"after must be >= 0 and times >= 1, got {after} and {times}")
         self.after = after
-        self._times = times
-        self._lock = threading.Lock()
-
-    @property
-    def left(self) -> int:
+        self.left = times
         """Number of frames that will still be broken."""
-        return self._times
+        self._lock = threading.Lock()
 
     def claim(self, length: int) -> bool:
         """Return True if a frame of that total length is to be broken, which counts as one."""
         with self._lock:
-            if length <= self.after or self._times == 0:
+            if length <= self.after or self.left == 0:
                 return False
-            self._times -= 1
+            self.left -= 1
             return True
 
 
@@ -182,7 +178,7 @@ class Flow:
 
     def sendable(self, now: float) -> memoryview:
         """Return the bytes that may be sent now; empty if it is too early, or the direction is silent or broken."""
-        if not self._may_send(now):
+        if self.wait(now) != 0.0:
             return memoryview(b"")
         data = self._pieces[0][1]
         rate = self._settings.conditions.bytes_per_second
@@ -206,13 +202,8 @@ class Flow:
         """Return the seconds until something may be sent; None if only an event can change that."""
         if not self._pieces or self._settings.conditions.silent or self.is_broken:
             return None
-        return max(0.0, self._pieces[0][0] - now, self._paced_until() - now)
-
-    def _may_send(self, now: float) -> bool:
-        return self.wait(now) == 0.0
-
-    def _paced_until(self) -> float:
-        return 0.0 if self._settings.conditions.bytes_per_second is None else self._free_at
+        free_at = 0.0 if self._settings.conditions.bytes_per_second is None else self._free_at
+        return max(0.0, self._pieces[0][0] - now, free_at - now)
 
 
 End = Literal["client", "broker"]
@@ -348,7 +339,7 @@ class Link:
                 self._wake_receiver.recv(_CHUNK_BYTES)
         return ready
 
-    def _break(self) -> Literal[False]:
+    def _break(self) -> bool:
         for end in self._ends.values():
             reset_socket(end)
         return False
@@ -538,11 +529,11 @@ class FaultProxy:
 
     def pause(self, direction: Direction | None = None) -> None:
         """Stop forwarding; connections stay open, as on a network that drops packets."""
-        self._change(direction, silent=True)
+        self._change(direction, lambda one: replace(one, silent=True))
 
     def resume(self, direction: Direction | None = None) -> None:
         """Forward again, beginning with the bytes that have accumulated."""
-        self._change(direction, silent=False)
+        self._change(direction, lambda one: replace(one, silent=False))
 
     def delay(self, latency: float, jitter: float = 0.0, direction: Direction | None = None) -> None:
         """Delay everything by `latency` seconds, and up to `jitter` random seconds more; 0 means no delay.
@@ -552,7 +543,7 @@ class FaultProxy:
         Raises:
             InvalidUse: a number is negative, or the direction is unknown.
         """
-        self._change(direction, latency=latency, jitter=jitter)
+        self._change(direction, lambda one: replace(one, latency=latency, jitter=jitter))
 
     def limit(self, bytes_per_second: float | None, direction: Direction | None = None) -> None:
         """Limit the bandwidth of each connection; None removes the limit.
@@ -560,14 +551,14 @@ class FaultProxy:
         Raises:
             InvalidUse: the bandwidth is not above 0, or the direction is unknown.
         """
-        self._change(direction, bytes_per_second=bytes_per_second)
+        self._change(direction, lambda one: replace(one, bytes_per_second=bytes_per_second))
 
     def heal(self) -> None:
         """Remove all faults: accept, resume, no delay, no limit, no trap."""
         with self._lock:
             for settings in self._settings.values():
                 settings.trap = None
-        self._change(None, latency=0.0, jitter=0.0, bytes_per_second=None, silent=False)
+        self._change(None, lambda _: Conditions())
         self.accept()
 
     def close(self) -> None:
@@ -585,11 +576,11 @@ class FaultProxy:
             raise InvalidUse(f"direction must be one of {', '.join(_BOTH)}, got {direction!r}")
         return self._settings[direction]
 
-    def _change(self, direction: Direction | None, **changes: Any) -> None:
+    def _change(self, direction: Direction | None, change: Callable[[Conditions], Conditions]) -> None:
         with self._lock:
             changed = [self._settings_of(one) for one in (_BOTH if direction is None else (direction,))]
             for settings in changed:
-                settings.conditions = replace(settings.conditions, **changes)
+                settings.conditions = change(settings.conditions)
             links = list(self._links)
         for link in links:
             link.wake()

@@ -10,35 +10,34 @@ import json
 import subprocess
 import sys
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .access import Access
+    from .access import Access, Options
 
 _REQUEST_SECONDS = 5.0
 
 
 def default_namespace_exists(admin_url: str, access: Access) -> bool:
     """Return True if the admin REST API answers for `public/default`; False also without an answer."""
-    import httpx2  # noqa: PLC0415  # not needed for the round trip
-
-    try:
-        with httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options()) as http:
-            return http.get(f"{admin_url}/admin/v2/namespaces/public/default").status_code == httpx2.codes.OK
-    except httpx2.TransportError:
-        return False
+    return _get(f"{admin_url}/admin/v2/namespaces/public/default", access) is not None
 
 
 def reported_version(admin_url: str, access: Access) -> str | None:
     """Return the version that a broker reports, or None if it reports none."""
+    return (_get(f"{admin_url}/admin/v2/brokers/version", access) or "").strip() or None
+
+
+def _get(url: str, access: Access) -> str | None:
+    """Return the body of a successful answer."""
     import httpx2  # noqa: PLC0415  # not needed for the round trip
 
     try:
         with httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options()) as http:
-            answer = http.get(f"{admin_url}/admin/v2/brokers/version")
+            answer = http.get(url)
     except httpx2.TransportError:
         return None
-    return answer.text.strip() or None if answer.status_code == httpx2.codes.OK else None
+    return answer.text if answer.status_code == httpx2.codes.OK else None
 
 
 def round_trip(service_url: str, access: Access, *, timeout: float) -> str | None:
@@ -61,7 +60,7 @@ def round_trip(service_url: str, access: Access, *, timeout: float) -> str | Non
 
 
 def _send_and_receive(
-    service_url: str, authentication: tuple[str, list[str]] | None, options: dict[str, Any], timeout: float
+    service_url: str, authentication: tuple[str, list[str]] | None, options: Options, timeout: float
 ) -> None:
     import pulsar  # noqa: PLC0415  # not needed for the other checks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_ext.errors import InvalidUse
 
@@ -31,11 +31,10 @@ class ReplicatedClusters(Startable):
 
     Args:
         profile: a profile or its name, for both; each has its own secrets and certificates.
-        settings: more broker settings for both, by their names in `broker.conf`; they take precedence over the
-            profile's.
+        settings: see `Broker`; for both.
         heap: size of each Java heap, and of the direct memory, such as `320m`.
         java_options: more options for both Java machines; they take precedence over the harness's.
-        start_timeout: seconds from launch to ready before a start counts as failed.
+        start_timeout: see `Broker`.
         report: called with short lines of progress if the jars are fetched.
 
     Raises:
@@ -56,16 +55,16 @@ class ReplicatedClusters(Startable):
             raise InvalidUse(f"the two clusters are named {_WEST} and {_EAST}: omit clusterName from the settings")
         self._profile = get_profile(profile)
         self._seconds = start_timeout
-        make = partial(
-            PulsarProcess,
-            self._profile,
-            heap=heap,
-            java_options=java_options,
-            start_timeout=start_timeout,
-            report=report,
-        )
         self._brokers = {
-            name: make(settings={"clusterName": name, **_SETTINGS, **(settings or {})}) for name in (_WEST, _EAST)
+            name: PulsarProcess(
+                self._profile,
+                settings={"clusterName": name, **_SETTINGS, **(settings or {})},
+                heap=heap,
+                java_options=java_options,
+                start_timeout=start_timeout,
+                report=report,
+            )
+            for name in (_WEST, _EAST)
         }
 
     def __repr__(self) -> str:
@@ -136,7 +135,7 @@ def _tenancy(broker: PulsarProcess) -> Tenancy:
     return Tenancy(broker.admin_url, broker.access)
 
 
-def _as_peer(broker: PulsarProcess) -> dict[str, Any]:
+def _as_peer(broker: PulsarProcess) -> dict[str, object]:
     """Return what another cluster's broker needs to connect to this one, as the broker's `ClusterData`."""
     suffix = "Tls" if broker.profile.tls else ""
     own = broker.client_settings

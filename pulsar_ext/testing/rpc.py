@@ -11,21 +11,28 @@ import secrets
 import threading
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .access import Address
     from .profiles import Profile
-    from .shared import Address, Source
 
 _BACKLOG = 64
+
+
+class Ticket(TypedDict):
+    """Connection data for another process, in plain types; not to be printed."""
+
+    port: int
+    key: str
 
 
 class PoolServer:
     """Server of a source's answers for other processes, with a thread per request."""
 
-    def __init__(self, source: Callable[[], Source]) -> None:
+    def __init__(self, source: Callable[[], object]) -> None:
         self._source = source
         self._key = secrets.token_bytes(32)
         # The listener has no key, as it would wait for it: a silent connection must not delay others.
@@ -33,8 +40,8 @@ class PoolServer:
         threading.Thread(target=self._serve, name="pulsar-ext-pool", daemon=True).start()
 
     @property
-    def ticket(self) -> dict[str, Any]:
-        """Connection data for another process, in plain types; not to be printed."""
+    def ticket(self) -> Ticket:
+        """Connection data for another process."""
         return {"port": self._listener.address[1], "key": self._key.hex()}
 
     def close(self) -> None:
@@ -49,7 +56,7 @@ class PoolServer:
                 return
             threading.Thread(target=self._answer, args=(connection,), name="pulsar-ext-pool", daemon=True).start()
 
-    def _answer(self, connection: Connection[Any, Any]) -> None:
+    def _answer(self, connection: Connection[object, tuple[str, tuple[object, ...]]]) -> None:
         with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
             # The same handshake as of a listener with a key.
             deliver_challenge(connection, self._key)
@@ -65,9 +72,8 @@ class PoolServer:
 class PoolClient:
     """Client of a `PoolServer` in another process."""
 
-    def __init__(self, ticket: dict[str, Any]) -> None:
-        self._port = int(ticket["port"])
-        self._key = bytes.fromhex(ticket["key"])
+    def __init__(self, ticket: Ticket) -> None:
+        self._port, self._key = ticket["port"], bytes.fromhex(ticket["key"])
 
     def address(self, profile: Profile) -> Address:
         """Return the address of a profile's broker, which the server starts if needed."""
@@ -86,7 +92,7 @@ class PoolClient:
         """Return its log from an offset on."""
         return str(self._request("log_text", profile, since))
 
-    def _request(self, method: str, *arguments: Any) -> Any:
+    def _request(self, method: str, *arguments: object) -> Any:
         try:
             with Client(("127.0.0.1", self._port), authkey=self._key) as connection:
                 connection.send((method, arguments))

@@ -6,14 +6,14 @@ import contextlib
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .rpc import PoolServer
+    from .rpc import PoolServer, Ticket
     from .shared import SharedBroker, Source
 
 BROKER_LOGS = ("warn", "all", "none")
@@ -49,10 +49,7 @@ class Run:
             return self._source
 
     def _make_source(self) -> Source:
-        from .shared import (  # noqa: PLC0415  # loaded on use
-            Existing,
-            Pool,
-        )
+        from .shared import Existing, Pool  # noqa: PLC0415  # loaded on use
 
         ticket = getattr(self._config, "workerinput", {}).get(TICKET)
         if ticket is not None:
@@ -64,7 +61,7 @@ class Run:
             return Pool(self.option("backend"), self.lines.append, version)
         return Existing(url, admin_url or usual_admin_url(url), _variable("TOKEN"), version)
 
-    def ticket(self) -> dict[str, Any]:
+    def ticket(self) -> Ticket:
         """Serve other processes, in the controller of xdist, and return their connection data."""
         if self._server is None:
             from .rpc import PoolServer  # noqa: PLC0415  # only under xdist
@@ -123,11 +120,7 @@ def log_lines(lines: list[str], level: str) -> list[str]:
 @contextlib.contextmanager
 def reason_only() -> Iterator[None]:
     """Fail a test without a broker with the reason only, instead of a stack trace of the harness."""
-    from pulsar_ext.errors import (  # noqa: PLC0415  # loaded on use
-        BrokerStartError,
-        InvalidUse,
-        MissingExtra,
-    )
+    from pulsar_ext.errors import BrokerStartError, InvalidUse, MissingExtra  # noqa: PLC0415  # loaded on use
 
     try:
         with MissingExtra.named("testing", "The pytest plugin"):

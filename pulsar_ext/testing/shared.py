@@ -7,51 +7,22 @@ connection; without xdist it is used directly. Tests get a `SharedBroker`, which
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .access import Access, Detour
+from .access import Access, Address, Detour
 from .broker import Broker
-from .profiles import Profile, get_profile
 from .readiness import default_namespace_exists, reported_version
 from .start import start_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-@dataclass(frozen=True)
-class Address:
-    """Address of a shared broker, and its access."""
-
-    service_url: str
-    admin_url: str
-    back_end: str
-    version: str
-    access: Access = field(default_factory=Access)
-    detours: tuple[Detour, ...] = ()
-
-
-class Source(Protocol):
-    """Source of shared brokers: a pool, or the connection to one."""
-
-    def address(self, profile: Profile) -> Address:
-        """Return the address of a profile's broker, after starting it if needed."""
-        ...
-
-    def is_running(self, profile: Profile) -> bool:
-        """Return True if it is alive."""
-        ...
-
-    def log_offset(self, profile: Profile) -> int:
-        """Return the current end of its log."""
-        ...
-
-    def log_text(self, profile: Profile, since: int) -> str:
-        """Return its log from an offset on."""
-        ...
+    from .profiles import Profile
+    from .rpc import PoolClient
 
 
 class Pool:
@@ -63,24 +34,15 @@ class Pool:
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:
-        self._backend = backend
-        self._report = report
-        self._version = version
+        self._backend, self._report, self._version = backend, report, version
         self._lock = threading.Lock()
-        self._starts: dict[str, _Start] = {}
+        self._starts: dict[str, Future[Broker]] = {}
         self._closed = False
 
     def address(self, profile: Profile) -> Address:
         """Return the address of a profile's broker, after starting it if needed."""
-        broker = self._broker(profile)
-        return Address(
-            broker.service_url,
-            broker.admin_url,
-            broker.back_end,
-            broker.version,
-            broker.access,
-            tuple(broker.detours),
-        )
+        one = self._broker(profile)
+        return Address(one.service_url, one.admin_url, one.back_end, one.version, one.access, tuple(one.detours))
 
     def is_running(self, profile: Profile) -> bool:
         """Return True if it is alive."""
@@ -98,38 +60,30 @@ class Pool:
         """Stop every broker that was started."""
         with self._lock:
             self._closed = True
-            starts = list(self._starts.values())
-        for start in starts:
-            with start.lock:
-                if start.broker is not None:
-                    start.broker.stop()
+        for start in self._starts.values():
+            if start.exception() is None:
+                start.result().stop()
 
     def _broker(self, profile: Profile) -> Broker:
+        key = repr(
+            (profile.name, sorted(profile.settings.items()), profile.authentication, profile.tls, profile.brokers)
+        )
         with self._lock:
             if self._closed:
                 raise BrokerStartError("the test run is over")
-            start = self._starts.setdefault(_key(profile), _Start())
-        with start.lock:
-            if start.broker is None and start.error is None:
-                try:
-                    start.broker = start_broker(self._backend, profile, report=self._report, version=self._version)
-                    self._report(start.broker.describe())
-                except (BrokerStartError, InvalidUse) as error:
-                    start.error = error
-            if start.error is not None:
-                raise start.error
-            if start.broker is None:
-                raise BrokerStartError("the start of the broker was interrupted")
-            return start.broker
-
-
-class _Start:
-    """Broker that is started once, or the error of its start."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.broker: Broker | None = None
-        self.error: Exception | None = None
+            is_first = key not in self._starts
+            start = self._starts.setdefault(key, Future())
+        if is_first:
+            try:
+                broker = start_broker(self._backend, profile, report=self._report, version=self._version)
+                self._report(broker.describe())
+                start.set_result(broker)
+            except (BrokerStartError, InvalidUse) as error:
+                start.set_exception(error)
+            except BaseException:
+                start.set_exception(BrokerStartError("the start of the broker was interrupted"))
+                raise
+        return start.result()
 
 
 class Existing:
@@ -171,6 +125,10 @@ class Existing:
     def log_text(self, profile: Profile, since: int) -> str:  # noqa: ARG002  # its log is not available
         """Return an empty text."""
         return ""
+
+
+Source: TypeAlias = "Pool | PoolClient | Existing"
+"""Source of shared brokers."""
 
 
 class SharedBroker(Broker):
@@ -251,19 +209,4 @@ class SharedBroker(Broker):
     def _refuse(self) -> NoReturn:
         raise InvalidUse("this broker is shared by the whole run; use the fixture pulsar_own_broker")
 
-    def _launch(self) -> None:
-        self._refuse()
-
-    def _halt(self) -> None:
-        self._refuse()
-
-    def _kill(self) -> None:
-        self._refuse()
-
-    def _discard(self) -> None:
-        self._refuse()
-
-
-def _key(profile: Profile) -> str:
-    own = get_profile(profile)
-    return repr((own.name, sorted(own.settings.items()), own.authentication, own.tls, own.brokers))
+    _launch = _halt = _kill = _discard = _refuse

@@ -19,11 +19,12 @@ import psutil
 
 from pulsar_ext.errors import BrokerStartError
 
+from .broker import Startable
 from .jars import find_java
 from .java_program import GuardedProgram, ScratchDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _HOST: Final = "127.0.0.1"
 # Spark runs the copy of a slow task only on another host; Linux answers at every address of 127.0.0.0/8.
@@ -72,12 +73,7 @@ class SparkWorker:
 
     def executors(self) -> list[psutil.Process]:
         """Return the Java machines of its executors."""
-        found = []
-        for child in self._children():
-            with contextlib.suppress(psutil.Error):
-                if _EXECUTOR in child.cmdline():
-                    found.append(child)
-        return found
+        return [child for child, command, _ in self._children_with_commands() if _EXECUTOR in command]
 
     def kill(self) -> None:
         """Kill it with all of its executors and their Python workers with SIGKILL, as a machine that fails."""
@@ -90,18 +86,19 @@ class SparkWorker:
 
     def python_workers(self) -> list[psutil.Process]:
         """Return the Python processes in which its executors run tasks; some may be idle."""
-        found = []
+        # The daemon that forks them has the same command line.
+        return [
+            child
+            for child, command, parents in self._children_with_commands()
+            if command[-1:] == [_PYTHON_WORKER] and parents == command
+        ]
+
+    def _children_with_commands(self) -> Iterator[tuple[psutil.Process, list[str], list[str]]]:
+        """Yield each child that is alive, its command line, and its parent's."""
         for child in self._children():
             with contextlib.suppress(psutil.Error):
-                # The daemon that forks them has the same command line.
                 parent = child.parent()
-                if (
-                    parent is not None
-                    and child.cmdline()[-1:] == [_PYTHON_WORKER]
-                    and parent.cmdline() == child.cmdline()
-                ):
-                    found.append(child)
-        return found
+                yield child, child.cmdline(), [] if parent is None else parent.cmdline()
 
     def _children(self) -> list[psutil.Process]:
         pid = self._program.pid
@@ -111,7 +108,7 @@ class SparkWorker:
             return []
 
 
-class SparkCluster:
+class SparkCluster(Startable):
     """Standalone cluster on the loopback interface; it needs pyspark, and Java 17 or newer.
 
     Args:
@@ -177,12 +174,6 @@ class SparkCluster:
             self._home.remove()
         self._home = self._master = None
         self.workers = ()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _start(self) -> None:
         spec = find_spec("pyspark")

@@ -6,7 +6,7 @@ These are plain requests instead of `pulsar_ext.admin`, so that tests do not dep
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
@@ -24,23 +24,23 @@ _DELETE_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 0.2
 
 
-class Tenancy:
+class _Connection:
+    _http: httpx2.Client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+
+class Tenancy(_Connection):
     """Admin calls that isolate one test from another on a shared broker."""
 
     def __init__(self, admin_url: str, access: Access | None = None) -> None:
         self._url = admin_url
         options = (access or Access()).http_options()
         self._http = httpx2.Client(base_url=f"{admin_url}/admin/v2/", timeout=_REQUEST_SECONDS, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
 
     def create_tenant(self, tenant: str) -> None:
         """Create a tenant that may use every cluster of the broker."""
@@ -51,7 +51,7 @@ class Tenancy:
         """Create a namespace, `tenant/name`."""
         self._call("PUT", f"namespaces/{namespace}")
 
-    def put_cluster(self, name: str, data: dict[str, Any]) -> None:
+    def put_cluster(self, name: str, data: dict[str, object]) -> None:
         """Set the address of this or another cluster, as the broker's `ClusterData`."""
         known = name in self._call("GET", "clusters").json()
         self._call("POST" if known else "PUT", f"clusters/{name}", json=data)
@@ -111,9 +111,9 @@ class Tenancy:
         for topic in self._http.get(f"persistent/{namespace}").json():
             self._http.delete(topic.replace("://", "/"), params={"force": "true"})
 
-    def _call(self, method: str, path: str, **content: Any) -> httpx2.Response:
+    def _call(self, method: str, path: str, json: object = None) -> httpx2.Response:
         try:
-            answer = self._http.request(method, path, **content)
+            answer = self._http.request(method, path, json=json)
         except httpx2.TransportError as error:
             raise BrokerStartError(f"no answer from {self._url}: {error}") from error
         if not answer.is_success:
@@ -136,17 +136,11 @@ class Bundle(NamedTuple):
     range: str
 
 
-class ClusterAdmin:
+class ClusterAdmin(_Connection):
     """Admin calls of a cluster about the ownership of topics."""
 
     def __init__(self, access: Access) -> None:
         self._http = httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.close()
 
     def active_brokers(self, admin_url: str) -> set[str]:
         """Return the active brokers, each as `host:admin-port`; empty if this one does not answer."""

@@ -252,7 +252,7 @@ def listed(maven, monkeypatch, tmp_path):
     lists.mkdir()
     text = "".join(f"{sum_of(path)}  {path.name}\n" for path in sorted(jars.glob("*.jar")))
     (lists / f"pulsar-{UNLISTED}.sha256").write_text(text)
-    monkeypatch.setattr(harness_jars, "_lists", lambda: lists)
+    monkeypatch.setattr(harness_jars, "_LISTS", lists)
     return jars
 
 
