@@ -14,7 +14,7 @@ from rich.text import Text
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.findings import DiagnosisLimits
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.markup import findings_text
+from pulsar_ext.look.text import findings_text
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
 from .output import check_pause, print_json, run_repeatedly

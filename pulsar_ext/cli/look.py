@@ -10,9 +10,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.markup import age_text, batches_text, bytes_text, rate_text
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import MapLimits, survey
+from pulsar_ext.look.text import age_text, batches_text, bytes_text, rate_text
 from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin

@@ -22,7 +22,7 @@ from rich.text import Text
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnauthorized, InvalidUse, MissingExtra
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned
-from pulsar_ext.look.slots import plan_page
+from pulsar_ext.look.page import plan_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

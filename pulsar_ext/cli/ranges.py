@@ -17,7 +17,7 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
-from pulsar_ext.look.slots import cover_page
+from pulsar_ext.look.page import cover_page
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin, open_client
 from .output import (

@@ -17,8 +17,7 @@ from pulsar_ext.doctor.examination import Observation, judge
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges, weights_of
-from pulsar_ext.look.page import AuditedTopic, audit_page, survey_page
-from pulsar_ext.look.slots import cover_page, plan_page
+from pulsar_ext.look.page import AuditedTopic, audit_page, cover_page, plan_page, survey_page
 from pulsar_ext.look.survey import Survey
 from pulsar_ext.look.topic_map import map_of
 

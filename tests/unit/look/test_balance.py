@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.key_shared.plan import binned, plan_key_hash_ranges, weights_of
-from pulsar_ext.look.slots import plan_page
+from pulsar_ext.look.page import plan_page
 
 HISTOGRAMS = st.dictionaries(st.integers(0, 65535), st.integers(1, 1000), max_size=50)
 

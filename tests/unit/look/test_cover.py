@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.look.slots import cover_page
+from pulsar_ext.look.page import cover_page
 
 
 def test_cover_page_lists_faulty_slots():

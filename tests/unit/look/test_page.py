@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.doctor.examination import Observation, judge
-from pulsar_ext.look.markup import Markup, element
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import Survey
 from pulsar_ext.look.topic_map import map_of
@@ -60,9 +59,3 @@ def test_watched_page_reloads():
     """The page has a refresh interval only if it is watched."""
     assert parsed(page_of(refresh_seconds=5)).find(".//meta[@http-equiv='refresh']").get("content") == "5"
     assert parsed(page_of()).find(".//meta[@http-equiv='refresh']") is None
-
-
-def test_elements_escape_text():
-    """Text is escaped once, markup is not, and attributes of None are omitted."""
-    assert element("p", "<&>", Markup("<b>x</b>"), title='"', id=None) == '<p title="&quot;">&lt;&amp;&gt;<b>x</b></p>'
-    assert element("rect", class_="a", data_x=1) == '<rect class="a" data-x="1"/>'

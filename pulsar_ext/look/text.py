@@ -1,10 +1,8 @@
-"""HTML and SVG elements with escaped texts, the page around them, and numbers as text."""
+"""Numbers and findings as text, on a page and in a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
@@ -13,59 +11,6 @@ if TYPE_CHECKING:
     from pulsar_ext.doctor.findings import Finding
 
     from .topic_map import TopicMap
-
-
-_EMPTY = {"meta", "rect", "line"}
-
-
-class Markup(str):
-    """Text that is already markup, and is not escaped again."""
-
-    __slots__ = ()
-
-
-def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """Return an element; attributes, and children that are not markup, are escaped."""
-    present = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    opened = name + "".join(f' {key}="{escape(str(value))}"' for key, value in present.items())
-    if name in _EMPTY:
-        return Markup(f"<{opened}/>")
-    inside = "".join(one if isinstance(one, Markup) else escape(one) for one in children)
-    return Markup(f"<{opened}>{inside}</{name}>")
-
-
-def table(kind: str, columns: list[str], rows: list[list[object]]) -> Markup:
-    """Return a table that scrolls on narrow pages; numbers are right-aligned."""
-    head = element("tr", *(element("th", one, scope="col") for one in columns))
-    body = (element("tr", *map(_cell, row)) for row in rows)
-    inside = element("table", element("thead", head), element("tbody", *body), class_=kind)
-    return element("div", inside, class_="wide")
-
-
-def _cell(value: object) -> Markup:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return element("td", f"{value:,}", class_="number")
-    return element("td", value if isinstance(value, Markup) else str(value))
-
-
-def document(title: str, *body: str, refresh_seconds: float | None = None) -> str:
-    """Return the whole page, which loads nothing and follows the reader's light or dark theme."""
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element(
-            "meta",
-            http_equiv="Content-Security-Policy",
-            content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
-        ),
-        element("title", title),
-        element("style", Markup(files("pulsar_ext.look").joinpath("page.css").read_text(encoding="utf-8"))),
-    ]
-    if refresh_seconds is not None:
-        head.append(element("meta", http_equiv="refresh", content=f"{refresh_seconds:g}"))
-    page = element("html", element("head", *head), element("body", element("main", *body)), lang="en")
-    return f"<!doctype html>\n{page}\n"
 
 
 _STEP = 1024
