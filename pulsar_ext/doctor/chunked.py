@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext.chunks.leftovers import leftovers_among
 from pulsar_ext.ids.text import counted
 
-from .findings import Finding, Remedy, Run, TopicFacts, skip_remedy
+from .findings import SHOWN, Finding, Remedy, Run, TopicFacts, command, more_than_shown, raw_consumers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, SubscriptionStats
     from pulsar_ext.ids.position import Position
-
-
-_SHOWN = 10
 
 
 def inspected_entries(facts: TopicFacts, subscription: str) -> list[EntryMetadata]:
@@ -64,32 +60,31 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
     ]
     if facts.entries_until(name, facts.number_of(stuck[-1].position)) == len(stuck):
         remedies.append(
-            skip_remedy(
-                facts.name, name, len(stuck), "move the cursor past these chunks; no unacknowledged entry precedes them"
+            facts.skip_remedy(
+                name, len(stuck), "move the cursor past these chunks; no unacknowledged entry precedes them"
             )
         )
-    return Finding(
+    return facts.finding(
         "chunks",
         "error" if in_part else "warning",
-        facts.name,
         name,
         f"{counted(len(stuck), 'chunk')} of {counted(len(messages), 'message')} that can never be received: "
         f"{in_part} partly acknowledged, {len(messages) - in_part} incomplete",
         {
             "chunks": len(stuck),
             "bytes": cost,
-            "messages": shown[:_SHOWN],
-            "more_messages": max(len(shown) - _SHOWN, 0),
+            "messages": shown[:SHOWN],
+            "more_messages": more_than_shown(shown),
             "kept_entries": kept,
             "kept_bytes": round(kept * facts.internal.entry_bytes()),
         },
         f"they stay in the backlog forever and keep {counted(kept, 'entry')} from the first on; on Shared they can "
         "stall the subscription",
-        tuple(remedies),
+        *remedies,
     )
 
 
-def _of_message(facts: TopicFacts, name: str, chunks: Sequence[EntryMetadata]) -> dict[str, Any]:
+def _of_message(facts: TopicFacts, name: str, chunks: Sequence[EntryMetadata]) -> dict[str, object]:
     """Describe the remaining chunks of a message, and the acknowledged chunks next to them."""
     first = chunks[0]
     beside = {position for one in chunks for position in neighbours(facts, name, one.position)}
@@ -153,7 +148,7 @@ def _are_delayed(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) 
     return bool(seen) and all((one.deliver_at_time or 0) > facts.now_ms for one in seen)
 
 
-def _inspected(facts: TopicFacts, run: Run) -> Iterator[Any]:
+def _inspected(facts: TopicFacts, run: Run) -> Iterator[EntryMetadata]:
     for number in range(run.first, min(run.last, run.first + facts.limits.entries) + 1):
         entry = facts.entries.get(facts.position(number))
         if entry is not None:
@@ -164,15 +159,15 @@ def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Ru
     entries = sum(run.entries for run in holes)
     holders, description = _holders(stats)
     delivered = holes[-1].last <= facts.read_until(name)
-    seen = [one for run in holes[:_SHOWN] for one in _inspected(facts, run)]
+    seen = [one for run in holes[:SHOWN] for one in _inspected(facts, run)]
     batches = [one for one in seen if one.message_count > 1]
-    evidence: dict[str, Any] = {
+    evidence: dict[str, object] = {
         "entries": entries,
         "holes": [
             {"first": str(facts.position(run.first)), "last": str(facts.position(run.last)), "entries": run.entries}
-            for run in holes[:_SHOWN]
+            for run in holes[:SHOWN]
         ],
-        "more_holes": max(len(holes) - _SHOWN, 0),
+        "more_holes": more_than_shown(holes),
         "acknowledged_behind": holes[0].acknowledged_after,
         "mark_delete": str(facts.internal.cursors[name].mark_delete_position),
         "held_by": holders,
@@ -181,18 +176,14 @@ def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Ru
     if seen:
         evidence["oldest_seconds"] = round(facts.seconds_since(min(one.publish_time for one in seen)), 1)
     if batches:
-        evidence["batches"] = {str(one.position): one.message_count for one in batches[:_SHOWN]}
+        evidence["batches"] = {str(one.position): one.message_count for one in batches[:SHOWN]}
     in_part = _acknowledged_in_part(facts, name, stats)
     if in_part:
         evidence["messages_acknowledged_in_batches"] = in_part
-    topic = shlex.quote(facts.name)
-    kept = (
-        facts.ledgers.up_to(facts.position(facts.number_of(facts.internal.last_confirmed_entry))) - holes[0].first + 1
-    )
-    return Finding(
+    kept = facts.number_of(facts.internal.last_confirmed_entry) - holes[0].first + 1
+    return facts.finding(
         "holes",
         "warning" if holders else "error",
-        facts.name,
         name,
         f"{counted(entries, 'unacknowledged entry')} from {facts.position(holes[0].first)} on, "
         f"before {counted(holes[0].acknowledged_after, 'acknowledged entry')}; {description}"
@@ -201,29 +192,26 @@ def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Ru
         f"the cursor stays before them, which keeps {counted(kept, 'entry')}, about "
         f"{kept * facts.internal.entry_bytes():,.0f} bytes; if there are more holes than the broker stores, "
         "acknowledged messages are redelivered",
-        (
-            Remedy(
-                "unload the topic: the broker loads it again, clients reconnect, and unacknowledged messages are "
-                "redelivered; nothing is lost",
-                f"pulsar-ext admin unload {topic}",
-            ),
-            skip_remedy(
-                facts.name,
-                name,
-                facts.entries_until(name, holes[-1].last),
-                "abandon these messages: the cursor moves past the last of them",
-            ),
+        Remedy(
+            "unload the topic: the broker loads it again, clients reconnect, and unacknowledged messages are "
+            "redelivered; nothing is lost",
+            command("admin", "unload", facts.name),
+        ),
+        facts.skip_remedy(
+            name,
+            facts.entries_until(name, holes[-1].last),
+            "abandon these messages: the cursor moves past the last of them",
         ),
     )
 
 
-def _holders(stats: SubscriptionStats) -> tuple[list[dict[str, Any]], str]:
+def _holders(stats: SubscriptionStats) -> tuple[list[dict[str, object]], str]:
     """Return the consumers that may hold the unacknowledged messages, and a phrase that names them."""
-    consumers = stats.raw.get("consumers") or ()
+    consumers = raw_consumers(stats)
     if not consumers:
         return [], "there is no consumer"
     are_counted = stats.type in _COUNTED_TYPES
-    holders = [
+    holders: list[dict[str, object]] = [
         {
             "consumer": one.get("consumerName", ""),
             "address": one.get("address", ""),
@@ -232,7 +220,7 @@ def _holders(stats: SubscriptionStats) -> tuple[list[dict[str, Any]], str]:
         for one in consumers
         if not are_counted or one.get("unackedMessages", 0) > 0
     ]
-    names = ", ".join(repr(one["consumer"]) for one in holders[:_SHOWN])
+    names = ", ".join(repr(one["consumer"]) for one in holders[:SHOWN])
     if not holders:
         return [], f"none of the {counted(len(consumers), 'consumer')} holds them"
     if are_counted:
@@ -246,7 +234,7 @@ def _acknowledged_in_part(facts: TopicFacts, name: str, stats: SubscriptionStats
     The broker does not show them. If consumers hold every entry that was delivered, the number is the difference
     between the messages of these entries and the messages that the consumers hold.
     """
-    consumers = stats.raw.get("consumers") or ()
+    consumers = raw_consumers(stats)
     if stats.type not in _COUNTED_TYPES or stats.raw.get("msgInReplay") or not consumers:
         return 0
     delivered = facts.entries_until(name, facts.read_until(name))

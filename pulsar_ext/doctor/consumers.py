@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
-from pulsar_ext.ids.topic_name import TopicName
 
-from .findings import Finding, Remedy, TopicFacts
+from .findings import SHOWN, Finding, RawConsumer, Remedy, TopicFacts, command, more_than_shown, raw_consumers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +31,10 @@ def find_unconsumed(facts: TopicFacts) -> Iterator[Finding]:
             continue
         entries = sum(run.entries for run in runs)
         size = round(entries * facts.internal.entry_bytes())
-        topic, subscription = shlex.quote(facts.name), shlex.quote(name)
         since = "since the broker loaded the topic" if idle == float("inf") else f"for {idle:,.0f} s"
-        yield Finding(
+        yield facts.finding(
             "no-consumers",
             "warning",
-            facts.name,
             name,
             f"no consumer {since}, and a backlog of {counted(entries, 'entry')}",
             {
@@ -48,13 +45,8 @@ def find_unconsumed(facts: TopicFacts) -> Iterator[Finding]:
                 "type": stats.type,
             },
             "its backlog grows with each message, and no ledger from its first entry on can be trimmed",
-            (
-                Remedy("start its consumers; if it is read only from time to time, ignore this"),
-                Remedy(
-                    "delete the subscription if it is not needed: its unread messages are lost to it",
-                    f"pulsar-ext admin delete-subscription {topic} {subscription}",
-                ),
-            ),
+            Remedy("start its consumers; if it is read only from time to time, ignore this"),
+            facts.delete_remedy(name),
         )
 
 
@@ -64,18 +56,15 @@ def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
         if not stats.backlog_entries:
             continue
         blocked = bool(stats.raw.get("blockedSubscriptionOnUnackedMsgs"))
-        stalled = [
-            stall for one in stats.raw.get("consumers") or () if (stall := _stalled(facts, name, one)) is not None
-        ]
+        stalled = [stall for one in raw_consumers(stats) if (stall := _stalled(facts, name, one)) is not None]
         if not stalled and not blocked:
             continue
         count = len(stats.consumers)
         is_all = blocked or len(stalled) == count
-        why = sorted({one["why"] for one in stalled})
-        yield Finding(
+        why = sorted({str(one["why"]) for one in stalled})
+        yield facts.finding(
             "stalled-consumers",
             "error" if is_all else "warning",
-            facts.name,
             name,
             f"{len(stalled)} of {counted(count, 'consumer')} without progress: {'; '.join(why)}"
             if not blocked
@@ -91,21 +80,22 @@ def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
             },
             "the messages that they hold stay with them, and they receive no others"
             + ("; none is consumed" if is_all else ""),
-            (
-                Remedy(
-                    "have these consumers receive and acknowledge, or close them, in the program at the address; other "
-                    "consumers then receive the messages that they hold"
-                ),
+            Remedy(
+                "have these consumers receive and acknowledge, or close them, in the program at the address; other "
+                "consumers then receive the messages that they hold"
             ),
         )
 
 
-def _stalled(facts: TopicFacts, name: str, consumer: dict[str, Any]) -> dict[str, Any] | None:
+def _stalled(facts: TopicFacts, name: str, consumer: RawConsumer) -> dict[str, object] | None:
     """Describe a consumer that has received nothing for long enough; return None for any other."""
     permits, blocked = consumer.get("availablePermits", 0), bool(consumer.get("blockedConsumerOnUnackedMsgs"))
-    moments = ("lastConsumedFlowTimestamp", "lastAckedTimestamp", "firstConsumedFlowTimestamp")
-    last_ms = max(consumer.get(moment) or 0 for moment in moments)
-    idle = facts.seconds_since(last_ms)
+    moments = (
+        consumer.get("lastConsumedFlowTimestamp"),
+        consumer.get("lastAckedTimestamp"),
+        consumer.get("firstConsumedFlowTimestamp"),
+    )
+    idle = facts.seconds_since(max(moment or 0 for moment in moments))
     if (permits > 0 and not blocked) or idle < facts.limits.patience_seconds:
         return None
     why = "it has no permits left"
@@ -116,7 +106,7 @@ def _stalled(facts: TopicFacts, name: str, consumer: dict[str, Any]) -> dict[str
     key = consumer.get("consumerName", "")
     for later, _ in facts.later:
         again = later.subscriptions.get(name)
-        for one in () if again is None else again.raw.get("consumers") or ():
+        for one in () if again is None else raw_consumers(again):
             if one.get("consumerName") == key and one.get("msgOutCounter") != consumer.get("msgOutCounter"):
                 return None
     return {
@@ -139,25 +129,19 @@ def find_storms(facts: TopicFacts) -> Iterator[Finding]:
         if not all(name in each.subscriptions and name in cursors.cursors for each, cursors in samples):
             continue
         cursors = [internal.cursors[name] for _, internal in samples]
-        delivered = [each.subscriptions[name].delivered_messages for each, _ in samples]
-        delayed = [each.subscriptions[name].delayed_messages for each, _ in samples]
+        seen = [each.subscriptions[name] for each, _ in samples]
         again = [
-            after - before - (delayed_before - delayed_after)
-            for before, after, delayed_before, delayed_after in zip(
-                delivered, delivered[1:], delayed, delayed[1:], strict=False
-            )
+            (after.delivered_messages + after.delayed_messages) - (before.delivered_messages + before.delayed_messages)
+            for before, after in pairwise(seen)
         ]
-        is_unmoved = (
-            len({(one.mark_delete_position, one.read_position, one.individually_deleted) for one in cursors}) == 1
-        )
-        if not is_unmoved or min(again) <= 0:
+        states = {(one.mark_delete_position, one.read_position, one.individually_deleted) for one in cursors}
+        if len(states) > 1 or min(again) <= 0:
             continue
         first = facts.runs[name][0].first if facts.runs[name] else None
         entries = facts.entries_until(name, facts.read_until(name))
-        yield Finding(
+        yield facts.finding(
             "redelivery-storm",
             "error",
-            facts.name,
             name,
             f"{counted(sum(again), 'delivery')} of the same {counted(entries, 'entry')} within "
             f"{facts.limits.pause_seconds:g} s; no entry was new, and none was acknowledged",
@@ -170,16 +154,13 @@ def find_storms(facts: TopicFacts) -> Iterator[Finding]:
                 "consumers": list(stats.consumers),
             },
             "consumers repeat work on messages that they never acknowledge",
-            (
-                Remedy(
-                    "check why the application negatively acknowledges the first of them, and set a dead letter policy "
-                    "(`dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(…)`) or a longer redelivery delay"
-                ),
+            Remedy(
+                "check why the application negatively acknowledges the first of them, and set a dead letter policy "
+                "(`dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(…)`) or a longer redelivery delay"
             ),
         )
 
 
-_SHOWN = 10
 _SNAPSHOT = "pulsar.dedup"
 """The cursor whose position and properties are the broker's snapshot of sequence ids."""
 
@@ -209,41 +190,34 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
     forgotten = {name: one for name, one in sorted(last.items()) if one.position <= snapshot.mark_delete_position}
     if not forgotten:
         return
-    kept, limit = (
-        len(snapshot.raw.get("properties") or {}),
-        facts.settings.get("brokerDeduplicationMaxNumberOfProducers"),
-    )
     sequence_ids = {name: max(one.highest_sequence_id or 0, one.sequence_id) for name, one in forgotten.items()}
     name, sequence_id = next(iter(sequence_ids.items()))
-    yield Finding(
+    yield facts.finding(
         "forgotten-producers",
         "warning",
-        facts.name,
         "",
         f"deduplication is on, but the broker has no sequence id of {len(forgotten)} connected producers that have "
         f"sent, {', '.join(map(repr, forgotten))}: neither in its snapshot nor in an entry after the snapshot",
         {
             "producers": {
                 one: {"last_entry": str(entry.position), "sequence_id": sequence_ids[one]}
-                for one, entry in list(forgotten.items())[:_SHOWN]
+                for one, entry in list(forgotten.items())[:SHOWN]
             },
-            "more": max(len(forgotten) - _SHOWN, 0),
+            "more": more_than_shown(forgotten),
             "snapshot": str(snapshot.mark_delete_position),
-            "producers_in_snapshot": kept,
-            "most_in_snapshot": limit,
+            "producers_in_snapshot": len(snapshot.raw.get("properties") or {}),
+            "most_in_snapshot": facts.settings.get("brokerDeduplicationMaxNumberOfProducers"),
             "forgotten_after_minutes": facts.settings.get("brokerDeduplicationProducerInactivityTimeoutMinutes"),
         },
         "after the topic is loaded again, messages that they resend are stored twice",
-        (
-            Remedy(
-                f"close each, and continue after its last message under a new name: for {name!r} after sequence id "
-                f"{sequence_id}, with `create_producer(…, producer_name=…, deduplication=True)`, which raises for a "
-                "forgotten name",
-            ),
-            Remedy(
-                "have the broker keep more producers, or keep them longer; in broker.conf: "
-                "brokerDeduplicationMaxNumberOfProducers, brokerDeduplicationProducerInactivityTimeoutMinutes"
-            ),
+        Remedy(
+            f"close each, and continue after its last message under a new name: for {name!r} after sequence id "
+            f"{sequence_id}, with `create_producer(…, producer_name=…, deduplication=True)`, which raises for a "
+            "forgotten name",
+        ),
+        Remedy(
+            "have the broker keep more producers, or keep them longer; in broker.conf: "
+            "brokerDeduplicationMaxNumberOfProducers, brokerDeduplicationProducerInactivityTimeoutMinutes"
         ),
     )
 
@@ -275,28 +249,24 @@ def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
         last[one.producer_name] = max(before, one.highest_sequence_id or 0, one.sequence_id)
     if not producers:
         return
-    namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
-    yield Finding(
+    yield facts.finding(
         "sequence-ids",
         "warning",
-        facts.name,
         "",
         f"deduplication is off; of {len(facts.entries):,} inspected entries, {len(again)} repeat the sequence id of an "
         f"earlier entry of their producer, and the ids of {len(back)} go backwards; "
         f"{', '.join(map(repr, sorted(producers)))} resent messages or restarted the sequence",
         {
             "producers": sorted(producers),
-            "again": [[str(first), str(second)] for first, second in again[:_SHOWN]],
-            "backwards": [{"entry": str(at), "after": before, "sequence_id": now} for at, before, now in back[:_SHOWN]],
-            "more": max(len(again) - _SHOWN, 0) + max(len(back) - _SHOWN, 0),
+            "again": [[str(first), str(second)] for first, second in again[:SHOWN]],
+            "backwards": [{"entry": str(at), "after": before, "sequence_id": now} for at, before, now in back[:SHOWN]],
+            "more": more_than_shown(again, back),
             "deduplication": facts.stats.deduplication_status,
         },
         "consumers receive resent messages twice; and after deduplication is switched on, messages whose ids go "
         "backwards are dropped: let the producers continue their sequence first",
-        (
-            Remedy(
-                "have the broker drop duplicates, and open the producers with `deduplication=True`",
-                f"pulsar-ext admin set-deduplication {namespace} true",
-            ),
+        Remedy(
+            "have the broker drop duplicates, and open the producers with `deduplication=True`",
+            command("admin", "set-deduplication", facts.namespace, "true"),
         ),
     )

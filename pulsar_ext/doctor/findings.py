@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Sequence, Sized
 
     from pulsar_ext.admin import (
         CursorInfo,
@@ -26,6 +27,36 @@ if TYPE_CHECKING:
 
 
 _COMPACTION = "__compaction"
+
+SHOWN = 10
+"""Maximum number of places of one kind in the evidence of a finding."""
+
+
+def more_than_shown(*places: Sized) -> int:
+    """Return the number of places that are not in the evidence."""
+    return sum(max(len(one) - SHOWN, 0) for one in places)
+
+
+class RawConsumer(TypedDict, total=False):
+    """Statistics of a consumer as the broker sends them; it omits some of them."""
+
+    consumerName: str
+    address: str
+    availablePermits: int
+    unackedMessages: int
+    msgOutCounter: int
+    blockedConsumerOnUnackedMsgs: bool
+    lastAckedTimestamp: int
+    lastConsumedTimestamp: int
+    lastConsumedFlowTimestamp: int
+    firstConsumedFlowTimestamp: int
+    drainingHashes: list[dict[str, int]] | None
+
+
+def raw_consumers(stats: SubscriptionStats) -> Sequence[RawConsumer]:
+    """Return the consumers of a subscription."""
+    found: Sequence[RawConsumer] = stats.raw.get("consumers") or ()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +228,41 @@ class TopicFacts:
         """Return the seconds since a timestamp in milliseconds; infinity for a timestamp of 0."""
         return float("inf") if milliseconds <= 0 else max(self.now_ms - milliseconds, 0) / 1000
 
+    @property
+    def namespace(self) -> str:
+        """Namespace of the topic."""
+        return TopicName.parse(self.name).namespace_name
+
+    def finding(
+        self,
+        kind: str,
+        severity: Severity,
+        subscription: str,
+        what: str,
+        evidence: Mapping[str, object],
+        otherwise: str,
+        *remedies: Remedy,
+    ) -> Finding:
+        """Return a finding about the topic, or about a subscription that is not empty."""
+        return Finding(kind, severity, self.name, subscription, what, evidence, otherwise, remedies)
+
+    def skip_remedy(self, subscription: str, entries: int, what: str) -> Remedy:
+        """Return the remedy that moves a cursor past entries."""
+        done = command("skip", self.name, subscription, entries, "--unit", "entry")
+        return Remedy(what, done, f"{done} --dry-run")
+
+    def delete_remedy(self, subscription: str) -> Remedy:
+        """Return the remedy that deletes a subscription."""
+        return Remedy(
+            "delete the subscription if it is not needed: its unread messages are lost to it",
+            command("admin", "delete-subscription", self.name, subscription),
+        )
+
+
+def command(*words: object) -> str:
+    """Return a command line of `pulsar-ext`."""
+    return shlex.join(["pulsar-ext", *map(str, words)])
+
 
 Severity = Literal["warning", "error"]
 """`error`: messages are already lost or a subscription stalls; `warning`: they will."""
@@ -270,9 +336,3 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Return the diagnosis as JSON values."""
         return {"exit_status": self.exit_status, **asdict(self)}
-
-
-def skip_remedy(topic: str, subscription: str, entries: int, what: str) -> Remedy:
-    """Return the remedy whose command moves a cursor past `entries` entries."""
-    command = f"pulsar-ext skip {shlex.quote(topic)} {shlex.quote(subscription)} {entries} --unit entry"
-    return Remedy(what, command, f"{command} --dry-run")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.coverage import batch_keys, cover_of
 
-from .findings import Finding, Remedy, TopicFacts
+from .findings import SHOWN, Finding, Remedy, TopicFacts, command, more_than_shown, raw_consumers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.ids.position import Position
     from pulsar_ext.key_shared.coverage import KeyCover, StickyKey
-
-
-_SHOWN = 10
 
 
 def key_shared(facts: TopicFacts) -> list[str]:
@@ -39,11 +35,9 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
         cover = cover_of(facts.name, name, stats)
         if cover.mode != "STICKY" or cover.uncovered.is_empty:
             continue
-        topic, subscription = shlex.quote(facts.name), shlex.quote(name)
-        yield Finding(
+        yield facts.finding(
             "uncovered-slots",
             "error",
-            facts.name,
             name,
             f"{counted(cover.uncovered.slots, 'key slot')} without a consumer: {cover.uncovered}",
             {
@@ -52,12 +46,10 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
                 "consumers": {consumer: str(ranges) for consumer, ranges in cover.consumers},
             },
             "the broker retains the messages of these slots; at its limit it stops reading for every consumer",
-            (
-                Remedy(
-                    "start consumers for these slots, or have all use KeySharedPolicy.auto_split_hash_range(); "
-                    "this command shows the slots of each consumer",
-                    f"pulsar-ext ranges check {topic} {subscription}",
-                ),
+            Remedy(
+                "start consumers for these slots, or have all use KeySharedPolicy.auto_split_hash_range(); "
+                "this command shows the slots of each consumer",
+                command("ranges", "check", facts.name, name),
             ),
         )
 
@@ -69,54 +61,64 @@ def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
             continue
         samples = [stats, *(one.subscriptions[name] for one, _ in facts.later if name in one.subscriptions)]
         always = set.intersection(*(set(_draining(one)) for one in samples))
-        blocking = {key: held for key, held in _draining(stats).items() if key in always and _is_idle(facts, held)}
+        blocking = {
+            key: held
+            for key, held in _draining(stats).items()
+            if key in always and facts.seconds_since(held.last_ms) >= facts.limits.patience_seconds
+        }
         if not blocking:
             continue
         slots = sorted(slot for _, slot in blocking)
         cover = cover_of(facts.name, name, stats)
         waiting = sorted({one for one, ranges in cover.consumers if any(slot in ranges for slot in slots)})
-        holders = {holder: held["address"] for (holder, _), held in blocking.items()}
-        messages = sum(held["unackMsgs"] for held in blocking.values())
-        yield Finding(
+        holders = {holder: held.address for (holder, _), held in blocking.items()}
+        messages = sum(held.messages for held in blocking.values())
+        yield facts.finding(
             "blocked-slots",
             "error",
-            facts.name,
             name,
             f"{counted(len(slots), 'key slot')} blocked by {', '.join(map(repr, holders))}, which holds "
             f"{counted(messages, 'unacknowledged message')} of them",
             {
                 "held_by": holders,
                 "held_messages": messages,
-                "slots": slots[:_SHOWN],
-                "more_slots": max(len(slots) - _SHOWN, 0),
+                "slots": slots[:SHOWN],
+                "more_slots": more_than_shown(slots),
                 "waiting_consumers": waiting,
                 "waiting_messages": stats.raw.get("msgInReplay", 0),
-                "blocked_attempts": sum(held["blockedAttempts"] for held in blocking.values()),
+                "blocked_attempts": sum(held.attempts for held in blocking.values()),
             },
             "messages of these slots are not delivered; at its limit of pending messages the broker stops reading for "
             "every consumer",
-            (
-                Remedy(
-                    "have this consumer acknowledge the messages that it holds, or close it, in the program at the "
-                    "address; the consumers that own the slots now then receive its messages"
-                ),
+            Remedy(
+                "have this consumer acknowledge the messages that it holds, or close it, in the program at the "
+                "address; the consumers that own the slots now then receive its messages"
             ),
         )
 
 
-def _draining(stats: SubscriptionStats) -> dict[tuple[str, int], Mapping[str, Any]]:
+class _Held(NamedTuple):
+    """Messages of a slot that a consumer holds."""
+
+    address: str
+    messages: int
+    attempts: int
+    last_ms: int
+
+
+def _draining(stats: SubscriptionStats) -> dict[tuple[str, int], _Held]:
     """Return the messages that each consumer holds of moved slots, if the broker tried to deliver more of them."""
     return {
-        (consumer.get("consumerName", ""), one["hash"]): {**consumer, **one}
-        for consumer in stats.raw.get("consumers") or ()
+        (consumer.get("consumerName", ""), one["hash"]): _Held(
+            consumer.get("address", ""),
+            one.get("unackMsgs", 0),
+            one["blockedAttempts"],
+            max(consumer.get("lastAckedTimestamp", 0), consumer.get("lastConsumedTimestamp", 0)),
+        )
+        for consumer in raw_consumers(stats)
         for one in consumer.get("drainingHashes") or ()
         if one.get("blockedAttempts")
     }
-
-
-def _is_idle(facts: TopicFacts, consumer: Mapping[str, Any]) -> bool:
-    last_ms = max(consumer.get("lastAckedTimestamp", 0), consumer.get("lastConsumedTimestamp", 0))
-    return facts.seconds_since(last_ms) >= facts.limits.patience_seconds
 
 
 def _slots_of(keys: Sequence[StickyKey], cover: KeyCover) -> int:
@@ -146,10 +148,9 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
         return
     subscriptions = list(covers)
     producers = sorted({producer for _, _, producer in mixed.values()})
-    yield Finding(
+    yield facts.finding(
         "mixed-key-batches",
         "error",
-        facts.name,
         "",
         f"{counted(len(mixed), 'batch')} of several keys in the backlog of "
         f"{', '.join(map(repr, subscriptions))}, sent by {', '.join(map(repr, producers))}",
@@ -158,16 +159,14 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
             "producers": producers,
             "batches": {
                 str(position): {"messages": messages, "slots": slots}
-                for position, (messages, slots, _) in list(mixed.items())[:_SHOWN]
+                for position, (messages, slots, _) in list(mixed.items())[:SHOWN]
             },
-            "more_batches": max(len(mixed) - _SHOWN, 0),
+            "more_batches": more_than_shown(mixed),
         },
         "the broker dispatches a batch by its first message's key: messages of the other keys reach the wrong "
         "consumers, out of order",
-        (
-            Remedy(
-                "have the producers batch by key: `batching_type=pulsar.BatchingType.KeyBased`, or disable batching; "
-                "batches already stored stay as they are until they are consumed"
-            ),
+        Remedy(
+            "have the producers batch by key: `batching_type=pulsar.BatchingType.KeyBased`, or disable batching; "
+            "batches already stored stay as they are until they are consumed"
         ),
     )

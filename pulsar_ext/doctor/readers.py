@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from pulsar_ext.admin import Retention
@@ -10,7 +9,7 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from .findings import Finding, Remedy, TopicFacts
+from .findings import Finding, Remedy, TopicFacts, command, raw_consumers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,19 +66,14 @@ def _used(retention: Retention, age_seconds: float, stored: int) -> float:
 def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float, retention: Retention) -> Finding:
     stats = facts.stats.subscriptions[name]
     consumers = [
-        {"reader": one.get("consumerName", ""), "address": one.get("address", "")}
-        for one in stats.raw.get("consumers") or ()
+        {"reader": one.get("consumerName", ""), "address": one.get("address", "")} for one in raw_consumers(stats)
     ]
     stored = facts.internal.total_size
-    minutes = max(_MORE * retention.minutes, round(_MORE * age / 60), 60)
-    size = max(_MORE * retention.size_mib, _MORE * stored // _MIB, 1024)
-    minutes = _UNLIMITED if retention.minutes < 0 else minutes
-    size = _UNLIMITED if retention.size_mib < 0 else size
-    namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
-    return Finding(
+    minutes = _UNLIMITED if retention.minutes < 0 else max(_MORE * retention.minutes, round(_MORE * age / 60), 60)
+    size = _UNLIMITED if retention.size_mib < 0 else max(_MORE * retention.size_mib, _MORE * stored // _MIB, 1024)
+    return facts.finding(
         "readers-behind",
         "error" if used >= 1 else "warning",
-        facts.name,
         name,
         f"a reader has {counted(unread, 'unread entry')} in full ledgers that no subscription keeps, and "
         + ("there is no retention" if retention == _NONE else f"{used:.0%} of the retention is used up"),
@@ -93,13 +87,11 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
             "retention_mib": retention.size_mib,
         },
         "the broker deletes these ledgers and silently moves the reader past them",
-        (
-            Remedy(
-                "keep acknowledged messages longer",
-                f"pulsar-ext admin set-retention {namespace} --minutes={minutes} --size-mib={size}",
-            ),
-            Remedy("read with a durable subscription, which keeps its unacknowledged messages"),
+        Remedy(
+            "keep acknowledged messages longer",
+            command("admin", "set-retention", facts.namespace, f"--minutes={minutes}", f"--size-mib={size}"),
         ),
+        Remedy("read with a durable subscription, which keeps its unacknowledged messages"),
     )
 
 
@@ -115,10 +107,9 @@ def find_unread_letters(facts: TopicFacts) -> Iterator[Finding]:
         return
     retention = facts.policies.retention
     kept = retention is not None and retention.minutes != 0 and retention.size_mib != 0
-    yield Finding(
+    yield facts.finding(
         "unread-letters",
         "warning" if kept else "error",
-        facts.name,
         "",
         f"{what} are sent here, but no subscription keeps them; {counted(stored, 'entry')} stored",
         {
@@ -129,14 +120,12 @@ def find_unread_letters(facts: TopicFacts) -> Iterator[Finding]:
         "they are deleted when the retention is over"
         if kept
         else "they are deleted with their ledger: without retention, soon after the next ledger is opened",
-        (
-            Remedy(
-                "keep the stored and future messages, and read them",
-                f"pulsar-ext admin create-subscription {shlex.quote(facts.name)} letters earliest",
-            ),
-            Remedy(
-                "for new topics, have the dead letter policy create the subscription: "
-                "`pulsar.ConsumerDeadLetterPolicy(…, initial_subscription_name=…)`"
-            ),
+        Remedy(
+            "keep the stored and future messages, and read them",
+            command("admin", "create-subscription", facts.name, "letters", "earliest"),
+        ),
+        Remedy(
+            "for new topics, have the dead letter policy create the subscription: "
+            "`pulsar.ConsumerDeadLetterPolicy(…, initial_subscription_name=…)`"
         ),
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
-from pulsar_ext.ids.topic_name import TopicName
 
-from .findings import Finding, Remedy, TopicFacts, skip_remedy
+from .findings import SHOWN, Finding, Remedy, TopicFacts, command, more_than_shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
     """Find unacknowledged messages that the namespace's time to live will soon expire."""
     seconds = facts.policies.message_ttl_seconds or 0
-    namespace = TopicName.parse(facts.name).namespace_name
     for name, stats in facts.subscriptions() if seconds else ():
         positions = facts.first_unacknowledged(name, 1)
         entry = facts.entries.get(positions[0]) if positions else None
@@ -28,10 +25,9 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
         if entry is None or age < seconds * facts.limits.quota_share:
             continue
         expired = stats.raw.get("totalMsgExpired", 0)
-        yield Finding(
+        yield facts.finding(
             "expiring",
             "error" if expired else "warning",
-            facts.name,
             name,
             f"the oldest unacknowledged message is {age:,.0f} s old, and the time to live is {seconds:,} s"
             + (f"; already expired: {counted(expired, 'message')}" if expired else ""),
@@ -43,27 +39,20 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
                 "backlog_entries": stats.backlog_entries,
             },
             "the broker acknowledges these messages itself, and they are never read",
-            (
-                Remedy(
-                    "raise the time to live",
-                    f"pulsar-ext admin set-message-ttl {shlex.quote(namespace)} {max(seconds * 10, round(age * 10))}",
-                ),
+            Remedy(
+                "raise the time to live",
+                command("admin", "set-message-ttl", facts.namespace, max(seconds * 10, round(age * 10))),
             ),
         )
 
 
 def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
     """Find a topic whose backlog is near or above a quota."""
-    namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
     raw = facts.stats.raw
+    oldest_seconds = raw.get("oldestBacklogMessageAgeSeconds", -1)
     kinds = (
         ("destination_storage", facts.stats.backlog_size, raw.get("backlogQuotaLimitSize", -1), "bytes"),
-        (
-            "message_age",
-            raw.get("oldestBacklogMessageAgeSeconds", -1),
-            raw.get("backlogQuotaLimitTime", -1),
-            "seconds",
-        ),
+        ("message_age", oldest_seconds, raw.get("backlogQuotaLimitTime", -1), "seconds"),
     )
     for kind, used, limit, unit in kinds:
         if limit <= 0 or used <= 0 or used < limit * facts.limits.quota_share:
@@ -74,23 +63,21 @@ def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
             key=lambda name: facts.internal.cursors[name].mark_delete_position,
             default="",
         )
-        evicts = policy == "consumer_backlog_eviction"
-        yield Finding(
+        yield facts.finding(
             "quota",
             "error" if used >= limit else "warning",
-            facts.name,
             slowest,
             f"the backlog has used {used / limit:.0%} of its quota, {used:,} of {limit:,} {unit}; "
             f"{slowest!r} has the oldest cursor",
             {"kind": kind, "used": used, "limit": limit, "unit": unit, "policy": policy, "slowest": slowest},
             "the broker skips the oldest messages of the backlog unread"
-            if evicts
+            if policy == "consumer_backlog_eviction"
             else "the broker blocks all producers of the topic",
-            (
-                Remedy(
-                    "raise the quota until the consumers catch up",
-                    f"pulsar-ext admin set-backlog-quota {namespace} --kind {kind} "
-                    f"--limit-{unit} {max(used, limit) * 4} --policy {policy}",
+            Remedy(
+                "raise the quota until the consumers catch up",
+                command(
+                    *("admin", "set-backlog-quota", facts.namespace, "--kind", kind),
+                    *(f"--limit-{unit}", max(used, limit) * 4, "--policy", policy),
                 ),
             ),
         )
@@ -114,12 +101,10 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
     if len(kept) < facts.limits.kept_ledgers:
         return
     size = sum(one.size for one in kept)
-    topic, subscription = shlex.quote(facts.name), shlex.quote(name)
     others = [other for _, other in cursors_by_mark[1:]]
-    yield Finding(
+    yield facts.finding(
         "kept-ledgers",
         "warning",
-        facts.name,
         name,
         f"kept for this subscription alone: {counted(len(kept), 'full ledger')}, {counted(size, 'byte')}"
         + (f", acknowledged by {counted(len(others), 'other')}" if others else ""),
@@ -131,13 +116,8 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
             "other_subscriptions": len(others),
         },
         "no ledger from the first of them on can be deleted, whatever the retention",
-        (
-            Remedy("have its consumers acknowledge; if there are holes, resolve these first"),
-            Remedy(
-                "delete the subscription if it is not needed: its unread messages are lost to it",
-                f"pulsar-ext admin delete-subscription {topic} {subscription}",
-            ),
-        ),
+        Remedy("have its consumers acknowledge; if there are holes, resolve these first"),
+        facts.delete_remedy(name),
     )
 
 
@@ -149,25 +129,16 @@ def find_never_compacted(facts: TopicFacts) -> Iterator[Finding]:
     if not 0 < threshold < stored or compaction.get("lastCompactionSucceedTimestamp"):
         return
     failed = compaction.get("lastCompactionFailedTimestamp", 0)
-    yield Finding(
+    yield facts.finding(
         "never-compacted",
         "warning",
-        facts.name,
         "",
         f"{stored:,} bytes are stored, above the compaction threshold of {threshold:,}, and no compaction has "
         "succeeded since the broker loaded the topic" + ("; the last one failed" if failed else ""),
         {"bytes": stored, "threshold": threshold, "last_failed_ms": failed or None},
         "readers of the compacted topic read every message of each key, and start more and more slowly",
-        (
-            Remedy(
-                "compact it now; if it failed, the broker's log says why",
-                f"pulsar-ext admin compact {shlex.quote(facts.name)}",
-            ),
-        ),
+        Remedy("compact it now; if it failed, the broker's log says why", command("admin", "compact", facts.name)),
     )
-
-
-_SHOWN = 10
 
 
 def version_of(entry: EntryMetadata) -> int | None:
@@ -200,7 +171,12 @@ def _finding(facts: TopicFacts, without: Sequence[Position], deleted: Mapping[Po
         f"{len(without)} have no schema" if without else "",
     ]
     misfits = sorted({*without, *deleted})
-    namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
+    last_for_each = {
+        name: position
+        for name, _ in facts.subscriptions()
+        for position in misfits
+        if not facts.internal.cursors[name].acknowledges(position)
+    }
     remedies = [
         Remedy(
             "read them with a consumer without a schema or, if their version is deleted, with a consumer of their "
@@ -211,42 +187,30 @@ def _finding(facts: TopicFacts, without: Sequence[Position], deleted: Mapping[Po
         remedies.append(
             Remedy(
                 "have the broker reject producers without a schema on topics with one, from now on",
-                f"pulsar-ext admin set-schema-validation-enforced {namespace} true",
+                command("admin", "set-schema-validation-enforced", facts.namespace, "true"),
             )
         )
     remedies += (
-        skip_remedy(
-            facts.name,
+        facts.skip_remedy(
             name,
             facts.entries_until(name, facts.number_of(last)),
             "abandon all messages up to the last of them on this subscription",
         )
-        for name, last in _last_for_each(facts, misfits).items()
+        for name, last in last_for_each.items()
     )
-    return Finding(
+    return facts.finding(
         "schema-misfits",
         "error" if deleted else "warning",
-        facts.name,
         "",
         f"of the inspected entries in the backlog, {' and '.join(one for one in counts if one)}; the topic has "
         f"schema versions {', '.join(map(str, sorted(schemas))) or '(none)'}",
         {
             "versions": {str(version): one.type for version, one in sorted(schemas.items())},
-            "gone": {str(position): version for position, version in list(deleted.items())[:_SHOWN]},
-            "without": list(map(str, without[:_SHOWN])),
-            "more": max(len(deleted) - _SHOWN, 0) + max(len(without) - _SHOWN, 0),
+            "gone": {str(position): version for position, version in list(deleted.items())[:SHOWN]},
+            "without": list(map(str, without[:SHOWN])),
+            "more": more_than_shown(deleted, without),
             "producers": sorted({facts.entries[position].producer_name for position in misfits}),
         },
         "consumers with a schema cannot read them: in Java, and if the version is requested, a receive fails",
-        tuple(remedies),
+        *remedies,
     )
-
-
-def _last_for_each(facts: TopicFacts, misfits: Sequence[Position]) -> dict[str, Position]:
-    """Return the last misfit that each subscription has not acknowledged."""
-    return {
-        name: position
-        for name, _ in facts.subscriptions()
-        for position in misfits
-        if not facts.internal.cursors[name].acknowledges(position)
-    }

@@ -77,7 +77,7 @@ def mapped_entries(facts: TopicFacts, limit: int) -> list[Position]:
     return list(wanted | dict.fromkeys(between))[:limit]
 
 
-def _with_holes(topic: TopicMap) -> dict[str, Any]:
+def _with_holes(topic: TopicMap) -> dict[str, object]:
     """Return a map as JSON values, with the holes of each cursor."""
     cursors = [{**asdict(one), "holes": [asdict(hole) for hole in one.holes]} for one in topic.cursors]
     return {**asdict(topic), "cursors": cursors}
