@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from pulsar_ext import errors
 from pulsar_ext.cli import command_line
-from pulsar_ext.spark.options import option_table
 from pulsar_ext.testing import fixtures, plugin
 
 from .names import PAGES, members_of, names_of_official, names_on
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
 __all__ = ["VARIABLES", "write_reference"]
@@ -119,7 +118,9 @@ def _options() -> str:
     lines += [f"| `{name}` | {meaning} |" for name, meaning in VARIABLES.items()]
     lines += ["", "## pytest", "", "| option | meaning |", "|---|---|"]
     lines += [f"| `{' '.join(names)}` | {meaning} |" for names, meaning in _pytest_options()]
-    return "\n".join([*lines, "", "## Spark", "", option_table(), ""])
+    _, _, text = (Path(__file__).parents[1] / "spark.md").read_text(encoding="utf-8").partition("<!-- options: ")
+    table = [line for line in text.split("\n\n")[0].splitlines() if line.startswith("|")]
+    return "\n".join([*lines, "", "## Spark", "", *table, "", ""])
 
 
 def _pytest_options() -> list[tuple[tuple[str, ...], str]]:

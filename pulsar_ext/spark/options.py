@@ -1,4 +1,4 @@
-"""Table of the options of `format("pulsar")`, and the functions that parse, check and document them (pure).
+"""Table of the options of `format("pulsar")`, and the functions that parse and check them (pure).
 
 Spark passes every option as text, with its key in lower case. An option that is unknown, conflicts with another one or
 cannot be parsed raises when the data source is created, before any connection is made. The error lists the allowed
@@ -10,10 +10,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
@@ -24,6 +23,8 @@ from .offsets import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
 
 
 def parse_text(value: str) -> str:
@@ -42,7 +43,6 @@ def url_parser(*schemes: str) -> Callable[[str], str]:
             raise ValueError(f"allowed: a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
         return text
 
-    parse.__doc__ = "URL"
     return parse
 
 
@@ -86,7 +86,6 @@ def choice_parser(*allowed: str) -> Callable[[str], str]:
             raise ValueError(f"allowed: {', '.join(allowed)}")
         return known[value.strip().lower()]
 
-    parse.__doc__ = " \\| ".join(allowed)
     return parse
 
 
@@ -98,7 +97,6 @@ def number_parser(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
             raise ValueError(f"allowed: a whole number from {least}" + (f" to {most}" if most < 2**63 - 1 else ""))
         return int(value)
 
-    parse.__doc__ = f"a number, {least} or more"
     return parse
 
 
@@ -130,10 +128,10 @@ def parse_pattern(value: str) -> str:
     return parse_text(value)
 
 
-def by_topic_parser(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
+def by_topic_parser(one: Callable[[object], T], what: str) -> Callable[[str], T | dict[str, T]]:
     """Return a parser of one value for all topics, or of a JSON object by topic; an offset may be an object too."""
 
-    def parse(value: str) -> Any:
+    def parse(value: str) -> T | dict[str, T]:
         text = value.strip()
         if not text.startswith("{"):
             return one(parse_text(value))
@@ -145,13 +143,12 @@ def by_topic_parser(one: Callable[[Any], Any], what: str) -> Callable[[str], Any
             raise ValueError("the JSON object is empty")
         if one is parse_offset and isinstance(found.get("ledger"), int):
             return one(found)
-        return MappingProxyType({topic: one(item) for topic, item in found.items()})
+        return {topic: one(item) for topic, item in found.items()}
 
-    parse.__doc__ = f"{what}, or JSON `{{topic: …}}`"
     return parse
 
 
-def parse_time(value: Any) -> int:
+def parse_time(value: object) -> int:
     """Parse a time in milliseconds since the epoch or in ISO 8601 (UTC without an offset); return milliseconds."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -165,16 +162,11 @@ def parse_time(value: Any) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def parse_offset(value: Any) -> Any:
+def parse_offset(value: object) -> str | Offset:
     """Parse earliest, latest or a message id."""
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     return Offset.of_message(value)
-
-
-def parse_ranges(value: str) -> KeyHashRanges:
-    """Parse ranges of key slots."""
-    return KeyHashRanges.parse(value)
 
 
 def parse_keys(value: str) -> KeyHashRanges:
@@ -194,344 +186,105 @@ ALL = (*READS, *WRITES)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Option: its name as documented, its uses, its parser, its default and its meaning."""
+    """Option: its name as documented in docs/spark.md, its uses, its parser and its default."""
 
     name: str
     where: tuple[str, ...]
-    parse: Callable[[str], Any]
-    default: Any
-    meaning: str
-
-    @property
-    def values(self) -> str:
-        """Allowed values, for the documented table."""
-        kinds: dict[Any, str] = {
-            parse_text: "text",
-            parse_topic: "name",
-            parse_avro_schema: "JSON",
-            parse_topics: "names, comma-separated",
-            parse_flag: "true \\| false",
-            parse_duration: "duration",
-            parse_names: "names, comma-separated",
-            parse_pattern: "regular expression",
-            parse_ranges: "`0-10000,20001-30000`",
-            parse_keys: "keys, comma-separated or a JSON list",
-        }
-        return kinds.get(self.parse) or self.parse.__doc__ or ""
+    parse: Callable[[str], object]
+    default: object = None
 
 
-_ID = "`earliest`, `latest`, a message id"
-_TIME = "milliseconds or ISO 8601"
+_offsets = by_topic_parser(parse_offset, "`earliest`, `latest`, a message id")
+_times = by_topic_parser(parse_time, "milliseconds or ISO 8601")
 
 OPTIONS: Final = (
-    Option(
-        "service.url",
-        ALL,
-        url_parser("pulsar", "pulsar+ssl"),
-        None,
-        "The broker, such as `pulsar://host:6650`. Required, unless `PULSAR_URL` is set.",
-    ),
-    Option(
-        "admin.url",
-        ALL,
-        url_parser("http", "https"),
-        None,
-        "Its admin API. Default: the usual port on the same host. Required with a token, unless `service.url` begins "
-        "with `pulsar+ssl://`.",
-    ),
-    Option(
-        "token", ALL, parse_text, None, "The token to authenticate with. It is never shown, not even in query plans."
-    ),
-    Option("topic", ALL, parse_topic, None, "The topic to read, or to write all rows to."),
-    Option("topics", READS, parse_topics, None, "Several topics to read."),
-    Option(
-        "topicsPattern",
-        READS,
-        parse_pattern,
-        None,
-        "All topics that match `tenant/namespace/expression`, where `expression` is a regular expression. New topics "
-        "join a streaming query.",
-    ),
-    Option(
-        "startingOffsets",
-        READS,
-        by_topic_parser(parse_offset, _ID),
-        None,
-        "First message to read, inclusive. Default: `earliest`, for a stream `latest`.",
-    ),
-    Option(
-        "startingTime",
-        READS,
-        by_topic_parser(parse_time, _TIME),
-        None,
-        "Begin at the first entry published at this time or later.",
-    ),
-    Option("endingOffsets", (READ,), by_topic_parser(parse_offset, _ID), None, "Last message to read, inclusive."),
-    Option(
-        "endingTime",
-        (READ,),
-        by_topic_parser(parse_time, _TIME),
-        None,
-        "End before the first entry published at this time or later.",
-    ),
-    Option(
-        "splitBy",
-        READS,
-        choice_parser("partition", "entries", "keyHash"),
-        None,
-        "`partition`: one task for each topic partition. `entries`: several tasks share a partition, and each entry is "
-        "read by one of them. `keyHash`: each key is read by one task, but every task reads all entries to select its "
-        "keys. Default: `entries` with `minPartitions`, else `partition`.",
-    ),
-    Option(
-        "minPartitions",
-        READS,
-        number_parser(1, 100_000),
-        None,
-        "The minimum number of tasks, if there are as many entries.",
-    ),
-    Option("keyHashRanges", READS, parse_ranges, None, "Read only messages whose key slot is in these ranges."),
-    Option("keys", READS, parse_keys, None, "Read only messages in the key slots of these keys."),
-    Option(
-        "keyForms",
-        READS,
-        choice_parser("text", "exact"),
-        "text",
-        "`text` treats every key as text. `exact` queries the admin API for each key that may have been sent as bytes.",
-    ),
-    Option(
-        "filterPushdown",
-        (READ,),
-        parse_flag,
-        default=False,
-        meaning="Let Spark push down filters on `__keySlot`; needs `spark.sql.python.filterPushdown.enabled`.",
-    ),
-    Option(
-        "readCompacted",
-        READS,
-        parse_flag,
-        default=False,
-        meaning="Read the compacted topic: the last message of each key.",
-    ),
-    Option(
-        "valueFormat",
-        READS,
-        choice_parser("bytes", "string", "json", "avro"),
-        "bytes",
-        "`json` and `avro` decode the value's fields into columns, by `valueSchema` or the topic's own schema.",
-    ),
-    Option(
-        "valueSchema",
-        READS,
-        parse_avro_schema,
-        None,
-        "An Avro schema in JSON that defines the columns, instead of the topic's own.",
-    ),
-    Option(
-        "keyFormat",
-        READS,
-        choice_parser("bytes", "string", "json", "avro"),
-        None,
-        "Decode the keys of a KEY_VALUE topic into the column `__keyPart`: as bytes, text, or fields.",
-    ),
-    Option(
-        "keySchema",
-        READS,
-        parse_avro_schema,
-        None,
-        "An Avro schema in JSON that defines the fields of `__keyPart`, instead of the topic's own.",
-    ),
-    Option(
-        "allowDifferentTopicSchemas",
-        READS,
-        parse_flag,
-        default=False,
-        meaning="Use the first topic's schema for all topics.",
-    ),
-    Option(
-        "columns", READS, parse_names, None, "The columns to read; an alternative to a schema passed to `.schema()`."
-    ),
-    Option(
-        "failOnDataLoss",
-        READS,
-        parse_flag,
-        default=True,
-        meaning="Fail, at each start, if messages to be read were trimmed. `false` warns and continues without them.",
-    ),
-    Option(
-        "acceptDataLoss",
-        READS,
-        parse_names,
-        None,
-        "Continue without the losses of these names, listed in the error of `failOnDataLoss`; other losses still fail.",
-    ),
-    Option(
-        "incompleteChunks",
-        READS,
-        choice_parser("fail", "skip"),
-        "fail",
-        "What to do with a chunked message that is incomplete after `pollTimeoutMs`: fail, or skip it.",
-    ),
-    Option(
-        "cryptoPrivateKeyFile",
-        READS,
-        parse_text,
-        None,
-        "A file on each executor with the private key, in PEM, that decrypts messages. Without it, a read fails at an "
-        "encrypted message.",
-    ),
-    Option(
-        "pollTimeoutMs",
-        READS,
-        number_parser(1000),
-        60_000,
-        "The maximum time in milliseconds for which a task waits for the next message.",
-    ),
-    Option(
-        "waitingForNonExistedTopic",
-        (STREAM,),
-        parse_flag,
-        default=False,
-        meaning="Wait for a topic that does not exist yet, instead of failing.",
-    ),
-    Option("maxBatchRows", READS, number_parser(1, 1_000_000), 4096, "The maximum number of rows in an Arrow batch."),
-    Option(
-        "maxBatchBytes",
-        READS,
-        number_parser(1024),
-        16 << 20,
-        "The payload in bytes at which an Arrow batch ends; it includes the message that reaches it.",
-    ),
-    Option(
-        "predefinedSubscription",
-        (STREAM,),
-        parse_text,
-        None,
-        "The query's durable subscription. If it exists, the query starts at its cursor.",
-    ),
-    Option(
-        "subscriptionPrefix",
-        (STREAM,),
-        parse_text,
-        "spark-pulsar",
-        "Without `predefinedSubscription`: the prefix of the subscription's name, which is stored in the checkpoint.",
-    ),
-    Option(
-        "maxEntriesPerTrigger",
-        (STREAM,),
-        number_parser(1),
-        None,
-        "The maximum number of entries in a batch, over all partitions.",
-    ),
-    Option(
-        "maxBytesPerTrigger",
-        (STREAM,),
-        number_parser(1),
-        None,
-        "The maximum stored bytes of a batch, estimated from the topics' average entries.",
-    ),
-    Option(
-        "minEntriesPerTrigger",
-        (STREAM,),
-        number_parser(1),
-        None,
-        "Wait for at least this many entries, up to `maxTriggerDelay`.",
-    ),
-    Option(
-        "maxTriggerDelay",
-        (STREAM,),
-        parse_duration,
-        900_000,
-        "The maximum wait for `minEntriesPerTrigger`. Default: 15m.",
-    ),
-    Option(
-        "guarantee",
-        WRITES,
-        choice_parser("at-least-once", "exactly-once"),
-        "at-least-once",
-        "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
-    ),
-    Option(
-        "keyValueEncoding",
-        WRITES,
-        choice_parser("INLINE", "SEPARATED"),
-        None,
-        "Write keys and values as Java's `KeyValueSchema` does: `__key` and `value` are the bytes of each.",
-    ),
-    Option(
-        "producerName",
-        WRITES,
-        parse_text,
-        None,
-        "The prefix of the producers' names. Each group of rows (see `laneBy`) has its own producer.",
-    ),
-    Option(
-        "unknownProducers",
-        WRITES,
-        choice_parser("fail", "new"),
-        "fail",
-        "`exactly-once`: what to do if neither the broker nor the last 10,000 entries of a longer topic know a "
-        "producer's name: fail, or treat the producer as new.",
-    ),
-    Option(
-        "cryptoPublicKeyFile",
-        WRITES,
-        parse_text,
-        None,
-        "A file on each executor with the public key, in PEM, that all messages are encrypted with; needs "
-        "`encryptionKey`.",
-    ),
-    Option("encryptionKey", WRITES, parse_text, None, "The name of that key, by which consumers select it."),
-    Option(
-        "laneBy",
-        WRITES,
-        parse_text,
-        None,
-        "A column whose values group the rows, instead of Spark's partitions. The rows of a group are written in order "
-        "by one producer.",
-    ),
+    Option("service.url", ALL, url_parser("pulsar", "pulsar+ssl")),
+    Option("admin.url", ALL, url_parser("http", "https")),
+    Option("token", ALL, parse_text),
+    Option("topic", ALL, parse_topic),
+    Option("topics", READS, parse_topics),
+    Option("topicsPattern", READS, parse_pattern),
+    Option("startingOffsets", READS, _offsets),
+    Option("startingTime", READS, _times),
+    Option("endingOffsets", (READ,), _offsets),
+    Option("endingTime", (READ,), _times),
+    Option("splitBy", READS, choice_parser("partition", "entries", "keyHash")),
+    Option("minPartitions", READS, number_parser(1, 100_000)),
+    Option("keyHashRanges", READS, KeyHashRanges.parse),
+    Option("keys", READS, parse_keys),
+    Option("keyForms", READS, choice_parser("text", "exact"), "text"),
+    Option("filterPushdown", (READ,), parse_flag, default=False),
+    Option("readCompacted", READS, parse_flag, default=False),
+    Option("valueFormat", READS, choice_parser("bytes", "string", "json", "avro"), "bytes"),
+    Option("valueSchema", READS, parse_avro_schema),
+    Option("keyFormat", READS, choice_parser("bytes", "string", "json", "avro")),
+    Option("keySchema", READS, parse_avro_schema),
+    Option("allowDifferentTopicSchemas", READS, parse_flag, default=False),
+    Option("columns", READS, parse_names),
+    Option("failOnDataLoss", READS, parse_flag, default=True),
+    Option("acceptDataLoss", READS, parse_names),
+    Option("incompleteChunks", READS, choice_parser("fail", "skip"), "fail"),
+    Option("cryptoPrivateKeyFile", READS, parse_text),
+    Option("pollTimeoutMs", READS, number_parser(1000), 60_000),
+    Option("waitingForNonExistedTopic", (STREAM,), parse_flag, default=False),
+    Option("maxBatchRows", READS, number_parser(1, 1_000_000), 4096),
+    Option("maxBatchBytes", READS, number_parser(1024), 16 << 20),
+    Option("predefinedSubscription", (STREAM,), parse_text),
+    Option("subscriptionPrefix", (STREAM,), parse_text, "spark-pulsar"),
+    Option("maxEntriesPerTrigger", (STREAM,), number_parser(1)),
+    Option("maxBytesPerTrigger", (STREAM,), number_parser(1)),
+    Option("minEntriesPerTrigger", (STREAM,), number_parser(1)),
+    Option("maxTriggerDelay", (STREAM,), parse_duration, 900_000),
+    Option("guarantee", WRITES, choice_parser("at-least-once", "exactly-once"), "at-least-once"),
+    Option("keyValueEncoding", WRITES, choice_parser("INLINE", "SEPARATED")),
+    Option("producerName", WRITES, parse_text),
+    Option("unknownProducers", WRITES, choice_parser("fail", "new"), "fail"),
+    Option("cryptoPublicKeyFile", WRITES, parse_text),
+    Option("encryptionKey", WRITES, parse_text),
+    Option("laneBy", WRITES, parse_text),
 )
 
-PASSED_ON: Final = MappingProxyType(
-    {
-        "pulsar.client.": (
-            "operation_timeout_seconds",
-            "io_threads",
-            "message_listener_threads",
-            "concurrent_lookup_requests",
-            "connection_timeout_ms",
-            "stats_interval_in_seconds",
-            "tls_trust_certs_file_path",
-            "tls_allow_insecure_connection",
-            "tls_validate_hostname",
-            "tls_certificate_file_path",
-            "tls_private_key_file_path",
-            "listener_name",
-        ),
-        "pulsar.reader.": ("receiver_queue_size", "reader_name", "subscription_role_prefix"),
-        "pulsar.producer.": (
-            "compression_type",
-            "chunking_enabled",
-            "batching_enabled",
-            "batching_type",
-            "batching_max_messages",
-            "batching_max_allowed_size_in_bytes",
-            "batching_max_publish_delay_ms",
-            "max_pending_messages",
-            "send_timeout_millis",
-        ),
-    }
-)
+
+def _count(least: int = 0) -> Callable[[str], int]:
+    """Return a parser of the C++ client's numbers; `least` is the smallest that the client accepts or can use."""
+    return number_parser(least, 2**31 - 1)
+
+
+PASSED_ON: Final[dict[str, dict[str, Callable[[str], object]]]] = {
+    "pulsar.client.": {
+        "operation_timeout_seconds": _count(1),
+        "io_threads": _count(),
+        "message_listener_threads": _count(),
+        "concurrent_lookup_requests": _count(1),
+        "connection_timeout_ms": _count(1),
+        "stats_interval_in_seconds": _count(),
+        "tls_trust_certs_file_path": str,
+        "tls_allow_insecure_connection": parse_flag,
+        "tls_validate_hostname": parse_flag,
+        "tls_certificate_file_path": str,
+        "tls_private_key_file_path": str,
+        "listener_name": str,
+    },
+    "pulsar.reader.": {"receiver_queue_size": _count(1), "reader_name": str, "subscription_role_prefix": str},
+    "pulsar.producer.": {
+        "compression_type": choice_parser("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"),
+        "chunking_enabled": parse_flag,
+        "batching_enabled": parse_flag,
+        "batching_type": choice_parser("Default", "KeyBased"),
+        "batching_max_messages": _count(2),
+        "batching_max_allowed_size_in_bytes": _count(),
+        "batching_max_publish_delay_ms": _count(),
+        "max_pending_messages": _count(),
+        "send_timeout_millis": _count(),
+    },
+}
 """Arguments of client, reader and producer that options with these prefixes set, in camelCase or snake_case."""
 
 
 _HIDDEN = frozenset({"token"})
 _ENVIRONMENT = {"service.url": "PULSAR_URL", "admin.url": "PULSAR_ADMIN_URL", "token": "PULSAR_TOKEN"}
-_SPARKS_OWN = frozenset({"path", "checkpointlocation"})
-"""Options that Spark itself adds: the argument of `load(path)`, and the checkpoint of a streaming write."""
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
-_ENUMS = {"compression_type": ("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"), "batching_type": ("Default", "KeyBased")}
 _CONFLICTS = (
     ("topic", "topics"),
     ("topic", "topicsPattern"),
@@ -547,54 +300,35 @@ _NEEDS = (
     ("cryptoPublicKeyFile", "encryptionKey"),
     ("encryptionKey", "cryptoPublicKeyFile"),
 )
-_LEAST = {
-    "operation_timeout_seconds": 1,
-    "connection_timeout_ms": 1,
-    "concurrent_lookup_requests": 1,
-    "receiver_queue_size": 1,
-    "batching_max_messages": 2,
-}
-"""Smallest values that the client library accepts or can use."""
-_MOST = 2**31 - 1
 _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.": WRITES}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """Parsed options by name, including defaults; `given` has the names of those that were set.
-
-    Settings can be pickled, and their repr never shows the token.
+    """Parsed options, including defaults; its repr never shows the token.
 
     Args:
         where: the use of the options, such as "batch read".
-        values: the parsed options that were set.
+        given: the names of the options that were set.
         passed: the arguments of the client, the reader or the producer, by prefix.
+        values: the values by name.
     """
 
-    def __init__(self, where: str, values: Mapping[str, Any], passed: Mapping[str, Mapping[str, Any]]) -> None:
-        self.where = where
-        self.given = frozenset(values)
-        self.passed = {prefix: dict(arguments) for prefix, arguments in passed.items()}
-        self._values = {option.name: values.get(option.name, option.default) for option in OPTIONS}
+    where: str
+    given: frozenset[str]
+    passed: Mapping[str, Mapping[str, Any]]
+    values: Mapping[str, object]
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return self.values[name]
 
-    def with_value(self, name: str, value: Any) -> Settings:
+    def with_value(self, name: str, value: object) -> Settings:
         """Return a copy with a value, determined at run time, for an option that was not set."""
-        found = Settings(self.where, {}, self.passed)
-        found.given, found._values = self.given, {**self._values, name: value}
-        return found
+        return replace(self, values={**self.values, name: value})
 
     def __repr__(self) -> str:
-        shown = {name: "<hidden>" if name in _HIDDEN else self._values[name] for name in sorted(self.given)}
+        shown = {name: "<hidden>" if name in _HIDDEN else self.values[name] for name in sorted(self.given)}
         return f"Settings({self.where}, {shown})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        plain = {k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in self._values.items()}
-        return {"where": self.where, "given": self.given, "passed": self.passed, "_values": plain}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
 
 def with_environment(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -620,13 +354,13 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
     Raises:
         InvalidUse: an option is unknown, missing or does not apply, two conflict, or a value cannot be parsed.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     passed: dict[str, dict[str, Any]] = {}
     for key, text in options.items():
         lower = key.lower()
-        if lower in _SPARKS_OWN:
-            if lower == "path":
-                raise InvalidUse('Set the topic by an option: .option("topic", …), not by a path.')
+        if lower == "path":
+            raise InvalidUse('Set the topic by an option: .option("topic", …), not by a path.')
+        if lower == "checkpointlocation":  # Spark adds it to a streaming write
             continue
         prefix = next((one for one in PASSED_ON if lower.startswith(one)), None)
         if prefix is not None:
@@ -645,10 +379,10 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
         except (ValueError, TypeError, KeyError) as error:
             shown = "" if option.name in _HIDDEN else f" {text!r}"
             raise InvalidUse(f"Option {option.name}{shown}: {error}") from None
-    _check(values, where)
-    producer = passed.get("pulsar.producer.", {})
-    _check_producer(producer, values)
-    return Settings(where or "use", values, passed)
+    defaults = {option.name: option.default for option in OPTIONS}
+    settings = Settings(where or "use", frozenset(values), passed, {**defaults, **values})
+    _check(settings)
+    return settings
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -679,85 +413,64 @@ def _not_applicable(name: str, where: str, uses: tuple[str, ...]) -> str:
     return f"Option {name} does not apply to a {where}, only to a {' or a '.join(uses)}."
 
 
-def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, Any]:
-    known = {argument.replace("_", ""): argument for argument in PASSED_ON[prefix]}
+def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, object]:
+    parsers = PASSED_ON[prefix]
+    known = {argument.replace("_", ""): argument for argument in parsers}
     argument = known.get(name.replace("_", "").replace(".", ""))
     if argument is None:
-        raise InvalidUse(
-            f"Unknown option {prefix}{name}. The options are: {', '.join(map(_camel, PASSED_ON[prefix]))}."
-        )
-    shown = f"Option {prefix}{_camel(argument)} {text!r}"
-    if argument in _ENUMS:
-        choices = {one.lower(): one for one in _ENUMS[argument]}
-        if text.strip().lower() not in choices:
-            raise InvalidUse(f"{shown}: allowed: {', '.join(_ENUMS[argument])}")
-        return argument, choices[text.strip().lower()]
-    if argument.endswith(("_path", "_name", "_prefix")):
-        return argument, text
+        raise InvalidUse(f"Unknown option {prefix}{name}. The options are: {', '.join(map(camel_case, parsers))}.")
     try:
-        if argument.startswith(("tls_", "chunking_", "batching_enabled")):
-            return argument, parse_flag(text)
-        return argument, number_parser(_LEAST.get(argument, 0), _MOST)(text)
+        return argument, parsers[argument](text)
     except ValueError as error:
-        raise InvalidUse(f"{shown}: {error}") from None
+        raise InvalidUse(f"Option {prefix}{camel_case(argument)} {text!r}: {error}") from None
 
 
-def _check(values: Mapping[str, Any], where: str | None) -> None:
-    if "service.url" not in values:
+def _check(settings: Settings) -> None:
+    given = settings.given
+    if "service.url" not in given:
         raise InvalidUse(
             'Option service.url is missing: .option("service.url", "pulsar://localhost:6650"). Or set PULSAR_URL in '
             "the environment of the driver before the session is started."
         )
     for one, two in _CONFLICTS:
-        if one in values and two in values:
+        if one in given and two in given:
             raise InvalidUse(f"Options {one} and {two} conflict: set only one of them.")
     for one, two in _NEEDS:
-        if one in values and two not in values:
+        if one in given and two not in given:
             raise InvalidUse(f"Option {one} needs {two}.")
-    if where in READS:
-        if not {"topic", "topics", "topicsPattern"} & set(values):
-            raise InvalidUse("Nothing to read: set option topic, topics or topicsPattern.")
-        _check_splitting(values)
-        _check_limits(values)
-        _check_schemas(values)
-    elif where == WRITE and values.get("guarantee") == "exactly-once" and "producerName" not in values:
+    if settings.where in READS:
+        _check_read(settings)
+    elif settings.where == WRITE and settings["guarantee"] == "exactly-once" and "producerName" not in given:
         raise InvalidUse(
             "An exactly-once batch write needs option producerName: by it the broker recognizes the messages that a "
             "repeated run resends."
         )
-
-
-def _check_producer(producer: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    producer = settings.passed.get("pulsar.producer.", {})
     if producer.get("chunking_enabled") and producer.get("batching_enabled"):
         raise InvalidUse("Options pulsar.producer.chunkingEnabled and batchingEnabled conflict: set only one of them.")
-    if values.get("keyValueEncoding") == "SEPARATED" and (
-        producer.get("chunking_enabled") or producer.get("batching_enabled") is False
-    ):
+    batches = not producer.get("chunking_enabled") and producer.get("batching_enabled") is not False
+    if settings["keyValueEncoding"] == "SEPARATED" and not batches:
         raise InvalidUse("Option keyValueEncoding SEPARATED needs batches: only a batch can carry keys as bytes.")
 
 
-def _check_schemas(values: Mapping[str, Any]) -> None:
-    for part in ("value", "key"):
-        if f"{part}Schema" in values and values.get(f"{part}Format") not in ("json", "avro"):
-            raise InvalidUse(f"Option {part}Schema needs {part}Format json or avro.")
-
-
-def _check_splitting(values: Mapping[str, Any]) -> None:
-    split_by = values.get("splitBy")
-    if split_by == "partition" and "minPartitions" in values:
+def _check_read(settings: Settings) -> None:
+    if not {"topic", "topics", "topicsPattern"} & settings.given:
+        raise InvalidUse("Nothing to read: set option topic, topics or topicsPattern.")
+    split_by, tasks = settings["splitBy"], settings["minPartitions"]
+    if split_by == "partition" and tasks is not None:
         raise InvalidUse(
             'splitBy "partition" makes one task for each partition; minPartitions needs splitBy "entries" or "keyHash".'
         )
-    if split_by in ("entries", "keyHash") and "minPartitions" not in values:
+    if split_by in ("entries", "keyHash") and tasks is None:
         raise InvalidUse(f"splitBy {split_by!r} needs minPartitions, the number of tasks.")
-    if values.get("readCompacted") and (split_by == "entries" or (split_by is None and "minPartitions" in values)):
+    if settings["readCompacted"] and (split_by == "entries" or (split_by is None and tasks is not None)):
         raise InvalidUse('readCompacted needs splitBy "partition" or "keyHash"; it cannot be used with "entries".')
-
-
-def _check_limits(values: Mapping[str, Any]) -> None:
-    least, most = values.get("minEntriesPerTrigger"), values.get("maxEntriesPerTrigger")
+    least, most = settings["minEntriesPerTrigger"], settings["maxEntriesPerTrigger"]
     if least is not None and most is not None and least > most:
         raise InvalidUse(f"minEntriesPerTrigger {least} is more than maxEntriesPerTrigger {most}.")
+    for part in ("value", "key"):
+        if f"{part}Schema" in settings.given and settings[f"{part}Format"] not in ("json", "avro"):
+            raise InvalidUse(f"Option {part}Schema needs {part}Format json or avro.")
 
 
 def _unknown(key: str, where: str | None) -> str:
@@ -770,20 +483,7 @@ def _unknown(key: str, where: str | None) -> str:
     )
 
 
-def _camel(argument: str) -> str:
+def camel_case(argument: str) -> str:
+    """Return the option's name of an argument."""
     head, *rest = argument.split("_")
     return head + "".join(part.capitalize() for part in rest)
-
-
-def option_table() -> str:
-    """Return the options as a Markdown table."""
-    short = {READ: "read", STREAM: "readStream", WRITE: "write", SINK: "writeStream"}
-    lines = ["| option | for | values | default | meaning |", "|---|---|---|---|---|"]
-    for option in OPTIONS:
-        where = "all" if option.where == ALL else ", ".join(short[one] for one in option.where)
-        default = "" if option.default is None else f"`{str(option.default).lower()}`"
-        lines.append(f"| `{option.name}` | {where} | {option.values} | {default} | {option.meaning} |")
-    for prefix, arguments in PASSED_ON.items():
-        names = ", ".join(f"`{_camel(argument)}`" for argument in arguments)
-        lines.append(f"| `{prefix}*` | | | | Arguments of the client library: {names}. |")
-    return "\n".join(lines) + "\n"

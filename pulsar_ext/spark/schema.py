@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,77 +26,45 @@ from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
 from .values import ValueDecoder, key_part_decoder, value_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .options import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Column: its name, its Spark types (the first is the default), its meaning; `standard` if `load()` includes it."""
-
-    name: str
-    types: tuple[str, ...]
-    meaning: str
-    standard: bool = True
-
-
-_ALL = (
-    Column("value", ("binary", "string"), "The payload; with `valueFormat` json or avro, the value's fields instead."),
-    Column("__key", ("binary", "string"), "The key; null if the message has none."),
-    Column("__topic", ("string",), "The topic partition's full name."),
-    Column("__messageId", ("binary",), "The serialized id, which `MessageId.deserialize` of every client parses."),
-    Column("__publishTime", ("timestamp",), "The publish time, set by the producer."),
-    Column("__eventTime", ("timestamp",), "The event time, set by the application; null if it set none."),
-    Column("__messageProperties", ("map<string,string>",), "The properties."),
-    Column("__orderingKey", ("binary",), "The ordering key; null if the message has none."),
-    Column("__partition", ("int",), "The index of the partition; -1 on a topic without partitions."),
-    Column("__sequenceId", ("bigint",), "The producer's sequence id."),
-    Column("__producerName", ("string",), "The producer's name."),
-    Column(
-        "__firstChunkId", ("binary",), "The serialized id of a chunked message's first chunk; null for other messages."
-    ),
-    Column(
-        "__keySlot",
-        ("int",),
-        "The slot that the broker computes: by the ordering key, else the key, else producer name and sequence id.",
-    ),
-    Column(
-        "__ledgerId", ("bigint",), "The ledger of the message; of a chunked one, of its last chunk.", standard=False
-    ),
-    Column("__entryId", ("bigint",), "The entry of the message; of a chunked one, of its last chunk.", standard=False),
-    Column(
-        "__beginLedgerId",
-        ("bigint",),
-        "The ledger of the message; of a chunked one, of its first chunk.",
-        standard=False,
-    ),
-    Column(
-        "__beginEntryId", ("bigint",), "The entry of the message; of a chunked one, of its first chunk.", standard=False
-    ),
-    Column("__batchIndex", ("int",), "The index in its batch; -1 if it is not in a batch.", standard=False),
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "value": ("binary", "string"),
+        "__key": ("binary", "string"),
+        "__topic": ("string",),
+        "__messageId": ("binary",),
+        "__publishTime": ("timestamp",),
+        "__eventTime": ("timestamp",),
+        "__messageProperties": ("map<string,string>",),
+        "__orderingKey": ("binary",),
+        "__partition": ("int",),
+        "__sequenceId": ("bigint",),
+        "__producerName": ("string",),
+        "__firstChunkId": ("binary",),
+        "__keySlot": ("int",),
+        "__ledgerId": ("bigint",),
+        "__entryId": ("bigint",),
+        "__beginLedgerId": ("bigint",),
+        "__beginEntryId": ("bigint",),
+        "__batchIndex": ("int",),
+    }
 )
-
-COLUMNS: Final = MappingProxyType({column.name: column for column in _ALL})
-STANDARD: Final = tuple(column.name for column in _ALL if column.standard)
+"""Spark types of each column, the default first; docs/spark.md describes the columns."""
+STANDARD: Final = tuple(COLUMNS)[:13]
 """Columns of `load()` without a schema."""
 
 KEY_PART: Final = "__keyPart"
 """Column of a KEY_VALUE topic's keys, with option `keyFormat`."""
 
-WRITTEN: Final = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
-"""Columns that a write accepts; it ignores the other columns of a read."""
-
-
-def column_table() -> str:
-    """Return the columns as a Markdown table."""
-    lines = ["| column | type | in `load()` | written | meaning |", "|---|---|---|---|---|"]
-    lines += [
-        f"| `{column.name}` | {' or '.join(column.types)} | {'yes' if column.standard else ''} | "
-        f"{'yes' if column.name in WRITTEN else ''} | {column.meaning} |"
-        for column in _ALL
-    ]
-    return "\n".join(lines) + "\n"
+WRITTEN: Final = {
+    name: COLUMNS[name] if name != "__orderingKey" else ("binary", "string")
+    for name in ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
+}
+"""Columns that a write accepts, with their types; it ignores the other columns of a read."""
 
 
 _MILLIS = 1000
@@ -229,7 +196,7 @@ def full_schema(settings: Settings) -> StructType:
         elif name == "value":
             fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
         elif name in COLUMNS:
-            fields[name] = _field(name, COLUMNS[name].types[0])
+            fields[name] = _field(name, COLUMNS[name][0])
         elif decoder is not None and name in {field.name for field in decoder.fields}:
             fields[name] = next(field for field in decoder.fields if field.name == name)
         else:
@@ -258,7 +225,7 @@ def check_schema(schema: StructType, settings: Settings) -> None:
         elif column is None or (decoder is not None and field.name == "value"):
             raise InvalidUse(_no_column(field.name, decoder, settings))
         else:
-            allowed = column.types
+            allowed = column
         if kind not in allowed:
             raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
 

@@ -262,7 +262,7 @@ class _Writer(metaclass=Shipped):
             raise InvalidUse(
                 f"Option laneBy names {group}, which is not a column. The columns are: {', '.join(kinds)}."
             )
-        for name, allowed in _KINDS.items():
+        for name, allowed in WRITTEN.items():
             if name in kinds and kinds[name] not in allowed:
                 raise InvalidUse(f"Column {name} is {' or '.join(allowed)}, not {kinds[name]}.")
         unknown = [name for name in kinds if name not in COLUMNS and name != group]
@@ -309,16 +309,6 @@ class _Writer(metaclass=Shipped):
             )
         count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
         _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)
-
-
-_KINDS = {
-    "value": ("binary", "string"),
-    "__key": ("binary", "string"),
-    "__orderingKey": ("binary", "string"),
-    "__messageProperties": ("map<string,string>",),
-    "__eventTime": ("timestamp",),
-    "__topic": ("string",),
-}
 
 
 class PulsarWriter(_Writer, DataSourceArrowWriter):

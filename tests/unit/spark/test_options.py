@@ -9,13 +9,11 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark.offsets import Offset
 from pulsar_ext.spark.options import (
-    OPTIONS,
     READ,
     SINK,
     STREAM,
     WRITE,
     check_options,
-    option_table,
     parse_options,
     with_environment,
 )
@@ -170,12 +168,6 @@ def test_settings_survive_pickling_and_hide_the_token():
     assert again["startingOffsets"] == {"a": Offset(1, 1)}
     assert "s3cret" not in repr(settings) + repr(again)
     assert_invalid({**TOPIC, "token": " "}, READ, "token")
-
-
-def test_table_shows_every_option():
-    """The documented table has every option."""
-    table = option_table()
-    assert all(f"| `{option.name}` |" in table for option in OPTIONS)
 
 
 ENVIRONMENT = {"PULSAR_URL": "pulsar://e:1", "PULSAR_ADMIN_URL": "http://e:2", "PULSAR_TOKEN": "secret"}
