@@ -166,11 +166,7 @@ PRIMITIVES: Final[dict[str, Callable[[bytes], Any]]] = {
 
 
 def fields_reader(definition: dict[str, Any]) -> Callable[[bytes], dict[str, Any]]:
-    """Return a function that reads the fields of a Protobuf message by name.
-
-    Args:
-        definition: Java's `ProtobufNativeSchemaData`: the files, and the name of the message.
-    """
+    """Return a reader of a Protobuf message's fields, by Java's `ProtobufNativeSchemaData`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # noqa: PLC0415
 
     files: Any = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))

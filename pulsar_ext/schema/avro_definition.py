@@ -112,12 +112,7 @@ def _default_of(field: Field) -> dict[str, Any]:
 
 
 def written_default(shape: Shape, value: Any) -> Any:
-    """Return a default as Avro writes it: bytes as text, and a union value as its first branch.
-
-    Raises:
-        InvalidValue: the value has another type.
-        UnsupportedDefault: Avro cannot write it: a union value is not of the first branch, or a float is not finite.
-    """
+    """Return a default as Avro writes it: bytes as text, and a union value as its first branch."""
     return _default(shape, writer_of(shape)(value))
 
 
@@ -144,11 +139,7 @@ def _default(shape: Shape, plain: Any) -> Any:
 
 
 def shape_of_definition(definition: Any) -> Shape:
-    """Return the shape of an Avro definition; its values are dicts, lists and scalars.
-
-    Raises:
-        InvalidUse: it is not an Avro definition.
-    """
+    """Return the shape of an Avro definition; its values are dicts, lists and scalars."""
     try:
         return _shape(definition, "", {})
     except (KeyError, TypeError, AttributeError) as error:

@@ -32,12 +32,7 @@ def _fastavro() -> Any:
 
 
 class AvroReader:
-    """Reads values of one definition as a shape.
-
-    Args:
-        definition: the writer's Avro definition, as parsed JSON.
-        shape: the shape to read.
-    """
+    """Reads values of one definition as a shape."""
 
     def __init__(self, definition: Any, shape: Shape) -> None:
         self._avro = _fastavro()
@@ -46,11 +41,7 @@ class AvroReader:
         self._reading: Reading = reading_of(written, shape)
 
     def read(self, data: bytes) -> Any:
-        """Return the value of Avro bytes.
-
-        Raises:
-            SchemaMismatch: the bytes are invalid, or the value does not match the shape.
-        """
+        """Return the value of Avro bytes."""
         buffer = io.BytesIO(data)
         try:
             plain = self._avro.schemaless_reader(buffer, self._plain, None, return_named_type=True)
@@ -72,12 +63,7 @@ class AvroReader:
 
 
 class AvroModel(Generic[T]):
-    """The codec of a dataclass or a pydantic model.
-
-    Raises:
-        InvalidUse: the model has something that Avro does not support.
-        MissingExtra: fastavro is not installed.
-    """
+    """The codec of a dataclass or a pydantic model."""
 
     def __init__(self, model: type[T]) -> None:
         self.shape = shape_of_model(model)
@@ -89,11 +75,7 @@ class AvroModel(Generic[T]):
         self._own = self.reader(self.definition)
 
     def encode(self, value: T) -> bytes:
-        """Return the Avro bytes of a value.
-
-        Raises:
-            InvalidUse: it is not of this model, or a part of it does not match its annotation.
-        """
+        """Return the Avro bytes of a value."""
         try:
             plain = self._write(value)
         except InvalidValue as error:

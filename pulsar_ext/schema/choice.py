@@ -51,13 +51,7 @@ Found = TypeVar("Found")
 
 
 class VersionLookup:
-    """Looks up schema versions; schema objects use it in place of the C++ client.
-
-    Args:
-        ask: queries the C++ client for a version of a topic's schema.
-        connected_to: returns the number of the cluster that the client is connected to.
-        number: of the messages' cluster.
-    """
+    """Looks up schema versions at cluster `number` only; schema objects use it in place of the C++ client."""
 
     def __init__(self, ask: Callable[[str, int], Any], connected_to: Callable[[], int], number: int) -> None:
         self._ask, self._connected_to, self._number = ask, connected_to, number
@@ -108,17 +102,7 @@ _OFFICIAL: Final[dict[type[Any], type[Any]]] = {
 
 
 def schema_of(schema: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Any:
-    """Return the schema object of one producer, consumer or reader.
-
-    Args:
-        schema: a schema object, `bytes`, `str`, a generated protobuf class, or a dataclass or pydantic model for Avro.
-        admin_api: returns the client's admin API.
-        reads: whether it is for a consumer or a reader.
-
-    Raises:
-        InvalidUse: the class has no schema, the model has a field that Avro does not support, or an official `Record`
-            class loses fields.
-    """
+    """Return the schema object of one producer, consumer (`reads`) or reader, for any value of `schema=`."""
     if isinstance(schema, type):
         schema = schema_of_class(schema)
     elif (
@@ -134,11 +118,7 @@ def with_schema(schema: Any, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema_of_class(kind: type[Any]) -> Any:
-    """Return the schema object of a class of values.
-
-    Raises:
-        InvalidUse: the class has no schema, or the model has a field that Avro does not support.
-    """
+    """Return the schema object of a class of values."""
     if kind is bytes:
         return pulsar.schema.BytesSchema()
     if kind is str:

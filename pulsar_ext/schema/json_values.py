@@ -99,11 +99,7 @@ def has_tags(value: dict[str, Any], tags: dict[str, tuple[str, ...]]) -> bool:
 
 
 def check_json_unions(shape: Shape) -> None:
-    """Raise if the branches of a union look alike in JSON, such as a time and text.
-
-    Raises:
-        InvalidUse: a union is ambiguous.
-    """
+    """Raise if the branches of a union look alike in JSON, such as a time and text."""
     _check(shape, "", set())
 
 
@@ -138,11 +134,7 @@ _parse: Final = json.JSONDecoder(parse_float=decimal.Decimal).decode
 
 
 def parse_json(data: bytes) -> Any:
-    """Return parsed JSON, with fractions as `Decimal`.
-
-    Raises:
-        SchemaMismatch: it is not JSON.
-    """
+    """Return parsed JSON, with fractions as `Decimal`."""
     try:
         return _parse(data.decode())
     except (ValueError, RecursionError) as error:  # also raised for deep nesting or too many digits
@@ -158,12 +150,7 @@ class Origin(enum.Enum):
 
 
 def origin_of(data: bytes, *, has_schema_version: bool) -> Origin:
-    """Return the writer of JSON.
-
-    Args:
-        data: the JSON.
-        has_schema_version: whether its message has a schema version.
-    """
+    """Return the writer of JSON."""
     if data.startswith(OFFICIAL_BEGINNING):
         return Origin.PYTHON
     return Origin.SCHEMA if has_schema_version else Origin.UNKNOWN

@@ -242,9 +242,6 @@ def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
     """Return the key and the value of a payload: a length and a key, a length and a value.
 
     A length of -1 means None, as in Java's `KeyValue.decode`.
-
-    Raises:
-        SchemaMismatch: the payload is invalid.
     """
     parts: list[bytes | None] = []
     begin = 0

@@ -126,12 +126,7 @@ def is_model(kind: object) -> bool:
 
 
 def shape_of_model(model: type[Any], bytes_as: Scalar = PLAIN_BYTES) -> Record:
-    """Return the shape of a dataclass or a pydantic model.
-
-    Raises:
-        InvalidUse: a field has a type that Avro does not support, two branches of a union are one Avro type, or a
-            default does not match its field.
-    """
+    """Return the shape of a dataclass or a pydantic model."""
     reading = _Reading(model, bytes_as)
     shape = reading.record(model)
     reading.drop_unsupported_defaults()

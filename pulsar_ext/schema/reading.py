@@ -70,12 +70,7 @@ class Reading:
 
 
 def reading_of(written: Shape, read: Shape) -> Reading:
-    """Return how to read values of one shape as another.
-
-    Args:
-        written: the shape of the writer's definition.
-        read: the shape to read.
-    """
+    """Return how to read values of one shape as another."""
     walk = _Walk()
     convert = walk.convert(written, read, name_of(read).rpartition(".")[2])
     return Reading(convert or (lambda value: value), tuple(walk.differences))
@@ -324,9 +319,6 @@ def bytes_on(topics: SchemaText | None) -> Scalar:
 
     The official Python client writes text. Its definitions have no default for nullable fields, or have it before the
     type; Java's and this library's have it after the type.
-
-    Args:
-        topics: the topic's last schema; None if it has none.
     """
     if topics is None:
         return TEXT_OR_BASE64

@@ -270,13 +270,7 @@ def is_readable(scalar: Scalar, written: Scalar) -> bool:
 
 
 def from_plain(scalar: Scalar, written: Scalar, path: str) -> Callable[[Any], Any] | None:
-    """Return a function from a plain Avro value to a Python value; None if no conversion is needed.
-
-    Args:
-        scalar: the scalar to read.
-        written: the written scalar, readable as `scalar`.
-        path: the position, for `InvalidValue`.
-    """
+    """Return a function from a plain Avro value, `written` as readable, to a Python value; None if they are equal."""
     family = _family(scalar)
     if family is not None:
         return _checked_conversion(_logical_from_plain(family, written), _LOGICAL_TYPES[family], path)

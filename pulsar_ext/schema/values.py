@@ -40,11 +40,7 @@ def types_of(shape: Shape) -> tuple[type[Any], ...]:
 
 
 def branch_of(union: Union, value: Any) -> Shape:
-    """Return the branch of a union for a value, by its class or its nearest base class.
-
-    Raises:
-        InvalidValue: no branch matches.
-    """
+    """Return the branch of a union for a value, by its class or its nearest base class."""
     for branch in union.branches:
         if type(value) in types_of(branch)[:1]:
             return branch

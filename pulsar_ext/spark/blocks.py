@@ -29,12 +29,7 @@ values.
 
 
 class Block:
-    """C++ messages, and their fields as columns.
-
-    Args:
-        inners: the C++ messages.
-        payloads: their payloads, if they are known.
-    """
+    """C++ messages, and their fields as columns."""
 
     def __init__(self, inners: Sequence[Any], payloads: list[bytes] | None = None, /) -> None:
         self._inners = inners

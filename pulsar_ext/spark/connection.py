@@ -51,12 +51,7 @@ def _key(settings: Settings) -> tuple[int, str]:
 
 
 def admin_of(settings: Settings) -> PulsarAdmin:
-    """Return this process's admin API.
-
-    Raises:
-        InvalidUse: option `admin.url` is missing, and the URL cannot be derived from the service URL, or a token would
-            be sent without TLS to the derived URL.
-    """
+    """Return this process's admin API."""
     key = _key(settings)
     passed = settings.passed.get("pulsar.client.", {})
     tls = {name: value for name, value in passed.items() if name in _TLS}
@@ -93,11 +88,7 @@ def client_of(settings: Settings) -> Client:
 
 
 def reader_keys(settings: Settings) -> dict[str, Any]:
-    """Return the arguments for a reader that decrypts; empty without option `cryptoPrivateKeyFile`.
-
-    Raises:
-        InvalidUse: the file cannot be read on this host, or has no usable private key.
-    """
+    """Return the arguments for a reader that decrypts; empty without option `cryptoPrivateKeyFile`."""
     file = settings["cryptoPrivateKeyFile"]
     if file is None:
         return {}
@@ -106,11 +97,7 @@ def reader_keys(settings: Settings) -> dict[str, Any]:
 
 
 def producer_keys(settings: Settings) -> dict[str, Any]:
-    """Return the arguments for a producer that encrypts; empty without option `cryptoPublicKeyFile`.
-
-    Raises:
-        InvalidUse: the file cannot be read on this host, or has no public key.
-    """
+    """Return the arguments for a producer that encrypts; empty without option `cryptoPublicKeyFile`."""
     file = settings["cryptoPublicKeyFile"]
     if file is None:
         return {}

@@ -47,11 +47,7 @@ class Loss:
 
 
 def report_data_loss(settings: Settings, losses: Sequence[Loss]) -> None:
-    """Raise unless every loss was accepted; log a warning for each accepted one.
-
-    Raises:
-        DataLoss: a loss was not accepted, and `failOnDataLoss` is true.
-    """
+    """Raise unless every loss was accepted; log a warning for each accepted one."""
     accepted = settings["acceptDataLoss"] or ()
     fatal = [loss for loss in losses if settings["failOnDataLoss"] and loss.name not in accepted]
     if fatal:

@@ -45,16 +45,7 @@ class DeliveryAccount:
     def feed(
         self, columns: tuple[Any, Any, Any], *, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int] | None:
-        """Record messages, and select those that belong to this segment.
-
-        Args:
-            columns: their ledgers, entries and batch indexes, as numpy arrays.
-            first_chunks: the positions of the first chunks of chunked messages, by index.
-            batch_size: returns the batch size of the message at an index; called for the segment's last entry only.
-
-        Returns:
-            The indexes of the messages to keep; None for all of them.
-        """
+        """Record messages; return the indexes of those that belong to this segment, or None for all of them."""
         ledger, entry, _ = columns
         if not self._is_ascending(*columns):
             return self._feed_one_by_one(columns, first_chunks, batch_size)

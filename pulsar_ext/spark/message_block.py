@@ -76,14 +76,7 @@ class KeyDecoder:
 
 
 class MessageBlock:
-    """Messages of one topic partition, in order.
-
-    Args:
-        inners: the C++ messages; not empty.
-        topic: the full name of the topic partition.
-        partition: its index; -1 on a topic without partitions.
-        key_decoder: decodes the keys.
-    """
+    """Messages of one topic partition, in order."""
 
     def __init__(self, inners: Block, topic: str, partition: int, key_decoder: KeyDecoder) -> None:
         self.inners = inners

@@ -62,16 +62,7 @@ class Offset:
 
     @classmethod
     def of_message(cls, value: Any) -> Self:
-        """Return the offset of everything up to and including a message.
-
-        Args:
-            value: the message's id: a `MessageId`; its text, from `to_text()` or Java, or as `ledger:entry`; its
-                serialized bytes in hexadecimal; or a dict with `ledger`, `entry` and `batch`. The offset of a chunked
-                message is that of its first chunk.
-
-        Raises:
-            InvalidMessageId: the value has none of these forms.
-        """
+        """Return the offset up to and including a message, given by its id, text, hexadecimal bytes or JSON."""
         if isinstance(value, dict):
             return cls.from_json(value)
         found = value
@@ -103,11 +94,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Parse the value of `to_json`.
-
-        Raises:
-            InvalidMessageId: the value has another form.
-        """
+        """Parse the value of `to_json`."""
         keys = {"ledger", "entry", "batch"}
         if not isinstance(value, dict) or not {"ledger", "entry"} <= set(value) <= keys:
             raise InvalidMessageId(f"{value!r} is not an offset: expected {{'ledger': …, 'entry': …, 'batch': -1}}.")
@@ -147,11 +134,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Parse the value of `to_json`.
-
-        Raises:
-            InvalidUse: the checkpoint is of another source.
-        """
+        """Parse the value of `to_json`."""
         try:
             initial = value.get("initial")
             return cls(

@@ -344,16 +344,7 @@ def with_environment(options: Mapping[str, str], environment: Mapping[str, str])
 
 
 def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
-    """Check and parse options.
-
-    Args:
-        options: as passed by Spark; keys in any case.
-        where: their use: "batch read", "streaming read", "batch write" or "streaming write"; None if it is not known
-            yet, which omits the checks that depend on it.
-
-    Raises:
-        InvalidUse: an option is unknown, missing or does not apply, two conflict, or a value cannot be parsed.
-    """
+    """Check and parse options; a use of None is not known yet, and omits the checks that depend on it."""
     values: dict[str, object] = {}
     passed: dict[str, dict[str, Any]] = {}
     for key, text in options.items():
@@ -386,11 +377,7 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Check options before their use is known: they have to be valid for some kind of read or write.
-
-    Raises:
-        InvalidUse: they are valid for no use; the error is that of the use which most of them apply to.
-    """
+    """Check options before their use is known: they have to be valid for some kind of read or write."""
     parse_options(options, None)
     errors: dict[str, InvalidUse] = {}
     for where in ALL:

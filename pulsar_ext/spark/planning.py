@@ -38,12 +38,7 @@ _known_readable: dict[str, Position] = {}
 
 
 def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
-    """Return the full name of every topic partition to read, sorted.
-
-    Raises:
-        NoSuchTopic: a named topic does not exist.
-        InvalidUse: a topic name is invalid, or the topic is not persistent.
-    """
+    """Return the full name of every topic partition to read, sorted."""
     if settings["topicsPattern"] is not None:
         parents = _matching(admin, settings["topicsPattern"])
     else:
@@ -124,11 +119,7 @@ def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin
 
 
 def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:
-    """Read the headers of a few entries between the first and the last.
-
-    Returns:
-        The smallest number of messages of an entry, and the largest size of a message; None while no entries exist.
-    """
+    """Return the fewest messages of an entry, and the largest size of a message, in a sample; None without entries."""
     if ledgers.last is None:
         return None
     total = ledgers.up_to(ledgers.last)
@@ -147,14 +138,7 @@ def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]
 
 
 def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment], list[TopicState]]:
-    """Plan a batch read: return a segment for each topic partition, and the partitions' states.
-
-    Raises:
-        DataLoss: messages to be read were trimmed, and the loss was not accepted.
-        NoSuchTopic: a named topic does not exist.
-        InvalidUse: a topic is invalid, or an option has an offset for a topic that is not read.
-        MessageIdNotFound: an offset is beyond the end of its topic.
-    """
+    """Plan a batch read: return a segment for each topic partition, and the partitions' states."""
     topics = topics_of(admin, settings)
     check_topics_of_offsets(settings, topics)
     states, segments = [], []
@@ -168,11 +152,7 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
 
 
 def check_topics_of_offsets(settings: Settings, topics: list[str]) -> None:
-    """Check that the topics named by offsets are read: a misspelt name would make reading start at another position.
-
-    Raises:
-        InvalidUse: an option has an offset or a time for a topic that is not read.
-    """
+    """Check that the topics named by offsets are read: a misspelt name would make reading start at another position."""
     awaited = settings["topics"] or (settings["topic"],)
     known = {str(name) for topic in topics for name in (topic, TopicName.parse(topic).parent)}
     known.update(str(TopicName.parse(name)) for name in awaited if name is not None)
@@ -194,18 +174,7 @@ def _for_topic(value: Any, topic: str) -> Any:
 
 
 def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default: str) -> Offset:
-    """Return the offset after which reading begins.
-
-    Args:
-        admin: the admin API.
-        settings: the options.
-        state: the topic partition.
-        default: "earliest" or "latest", if no option sets the beginning.
-
-    Raises:
-        DataLoss: messages to be read were trimmed, and the loss was not accepted.
-        MessageIdNotFound: the offset is beyond the end of the topic.
-    """
+    """Return the offset after which reading begins."""
     moment = _for_topic(settings["startingTime"], state.topic)
     if moment is not None:
         return _at_time(admin, state, moment)
@@ -233,18 +202,7 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
 def planned_segment(
     admin: PulsarAdmin, settings: Settings, topic: str, bounds: tuple[Offset, Offset], subscription: str
 ) -> Segment | None:
-    """Return the segment of a planned batch in a topic partition; None if it is empty or no longer exists.
-
-    Args:
-        admin: the admin API.
-        settings: the options.
-        topic: the topic partition.
-        bounds: the offset after which the batch begins, and the offset at which it ends.
-        subscription: of the query.
-
-    Raises:
-        DataLoss: messages to be read no longer exist, and the loss was not accepted.
-    """
+    """Return the segment of a planned batch in a topic partition; None if it is empty or no longer exists."""
     begin, until = bounds
     if begin == until:
         return None
@@ -259,14 +217,7 @@ def planned_segment(
 
 
 def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None, until: Offset | None = None) -> Loss | None:
-    """Return the loss if messages after an offset may have been trimmed unread; else None.
-
-    Args:
-        state: the topic partition.
-        start: the offset after which reading begins.
-        cursor: of the query's subscription; None without one.
-        until: the end of the read, if it was planned before, when that entry existed.
-    """
+    """Return the loss if messages after `start` may have been trimmed unread; `until` is the end of a planned batch."""
     if state.compacted_entries is not None:
         return None  # compaction reads all entries before they may be trimmed, and keeps the last of each key
     first = state.first_ledger
@@ -286,21 +237,12 @@ def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None, until
 
 
 def _check_loss(settings: Settings, loss: Loss | None) -> None:
-    """Report a loss, if there is one.
-
-    Raises:
-        DataLoss: the user has not accepted it, and `failOnDataLoss` is true.
-    """
+    """Report a loss, if there is one."""
     report_data_loss(settings, () if loss is None else (loss,))
 
 
 def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset:
-    """Move a user's offset to the first chunk of its message, if that is chunked.
-
-    Raises:
-        MessageIdNotFound: it is beyond the end of the topic.
-        IncompleteChunkedMessage: chunks of the message are missing.
-    """
+    """Move a user's offset to the first chunk of its message, if that is chunked."""
     last = state.ledgers.last
     if offset.entry < 0 or offset.ledger < (state.first_ledger or 0):
         return offset

@@ -51,15 +51,7 @@ BASE64_KEYS: Final = "keys_are_base64"
 
 
 def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
-    """Return the columns of a send that are made of keys and values.
-
-    Args:
-        batch: an Arrow record batch with the columns `__key` and `value`.
-        encoding: "INLINE" or "SEPARATED".
-
-    Raises:
-        InvalidUse: the keys are missing, or a separated key is null.
-    """
+    """Return the columns of a send that are made of keys and values."""
     if "__key" not in batch.schema.names:
         raise InvalidUse("Option keyValueEncoding needs the column __key, which is missing. Nothing was sent.")
     keys, values = batch.column("__key").cast(pa.binary()), batch.column("value").cast(pa.binary())
@@ -109,16 +101,7 @@ class BatchSplitter:
         self._group = settings["laneBy"]
 
     def by_group(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
-        """Yield the rows of a batch, by group.
-
-        Args:
-            batch: an Arrow record batch.
-            task: the group of all rows, unless option `laneBy` names a column.
-
-        Raises:
-            InvalidUse: a topic or a group is null; a topic's name is invalid; a key is not text; or a key is null with
-                option `keyValueEncoding` SEPARATED.
-        """
+        """Yield the rows of an Arrow batch by group; it is the task, unless option `laneBy` names a column."""
         if not batch.num_rows:
             return
         if self._group is None:
@@ -209,13 +192,7 @@ _LOW_BYTES = pa.array([bytes((number,)) for number in range(256)], pa.binary())
 
 
 class EncodedRows:
-    """Rows that are encoded for a batch.
-
-    Args:
-        contents: the payloads; empty bytes for a message without a value, whose fields mark the missing value.
-        fields: the other fields of each message, as `option_fields` writes them.
-        keys: each message's keys, as `key_fields` writes them.
-    """
+    """Rows that are encoded for a batch: payloads, all other fields, and of these the keys alone."""
 
     __slots__ = ("contents", "fields", "keys")
 
@@ -257,13 +234,7 @@ class EncodedRows:
 
 
 class RowBatch(Batch):
-    """Batch of rows, which stay encoded in case it has to be divided.
-
-    Args:
-        rows: at least one.
-        outcome: counts their results.
-        ids: their sequence ids, ascending.
-    """
+    """Batch of rows, which stay encoded in case it has to be divided."""
 
     __slots__ = ("_rows",)
 
@@ -287,13 +258,7 @@ class RowBatch(Batch):
 
 
 def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
-    """Divide rows into batches.
-
-    Args:
-        sizes: the bytes of each row.
-        most: the maximum number of rows of a batch.
-        most_bytes: the maximum bytes of a batch; a larger row is a batch by itself.
-    """
+    """Divide rows of these sizes into batches; a row that exceeds `most_bytes` is a batch by itself."""
     ends = np.cumsum(sizes, dtype=np.int64)
     found, begin, before = [], 0, 0
     while begin < len(sizes):
@@ -385,11 +350,7 @@ def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None
 
 
 class RowSender:
-    """Sender of the rows of one group to one topic.
-
-    Args:
-        sender: of a producer that only this object uses.
-    """
+    """Sender of the rows of one group to one topic, by a producer that only this object uses."""
 
     def __init__(self, sender: BatchingSender) -> None:
         self._sender = sender
@@ -442,20 +403,12 @@ class RowSender:
         return len(rows)
 
     def finish(self) -> None:
-        """Wait until all rows are persisted.
-
-        Raises:
-            pulsar.PulsarException: the error of the first row that failed.
-        """
+        """Wait until all rows are persisted."""
         self._sender.complete(self._outcome, self._sent)
 
 
 class PartitionedRowSender:
-    """Sender of the rows of one group to a partitioned topic; it chooses partitions as single sends do.
-
-    Args:
-        sender: of a producer that only this object uses; partitions added later are used by the next task.
-    """
+    """Sender of the rows of one group to a partitioned topic; it chooses partitions as single sends do."""
 
     def __init__(self, sender: PartitionedSender) -> None:
         self._sender = sender
@@ -467,11 +420,7 @@ class PartitionedRowSender:
         return sum(part.rows.duplicates for part in self._parts)
 
     def send(self, columns: pa.RecordBatch, ids: Any) -> None:
-        """Send rows, or keep them until they fill a batch; the arguments are those of `RowSender.send`.
-
-        Raises:
-            pulsar.PulsarException: a row that was sent before has failed.
-        """
+        """Send rows, or keep them until they fill a batch; the arguments are those of `RowSender.send`."""
         chosen = self._choose(columns, ids)
         for number, part in enumerate(self._parts):
             indexes = np.flatnonzero(chosen == number)
@@ -498,11 +447,7 @@ class PartitionedRowSender:
         return chosen
 
     def finish(self) -> None:
-        """Send the pending rows, and wait until all rows are persisted.
-
-        Raises:
-            pulsar.PulsarException: the error of the first row that failed.
-        """
+        """Send the pending rows, and wait until all rows are persisted."""
         for part in self._parts:
             part.send()
         for part in self._parts:

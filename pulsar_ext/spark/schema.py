@@ -72,12 +72,7 @@ _MOST_MILLIS = (2**63 - 1) // _MILLIS
 
 
 def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
-    """Return one column of a block as an Arrow array of that type.
-
-    Raises:
-        InvalidUse: the column is read as text, but a message has bytes in it that are not UTF-8; or it is the event
-            time, and a message's is too large.
-    """
+    """Return one column of a block as an Arrow array of that type."""
     return _COLUMNS[name](block, kind)
 
 
@@ -179,11 +174,7 @@ _TYPES = {
 
 
 def full_schema(settings: Settings) -> StructType:
-    """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`.
-
-    Raises:
-        InvalidUse: a column of option `columns` does not exist.
-    """
+    """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`."""
     decoder = value_decoder(settings)
     fields: dict[str, StructField] = {}
     key = key_part_decoder(settings)
@@ -205,11 +196,7 @@ def full_schema(settings: Settings) -> StructType:
 
 
 def check_schema(schema: StructType, settings: Settings) -> None:
-    """Check a schema by which the user chooses columns.
-
-    Raises:
-        InvalidUse: a column does not exist or has the wrong type, or option `columns` names other columns.
-    """
+    """Check a schema by which the user chooses columns."""
     columns = settings["columns"]
     if columns and set(columns) != set(schema.fieldNames()) and settings["valueFormat"] in ("bytes", "string"):
         raise InvalidUse("Option columns and the schema name different columns: set only one of them.")

@@ -83,11 +83,7 @@ class CompactedView:
             self._seen.update(map(tuple, np.unique(np.stack((ledger, entry), 1), axis=0).tolist()))
 
     def check_whole(self) -> None:
-        """Check that the whole view was delivered, if the gaps in it cannot be detected by ledgers.
-
-        Raises:
-            NotDelivered: part of it was not delivered.
-        """
+        """Check that the whole view was delivered, if the gaps in it cannot be detected by ledgers."""
         before, stats = self._ledger, self._query() if self.outlives else None
         if stats is None or before is None or stats.compacted is None or stats.compacted.ledger_id != before.ledger_id:
             return
@@ -286,22 +282,7 @@ _QUEUE_BYTES = 32 << 20
 def read_segments(
     segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings
 ) -> Iterator[MessageBlock]:
-    """Read segments one after the other.
-
-    Args:
-        segments: the segments to read.
-        ranges: the slots to keep; None keeps all.
-        settings: the options.
-
-    Yields:
-        Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
-
-    Raises:
-        DataLoss: entries of a segment no longer exist, and the loss was not accepted.
-        NotDelivered: entries exist, but no reader receives them in time.
-        IncompleteChunkedMessage: a chunked message is incomplete, and `incompleteChunks` is "fail".
-        InvalidUse: a message is encrypted, and no option has a key, or its file has no usable one.
-    """
+    """Read segments one after the other, as blocks that are not empty; `ranges` are the slots to keep, None for all."""
     key_decoder = KeyDecoder(settings)
     selected = None if ranges is None or ranges.is_full else ranges
     for segment in segments:
@@ -324,13 +305,7 @@ def _in_ranges(block: MessageBlock, ranges: KeyHashRanges) -> MessageBlock | Non
 
 
 class SegmentReader:
-    """Reader of one segment.
-
-    Args:
-        segment: the segment to read.
-        settings: the options.
-        key_decoder: decodes the keys.
-    """
+    """Reader of one segment."""
 
     def __init__(self, segment: Segment, settings: Settings, key_decoder: KeyDecoder) -> None:
         self._segment = segment
@@ -430,11 +405,7 @@ class SegmentReader:
         return found if found is None or self._view is None else self._view.without_removed(found)
 
     def _note_arrived(self, block: MessageBlock, kept: list[int] | None) -> None:
-        """Record which incomplete messages arrived.
-
-        Raises:
-            NotDelivered: one arrived for the first time, and after messages that follow it.
-        """
+        """Record which incomplete messages arrived."""
         firsts = block.first_chunks
         self._unfinished.difference_update(firsts.values() if kept is None else map(firsts.get, kept))
         if misplaced := self._unfinished.intersection(firsts.values()):
@@ -496,12 +467,7 @@ class SegmentReader:
         self._reader = self._open(begin)
 
     def _give_up(self, seconds: float) -> None:
-        """Raise because of the timeout; only warn if all that is missing are incomplete messages that may be skipped.
-
-        Raises:
-            NotDelivered: a message that is complete on the topic was not delivered.
-            IncompleteChunkedMessage: only incomplete chunked messages are missing, and they may not be skipped.
-        """
+        """Raise because of the timeout; only warn if all missing messages are incomplete and may be skipped."""
         topic, to_come = self._segment.topic, self._is_rest_to_come()
         contents = {position: self._lookup.find(position)[0] for position in sorted(self._unfinished)}
         whole = next((one for one, content in contents.items() if content is EntryContent.WHOLE_MESSAGE), None)

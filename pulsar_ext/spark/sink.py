@@ -68,13 +68,7 @@ _BATCHING_TYPES = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.Ba
 
 
 class TaskProducers:
-    """Producers of a task: they send rows, and ensure at the end that all are persisted.
-
-    Args:
-        settings: the options.
-        prefix: of the producers' names; with None the broker names them, without deduplication.
-        first_id: the sequence id of the first row of each group.
-    """
+    """Producers of a task; with a prefix of None, the broker names them, without deduplication."""
 
     def __init__(self, settings: Settings, prefix: str | None, first_id: int) -> None:
         self._settings = settings
@@ -93,11 +87,7 @@ class TaskProducers:
         return tuple(self._producers)
 
     def send(self, group: str, rows: Rows) -> None:
-        """Send rows of a group, after those sent before.
-
-        Raises:
-            NotWritten: a message could not be persisted.
-        """
+        """Send rows of a group, after those sent before."""
         sent_before = self._sent.get(group, 0)
         self._sent[group] = sent_before + len(rows)
         ids = self._first_id + sent_before + np.arange(len(rows))
@@ -111,14 +101,7 @@ class TaskProducers:
             self._send(group, topic, rows.columns.take(pa.array(indexes)), ids[indexes])
 
     def finish(self) -> tuple[int, int]:
-        """Wait until all messages are persisted.
-
-        Returns:
-            The number of messages sent, and the number of them that the topics had already.
-
-        Raises:
-            NotWritten: a message could not be persisted.
-        """
+        """Wait until all messages are persisted; return their number, and the number that the topics had already."""
         for (group, topic), producer in self._producers.items():
             sender = self._senders.get((group, topic))
             with _as_not_written(topic):
@@ -190,11 +173,7 @@ class TaskProducers:
                 ) from None
 
     def _check_encoding(self, topic: str) -> None:
-        """Check that option `keyValueEncoding` matches the topic's schema, if it has one.
-
-        Raises:
-            InvalidUse: it does not match.
-        """
+        """Check that option `keyValueEncoding` matches the topic's schema, if it has one."""
         encoding = self._settings["keyValueEncoding"]
         if encoding is None:
             return
@@ -251,11 +230,7 @@ class _Writer(metaclass=Shipped):
         self._check(schema)
 
     def _check(self, schema: StructType) -> None:
-        """Check the rows' columns.
-
-        Raises:
-            InvalidUse: the value is missing, or a column cannot be written or has the wrong type.
-        """
+        """Check the rows' columns."""
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         group = self._settings["laneBy"]
         if group is not None and group not in kinds:
@@ -291,11 +266,7 @@ class _Writer(metaclass=Shipped):
             return Written(sent, duplicates, producers.groups if exactly else ())
 
     def _committed(self, messages: Sequence[WriterCommitMessage | None], prefix: str) -> None:
-        """Log the number of messages that all tasks wrote.
-
-        Raises:
-            InvalidUse: two tasks wrote rows of one group, so that rows are missing.
-        """
+        """Log the number of messages written; raise if two tasks wrote rows of one group, so that rows are missing."""
         found = [one for one in messages if isinstance(one, Written)]
         times = Counter(group for one in found for group in one.groups)
         shared = sorted({group for (group, _), count in times.items() if count > 1})
@@ -315,19 +286,11 @@ class PulsarWriter(_Writer, DataSourceArrowWriter):
     """Batch write."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """Write one task's rows, and return when all are persisted.
-
-        Raises:
-            NotWritten: a message could not be persisted; the task fails with it.
-        """
+        """Write one task's rows, and return when all are persisted."""
         return self._publish(iterator, None, 0)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log the number of messages written.
-
-        Raises:
-            InvalidUse: two tasks wrote rows of one group, so that rows are missing.
-        """
+        """Log the number of messages written."""
         self._committed(messages, "")
 
 
@@ -335,11 +298,7 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Streaming write."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """Write one task's rows of one batch, and return when all are persisted.
-
-        Raises:
-            NotWritten: a message could not be persisted; the task fails with it.
-        """
+        """Write one task's rows of one batch, and return when all are persisted."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
@@ -350,9 +309,5 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._publish(iterator, query, int(batch))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log the number of messages written.
-
-        Raises:
-            InvalidUse: two tasks wrote rows of one group, so that rows are missing.
-        """
+        """Log the number of messages written."""
         self._committed(messages, f"batch {batchId}: ")

@@ -128,17 +128,7 @@ class Split:
 def plan_splits(
     segments: Sequence[Segment], split_by: str | None, min_partitions: int | None, ranges: KeyHashRanges | None
 ) -> list[Split]:
-    """Divide segments among tasks.
-
-    Args:
-        segments: one for each topic partition; empty ones are skipped.
-        split_by: "partition", "entries" or "keyHash"; None means "entries" with `min_partitions`, else "partition".
-        min_partitions: the minimum number of tasks, if there are as many entries (or slots).
-        ranges: the slots to read; None means all.
-
-    Raises:
-        InvalidUse: there are fewer slots to read than tasks.
-    """
+    """Divide segments among at least `min_partitions` tasks, if there are as many entries, or slots of `ranges`."""
     wanted = [segment for segment in segments if segment.entries]
     if not wanted:
         return []
@@ -173,13 +163,6 @@ def limit_entries(
     """Return the ends of a batch limited by entries and bytes over all partitions.
 
     Each partition gets a share in proportion to its unread entries, at least one entry if the limit allows that.
-
-    Args:
-        states: the partitions.
-        start: the offset after which each one begins.
-        end: the offset at which each one would end without limits.
-        entries: the maximum number of entries; None for no limit.
-        size: the maximum bytes, estimated by each partition's average entry; None for no limit.
     """
     if entries is None and size is None:
         return end

@@ -69,11 +69,7 @@ class QuerySubscription:
         self._acknowledged: dict[str, Position] = {}
 
     def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
-        """Create the subscription on topics that lack it, and connect.
-
-        Raises:
-            InvalidUse: another query uses the subscription.
-        """
+        """Create the subscription on topics that lack it, and connect."""
         for topic, offset in begin.items():
             if self.name not in stats[topic].cursors:
                 self._create(topic, offset, stats[topic])
@@ -219,12 +215,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now.
-
-        Raises:
-            DataLoss: messages to be read next were trimmed, and the loss was not accepted; nothing has changed.
-            InvalidUse: the checkpoint belongs to another subscription than `predefinedSubscription`.
-        """
+        """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
         admin, settings = admin_of(self._settings), self._settings
         started = StreamOffset.from_json(start)
         self._check_subscription(started)
@@ -270,11 +261,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed.
-
-        Raises:
-            DataLoss: messages to be read no longer exist, and the loss was not accepted.
-        """
+        """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""
         admin, settings = admin_of(self._settings), self._settings
         until = StreamOffset.from_json(end)
         begins = until.begins(StreamOffset.from_json(start))

@@ -55,11 +55,7 @@ _DECIMAL = "decimal"
 
 
 def field_types(schema: Any) -> list[types.StructField]:
-    """Return the fields of a record as Spark's.
-
-    Raises:
-        InvalidUse: the schema is not a record, or a field has a type that Spark lacks.
-    """
+    """Return the fields of a record as Spark's."""
     if not isinstance(schema, dict) or schema.get("type") != "record" or "fields" not in schema:
         raise InvalidUse(
             "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
@@ -81,11 +77,7 @@ def plain(schema: Any) -> Any:
 
 
 def expanded(schema: Any) -> Any:
-    """Return a schema in which type names are replaced by their definitions; Avro defines a type only at first use.
-
-    Raises:
-        InvalidUse: a name is undefined, or refers to a type that contains it.
-    """
+    """Return a schema in which type names are replaced by their definitions; Avro defines a type only at first use."""
     return _Expansion().of(schema, "")
 
 
@@ -96,11 +88,7 @@ class _Expansion:
         self._named: dict[str, Any] = {}
 
     def of(self, kind: Any, namespace: str) -> Any:
-        """Return a type without type names.
-
-        Raises:
-            InvalidUse: a name is undefined, or refers to a type that contains it.
-        """
+        """Return a type without type names."""
         if isinstance(kind, list):
             return [self.of(one, namespace) for one in kind]
         if isinstance(kind, str):
@@ -332,11 +320,7 @@ _UNREADABLE = (
 
 
 def with_schemas(settings: Settings) -> Settings:
-    """Return the options with the current schemas of the topics, so that all tasks of a query use the same ones.
-
-    Raises:
-        InvalidUse: the schema is missing, or topics have different ones.
-    """
+    """Return the options with the current schemas of the topics, so that all tasks of a query use the same ones."""
     for part in _PARTS:
         kind = settings[f"{part}Format"]
         if kind in ("json", "avro") and not settings[f"{part}Schema"]:
@@ -345,21 +329,13 @@ def with_schemas(settings: Settings) -> Settings:
 
 
 def value_decoder(settings: Settings) -> ValueDecoder | None:
-    """Return the decoder of a read's values; None if option `valueFormat` is "bytes" or "string".
-
-    Raises:
-        InvalidUse: the schema has no fields, or a field of a type that Spark lacks.
-    """
+    """Return the decoder of a read's values; None if option `valueFormat` is "bytes" or "string"."""
     kind = settings["valueFormat"]
     return None if kind in _PLAIN else ValueDecoder(kind, json.loads(settings["valueSchema"]), settings)
 
 
 def key_part_decoder(settings: Settings) -> KeyPartDecoder | None:
-    """Return the decoder of the keys of KEY_VALUE topics; None without option `keyFormat`.
-
-    Raises:
-        InvalidUse: see `value_decoder()`.
-    """
+    """Return the decoder of the keys of KEY_VALUE topics; None without option `keyFormat`."""
     kind = settings["keyFormat"]
     return None if kind is None else KeyPartDecoder(kind, json.loads(settings["keySchema"] or "null"), settings)
 
@@ -398,11 +374,7 @@ def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, Any]:
 
 
 class _PartDecoder:
-    """Decoder of one part, key or value, of the messages of a block.
-
-    Raises:
-        InvalidUse: the schema has no fields, or a field of a type that Spark lacks.
-    """
+    """Decoder of one part, key or value, of the messages of a block."""
 
     part: SchemaPart
 
@@ -413,11 +385,7 @@ class _PartDecoder:
         self._readings: dict[tuple[str, int], tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]] = {}
 
     def decoded(self, block: MessageBlock, index: int, payload: bytes | None) -> Any:
-        """Decode the part of a message; return None if it has none.
-
-        Raises:
-            InvalidUse: it does not fit the schema; the error names the message.
-        """
+        """Decode the part of a message; return None if it has none."""
         inner = block.inners[index]
         key = block.topic, version_of(inner)
         try:
@@ -472,9 +440,6 @@ class _PartDecoder:
         """Return a version of a topic's schema; None if only the user knows it.
 
         A message without a version has the last one, if that is KEY_VALUE: it defines the encoding.
-
-        Raises:
-            ValueError: it was deleted, or is not an Avro schema, and no option sets the schema.
         """
         try:
             found = admin_of(self._settings).schema(topic, version if version >= 0 else None)
@@ -495,11 +460,7 @@ class ValueDecoder(_PartDecoder):
     part = "value"
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them.
-
-        Raises:
-            InvalidUse: a value does not fit the schema; the error names the message.
-        """
+        """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them."""
         values = enumerate(block.values.to_pylist())
         rows = [{} if value is None else self.decoded(block, index, value) or {} for index, value in values]
         return {name: self.array(block, [row.get(name) for row in rows], kind) for name, kind in wanted.items()}
