@@ -12,7 +12,7 @@ Spark nor Arrow.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import MissingExtra
 
@@ -25,7 +25,7 @@ __all__ = ["PulsarDataSource", "spark_session"]
 _HOMES = {"PulsarDataSource": "source", "spark_session": "source"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with MissingExtra.named("spark", f"pulsar_ext.spark.{name}"):

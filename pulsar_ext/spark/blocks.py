@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pulsar_ext._native import core
 from pulsar_ext._native.messages import InnerMessage, sequence_id_of
@@ -19,36 +19,37 @@ from pulsar_ext.key_shared.hashing import key_slot
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pulsar_ext._native.messages import InnerReader
+
+    Numbers = bytes | array[int]
+    Octets = tuple[Numbers, bytes]
+    """Column of bytes in Arrow's layout: 32-bit offsets of each value and of the end, and all values."""
+
 _NEXT_MILLIS: Final = 10
 _OF_IDS: Final = ("ledger_id", "entry_id", "batch_index")
-
-Octets = tuple[Any, bytes]
-"""A column of bytes in Arrow's layout: the offsets of each value and of the end of the last one, 32 bits each; and all
-values.
-"""
 
 
 class Block:
     """C++ messages, and their fields as columns."""
 
-    def __init__(self, inners: Sequence[Any], payloads: list[bytes] | None = None, /) -> None:
+    def __init__(self, inners: Sequence[InnerMessage], payloads: list[bytes] | None = None, /) -> None:
         self._inners = inners
         self._known = {} if payloads is None else {"data": payloads}
 
     def __len__(self) -> int:
         return len(self._inners)
 
-    def __getitem__(self, index: int, /) -> Any:
+    def __getitem__(self, index: int, /) -> InnerMessage:
         return self._inners[index]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[InnerMessage]:
         return iter(self._inners)
 
     def take(self, indexes: list[int], /) -> Block:
         """Return a block of the messages at these indexes, which ascend."""
         return Block([self._inners[index] for index in indexes])
 
-    def numbers(self, name: str, /) -> Any:
+    def numbers(self, name: str, /) -> Numbers:
         """Return a number of each message, 64 bits each, as a buffer."""
         if name in _OF_IDS:
             return array("q", map(itemgetter(_OF_IDS.index(name)), self._positions))
@@ -70,7 +71,7 @@ class Block:
         """Return the serialized ids."""
         return _column(map(_id_bytes, self._inners))
 
-    def properties(self) -> tuple[Any, Octets, Octets]:
+    def properties(self) -> tuple[Numbers, Octets, Octets]:
         """Return the offsets of the properties of each message and of their end, their names and their values."""
         found = list(map(InnerMessage.properties, self._inners))
         names = _column(name.encode() for one in found for name in one)
@@ -104,7 +105,7 @@ class Block:
         return found
 
 
-def read_block(reader: Any, most: int, most_bytes: int, milliseconds: int, /) -> Block:
+def read_block(reader: InnerReader, most: int, most_bytes: int, milliseconds: int, /) -> Block:
     """Return messages of a C++ reader.
 
     Args:
@@ -116,7 +117,7 @@ def read_block(reader: Any, most: int, most_bytes: int, milliseconds: int, /) ->
     Returns:
         The messages; an empty block if none arrived.
     """
-    inners: list[Any] = []
+    inners: list[InnerMessage] = []
     payloads: list[bytes] = []
     with suppress(Timeout):
         while len(inners) < most and most_bytes > 0:
@@ -126,7 +127,7 @@ def read_block(reader: Any, most: int, most_bytes: int, milliseconds: int, /) ->
     return Block(inners, payloads)
 
 
-def _octets_of(read: Callable[[Any], str], inner: Any) -> bytes:
+def _octets_of(read: Callable[[InnerMessage], str], inner: InnerMessage) -> bytes:
     """Read a text, which may not be UTF-8."""
     try:
         return read(inner).encode()
@@ -134,17 +135,16 @@ def _octets_of(read: Callable[[Any], str], inner: Any) -> bytes:
         return error.object
 
 
-def _position(inner: Any) -> tuple[int, int, int]:
+def _position(inner: InnerMessage) -> tuple[int, int, int]:
     message_id = inner.message_id()
     return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
-def _id_bytes(inner: Any) -> bytes:
-    serialized: bytes = inner.message_id().serialize()
-    return serialized
+def _id_bytes(inner: InnerMessage) -> bytes:
+    return inner.message_id().serialize()
 
 
-def _keyless(inner: Any) -> str:
+def _keyless(inner: InnerMessage) -> str:
     """Return the text by which the broker computes the slot of a message without a key."""
     name = inner.producer_name()
     return f"{name}-{signed(sequence_id_of(inner, name), 64)}"
@@ -155,7 +155,7 @@ def _column(values: Iterable[bytes]) -> Octets:
     return _offsets(map(len, every)), b"".join(every)
 
 
-def _offsets(counts: Iterable[int]) -> Any:
+def _offsets(counts: Iterable[int]) -> array[int]:
     return array("i", accumulate(counts, initial=0))
 
 

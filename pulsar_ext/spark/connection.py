@@ -12,7 +12,7 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -74,7 +74,7 @@ def client_of(settings: Settings) -> Client:
     key = _key(settings)
     with _lock:
         if key not in _clients:
-            options: dict[str, Any] = dict(settings.passed.get("pulsar.client.", {}))
+            options = dict(settings.passed.get("pulsar.client.", {}))
             certificate = options.get("tls_certificate_file_path")
             private_key = options.get("tls_private_key_file_path")
             if settings["token"] is not None:
@@ -87,7 +87,7 @@ def client_of(settings: Settings) -> Client:
         return _clients[key]
 
 
-def reader_keys(settings: Settings) -> dict[str, Any]:
+def reader_keys(settings: Settings) -> dict[str, pulsar.CryptoKeyReader]:
     """Return the arguments for a reader that decrypts; empty without option `cryptoPrivateKeyFile`."""
     file = settings["cryptoPrivateKeyFile"]
     if file is None:
@@ -96,7 +96,7 @@ def reader_keys(settings: Settings) -> dict[str, Any]:
     return {"crypto_key_reader": pulsar.CryptoKeyReader("", file)}
 
 
-def producer_keys(settings: Settings) -> dict[str, Any]:
+def producer_keys(settings: Settings) -> dict[str, str | pulsar.CryptoKeyReader]:
     """Return the arguments for a producer that encrypts; empty without option `cryptoPublicKeyFile`."""
     file = settings["cryptoPublicKeyFile"]
     if file is None:

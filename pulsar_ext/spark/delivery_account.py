@@ -6,7 +6,7 @@ was lost by the client on a reconnect. `missing` lists these entries; their head
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,12 @@ from .offsets import Offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from numpy.typing import NDArray
+
     from .splits import Segment
+
+    Positions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+    """Ledgers, entries and batch indexes of messages."""
 
 _Key = tuple[int, int, int]
 """Ledger, entry and batch index of a message."""
@@ -43,11 +48,11 @@ class DeliveryAccount:
         self.reached = False
 
     def feed(
-        self, columns: tuple[Any, Any, Any], *, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
+        self, columns: Positions, *, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int] | None:
         """Record messages; return the indexes of those that belong to this segment, or None for all of them."""
         ledger, entry, _ = columns
-        if not self._is_ascending(*columns):
+        if not self._is_ascending(columns):
             return self._feed_one_by_one(columns, first_chunks, batch_size)
         # Indexes of the first message of each entry.
         starts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(entry) != 0)) + 1
@@ -95,11 +100,11 @@ class DeliveryAccount:
         """Mark every skipped entry as accounted for."""
         self._gaps.clear()
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> tuple[Position, _Key, _Key, bool]:
         """Return the state for `restore`; call it when no entry is missing."""
         return self.last, self._last_key, self._kept_key, self.reached
 
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
+    def restore(self, snapshot: tuple[Position, _Key, _Key, bool]) -> None:
         """Discard the record of messages received since `snapshot`."""
         self.last, self._last_key, self._kept_key, self.reached = snapshot
         self._gaps.clear()
@@ -115,18 +120,16 @@ class DeliveryAccount:
                 yield at
             at = self._ledgers.next(at)
 
-    def _is_ascending(self, ledger: Any, entry: Any, batch: Any) -> bool:
+    def _is_ascending(self, columns: Positions) -> bool:
         """Return true if messages are in ascending order, and after those received before."""
-        if not self._last_key < _key((ledger, entry, batch), 0):
+        if not self._last_key < _key(columns, 0):
             return False
-        if len(ledger) == 1:
-            return True
-        ledgers, entries, indexes = np.diff(ledger), np.diff(entry), np.diff(batch)
+        ledgers, entries, indexes = map(np.diff, columns)
         ok = (ledgers > 0) | ((ledgers == 0) & ((entries > 0) | ((entries == 0) & (indexes > 0))))
         return bool(ok.all())
 
     def _feed_one_by_one(
-        self, columns: tuple[Any, Any, Any], first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
+        self, columns: Positions, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int]:
         """Record messages one by one.
 
@@ -179,6 +182,6 @@ class DeliveryAccount:
         return self._after < owner <= self._until
 
 
-def _key(columns: tuple[Any, Any, Any], index: int) -> _Key:
+def _key(columns: Positions, index: int) -> _Key:
     ledger, entry, batch = columns
     return int(ledger[index]), int(entry[index]), int(batch[index])

@@ -6,7 +6,7 @@ The C++ client returns a key that was sent as bytes in base64, and a text that i
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,25 +20,30 @@ from pulsar_ext.key_shared.hashing import KeyForm, KeyForms
 from .connection import admin_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._wire.message_id_data import MessageIdData
 
     from .blocks import Block, Octets
+    from .delivery_account import Positions
     from .options import Settings
 
 
-def binary_of(octets: Octets) -> Any:
+def binary_of(octets: Octets) -> pa.Array:
     """Return a column of bytes as an Arrow array, without copying it."""
     offsets, data = octets
     ends = np.frombuffer(offsets, np.int32)
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def sizes_of(column: Any) -> Any:
+def sizes_of(column: pa.Array) -> NDArray[np.int32]:
     """Return the size in bytes of each value of a column of `binary_of`."""
-    return np.diff(np.frombuffer(column.buffers()[1], np.int32))
+    ends: NDArray[np.int32] = np.frombuffer(column.buffers()[1], np.int32)
+    return np.diff(ends)
 
 
-def with_nulls(column: Any, is_null: Any) -> Any:
+def with_nulls(column: pa.Array, is_null: NDArray[np.bool_]) -> pa.Array:
     """Return a column of `binary_of` with nulls in it."""
     if not is_null.any():
         return column
@@ -59,7 +64,7 @@ class KeyDecoder:
         """True if the admin API is queried for each key that may have been sent as bytes."""
         return self._forms is not None
 
-    def decode(self, inner: Any, text: str) -> bytes | None:
+    def decode(self, inner: InnerMessage, text: str) -> bytes | None:
         """Return the key of one message: the bytes of its text, or the bytes it was sent as."""
         decoded = bytes_of_base64(text) if text else b""
         if self._forms is None or decoded is None:
@@ -69,7 +74,7 @@ class KeyDecoder:
             return decoded
         return None if form is KeyForm.NONE else text.encode()
 
-    def slot(self, inner: Any) -> int:
+    def slot(self, inner: InnerMessage) -> int:
         """Return the slot that the broker computes for one message; only if `exact`."""
         assert self._slots is not None  # noqa: S101  # only if `exact`
         return self._slots.slot(inner)
@@ -103,12 +108,12 @@ class MessageBlock:
         """Free the messages and their fields; Arrow arrays made from them stay valid."""
         vars(self).clear()
 
-    def numbers(self, name: str) -> Any:
+    def numbers(self, name: str) -> NDArray[np.int64]:
         """Return a number of each message as a numpy array; those of more than 63 bits are negative, as in Java."""
         return np.frombuffer(self.inners.numbers(name), np.int64)
 
     @cached_property
-    def positions(self) -> tuple[Any, Any, Any]:
+    def positions(self) -> Positions:
         """Ledgers, entries and batch indexes, as numpy arrays; of a chunked message, its last chunk's."""
         return self.numbers("ledger_id"), self.numbers("entry_id"), self.numbers("batch_index")
 
@@ -123,7 +128,7 @@ class MessageBlock:
         return found
 
     @cached_property
-    def begin_columns(self) -> tuple[Any, Any]:
+    def begin_columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Ledgers and entries at which messages begin (their own, or their first chunks'), as numpy arrays."""
         ledger, entry, _ = self.positions
         if self.first_chunks:
@@ -133,7 +138,7 @@ class MessageBlock:
         return ledger, entry
 
     @cached_property
-    def values(self) -> Any:
+    def values(self) -> pa.Array:
         """Payloads, as an Arrow array; null for a null value."""
         payloads = binary_of(self.inners.octets("data"))
         if sizes_of(payloads).all():
@@ -141,7 +146,7 @@ class MessageBlock:
         return with_nulls(payloads, self.numbers("has_null_value") != 0)
 
     @cached_property
-    def keys(self) -> Any:
+    def keys(self) -> pa.Array:
         """Keys as the C++ client returns them, as an Arrow array of bytes; empty for a message without one."""
         return binary_of(self.inners.octets("partition_key"))
 
@@ -152,12 +157,12 @@ class MessageBlock:
         return found
 
     @cached_property
-    def ordering_keys(self) -> Any:
+    def ordering_keys(self) -> pa.Array:
         """Ordering keys, as an Arrow array of bytes; empty for a message without one."""
         return binary_of(self.inners.octets("ordering_key"))
 
     @property
-    def slots(self) -> Any:
+    def slots(self) -> NDArray[np.int32]:
         """Key slots, as a numpy array."""
         if self.key_decoder.exact:
             return np.fromiter(map(self.key_decoder.slot, self.inners), np.int32, len(self))

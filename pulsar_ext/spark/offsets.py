@@ -61,7 +61,7 @@ class Offset:
         return cls(position.ledger_id, position.entry_id)
 
     @classmethod
-    def of_message(cls, value: Any) -> Self:
+    def of_message(cls, value: object) -> Self:
         """Return the offset up to and including a message, given by its id, text, hexadecimal bytes or JSON."""
         if isinstance(value, dict):
             return cls.from_json(value)
@@ -93,7 +93,7 @@ class Offset:
         return {"ledger": self.ledger, "entry": self.entry, "batch": self.batch}
 
     @classmethod
-    def from_json(cls, value: Any) -> Self:
+    def from_json(cls, value: object) -> Self:
         """Parse the value of `to_json`."""
         keys = {"ledger", "entry", "batch"}
         if not isinstance(value, dict) or not {"ledger", "entry"} <= set(value) <= keys:
@@ -125,9 +125,9 @@ class StreamOffset:
     topics: Mapping[str, Offset]
     initial: Mapping[str, Offset] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the JSON for the checkpoint, always in the same order, because Spark compares it as text."""
-        found: dict[str, Any] = {"subscription": self.subscription, "topics": _offsets_json(self.topics)}
+        found: dict[str, object] = {"subscription": self.subscription, "topics": _offsets_json(self.topics)}
         if self.initial is not None:
             found["initial"] = _offsets_json(self.initial)
         return found

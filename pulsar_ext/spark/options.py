@@ -346,7 +346,7 @@ def with_environment(options: Mapping[str, str], environment: Mapping[str, str])
 def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
     """Check and parse options; a use of None is not known yet, and omits the checks that depend on it."""
     values: dict[str, object] = {}
-    passed: dict[str, dict[str, Any]] = {}
+    passed: dict[str, dict[str, object]] = {}
     for key, text in options.items():
         lower = key.lower()
         if lower == "path":

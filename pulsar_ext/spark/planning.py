@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from pulsar_ext.chunks.search import entry_headers, resolve_chunks, run_search
 from pulsar_ext.errors import (
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
 
     from .options import Settings
+
+T = TypeVar("T")
 
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
@@ -157,16 +159,16 @@ def check_topics_of_offsets(settings: Settings, topics: list[str]) -> None:
     known = {str(name) for topic in topics for name in (topic, TopicName.parse(topic).parent)}
     known.update(str(TopicName.parse(name)) for name in awaited if name is not None)
     for option in ("startingOffsets", "startingTime", "endingOffsets", "endingTime"):
-        for name in settings[option] if hasattr(settings[option], "keys") else ():
+        for name in settings[option] if isinstance(settings[option], dict) else ():
             if str(TopicName.parse(name)) not in known:
                 raise InvalidUse(
                     f"Option {option} names {name}, which is not read. The topics read are: {', '.join(topics)}."
                 )
 
 
-def _for_topic(value: Any, topic: str) -> Any:
+def _for_topic(value: T | dict[str, T], topic: str) -> T | None:
     """Return an option's value for one topic partition or else for its topic; None if it has no value for them."""
-    if not hasattr(value, "keys"):
+    if not isinstance(value, dict):
         return value
     by_name = {str(TopicName.parse(name)): one for name, one in value.items()}
     name = TopicName.parse(topic)
@@ -178,10 +180,10 @@ def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default:
     moment = _for_topic(settings["startingTime"], state.topic)
     if moment is not None:
         return _at_time(admin, state, moment)
-    value: Any = _for_topic(settings["startingOffsets"], state.topic) or default
+    value = _for_topic(settings["startingOffsets"], state.topic) or default
     if value == "earliest":
         return BEGINNING
-    if value == "latest":
+    if not isinstance(value, Offset):
         return state.end
     begin = _at_message(admin, state, value).just_before()
     _check_loss(settings, find_loss(state, begin, None))
@@ -193,10 +195,10 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
     moment = _for_topic(settings["endingTime"], state.topic)
     if moment is not None:
         return _at_time(admin, state, moment)
-    value: Any = _for_topic(settings["endingOffsets"], state.topic) or "latest"
-    if value == "latest":
-        return state.end
-    return BEGINNING if value == "earliest" else _at_message(admin, state, value)
+    value = _for_topic(settings["endingOffsets"], state.topic) or "latest"
+    if isinstance(value, Offset):
+        return _at_message(admin, state, value)
+    return BEGINNING if value == "earliest" else state.end
 
 
 def planned_segment(

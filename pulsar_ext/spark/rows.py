@@ -41,6 +41,8 @@ from pulsar_ext.schema.key_value import with_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from pulsar_ext.producer import Producer
 
     from .options import Settings
@@ -50,7 +52,7 @@ BASE64_KEYS: Final = "keys_are_base64"
 """Column of a send that marks the keys as bytes in base64."""
 
 
-def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
+def pair_columns(batch: pa.RecordBatch, encoding: str) -> dict[str, pa.Array | None]:
     """Return the columns of a send that are made of keys and values."""
     if "__key" not in batch.schema.names:
         raise InvalidUse("Option keyValueEncoding needs the column __key, which is missing. Nothing was sent.")
@@ -66,10 +68,6 @@ def pair_columns(batch: Any, encoding: str) -> dict[str, Any]:
     coded = keys.dictionary_encode()
     texts = pa.array([b64encode(one).decode() for one in coded.dictionary.to_pylist()], pa.string())
     return {"partition_key": texts.take(coded.indices), BASE64_KEYS: pa.repeat(pa.scalar(value=True), len(keys))}
-
-
-arrow_compute: Any = compute
-"""Module whose functions are defined during its import, so that type checkers cannot find them."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class BatchSplitter:
         self._topic, self._encoding = settings["topic"], settings["keyValueEncoding"]
         self._group = settings["laneBy"]
 
-    def by_group(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
+    def by_group(self, batch: pa.RecordBatch, task: str) -> Iterator[tuple[str, Rows]]:
         """Yield the rows of an Arrow batch by group; it is the task, unless option `laneBy` names a column."""
         if not batch.num_rows:
             return
@@ -113,9 +111,9 @@ class BatchSplitter:
                 f"Column {self._group} (laneBy) is null in {groups.null_count} rows; each row needs a value."
             )
         for group in groups.unique().to_pylist():
-            yield group, self._rows(batch.filter(arrow_compute.equal(groups, group)))
+            yield group, self._rows(batch.filter(compute.equal(groups, group)))
 
-    def _rows(self, batch: Any) -> Rows:
+    def _rows(self, batch: pa.RecordBatch) -> Rows:
         given = {"content": batch.column("value").cast(pa.binary())}
         if self._encoding is None:
             given["partition_key"] = _texts(batch, "__key")
@@ -129,7 +127,7 @@ class BatchSplitter:
         columns = {name: column for name, column in given.items() if column is not None}
         return Rows(self._topics(batch), pa.RecordBatch.from_pydict(columns))
 
-    def _topics(self, batch: Any) -> list[str] | str:
+    def _topics(self, batch: pa.RecordBatch) -> list[str] | str:
         if self._topic is not None:
             return str(self._topic)
         topics = batch.column("__topic")
@@ -142,7 +140,7 @@ class BatchSplitter:
         return [names[name] for name in topics.to_pylist()]
 
 
-def _column(batch: Any, name: str) -> Any:
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """Return a column; None if the batch lacks it or it has only nulls."""
     if name not in batch.schema.names:
         return None
@@ -150,7 +148,7 @@ def _column(batch: Any, name: str) -> Any:
     return None if column.null_count == len(column) else column
 
 
-def _texts(batch: Any, name: str) -> Any:
+def _texts(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     column = _column(batch, name)
     if column is None:
         return None
@@ -162,7 +160,7 @@ def _texts(batch: Any, name: str) -> Any:
         ) from None
 
 
-def _properties(batch: Any) -> Any:
+def _properties(batch: pa.RecordBatch) -> pa.Array | None:
     column = _column(batch, "__messageProperties")
     if column is None or not len(column.keys):
         return None
@@ -171,14 +169,14 @@ def _properties(batch: Any) -> Any:
     return column
 
 
-def _times(batch: Any) -> Any:
+def _times(batch: pa.RecordBatch) -> pa.Array | None:
     column = _column(batch, "__eventTime")
     if column is None:
         return None
     # Pulsar stores milliseconds.
-    whole = arrow_compute.floor_temporal(column, unit="millisecond")
+    whole = compute.floor_temporal(column, unit="millisecond")
     millis = whole.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    early = arrow_compute.sum(arrow_compute.less(millis, 0)).as_py()
+    early = compute.sum(compute.less(millis, 0)).as_py()
     if early:
         raise InvalidUse(
             f"Column __eventTime is before 1970 in {early} rows, which Pulsar does not support. Make it null there."
@@ -206,7 +204,7 @@ class EncodedRows:
         keys = _joined(_written(columns, _KEYS), len(contents))
         fields = [keys, *_written(columns, _OTHERS)]
         if contents.null_count:
-            fields.insert(0, arrow_compute.if_else(contents.is_null(), NULL_VALUE, b""))
+            fields.insert(0, compute.if_else(contents.is_null(), NULL_VALUE, b""))
             contents = contents.fill_null(b"")
         return cls(contents, _joined(fields, len(contents)), keys)
 
@@ -217,7 +215,7 @@ class EncodedRows:
         """Return some of the rows, without copying them."""
         return EncodedRows(self.contents[rows], self.fields[rows], self.keys[rows])
 
-    def sizes(self) -> Any:
+    def sizes(self) -> NDArray[np.int64]:
         """Return the size in bytes of each row's payload and fields."""
         return lengths_of(self.contents) + lengths_of(self.fields)
 
@@ -227,7 +225,7 @@ class EncodedRows:
         upper = numbers >> 7
         low = _LOW_BYTES.take(pa.array(numbers & 0x7F | np.where(upper > 0, _MORE, 0)))
         high = _each(pa.array(upper), lambda number: varint(number) if number else b"")
-        sizes = _each(arrow_compute.binary_length(self.contents), size_field)
+        sizes = _each(compute.binary_length(self.contents), size_field)
         lengths = lengths_of(self.fields) + lengths_of(sizes) + 1 + lengths_of(high)  # `low` has one byte
         heads = _each(pa.array(lengths), lambda length: length.to_bytes(4, "big"))
         return _bytes_of(_join(heads, self.fields, sizes, low, high, self.contents))
@@ -257,7 +255,7 @@ class RowBatch(Batch):
         ]
 
 
-def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
+def divide(sizes: NDArray[np.int64], most: int, most_bytes: int) -> list[slice]:
     """Divide rows of these sizes into batches; a row that exceeds `most_bytes` is a batch by itself."""
     ends = np.cumsum(sizes, dtype=np.int64)
     found, begin, before = [], 0, 0
@@ -269,12 +267,12 @@ def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
     return found
 
 
-def lengths_of(column: pa.Array) -> Any:
+def lengths_of(column: pa.Array) -> NDArray[np.int64]:
     """Return the number of bytes of each value; a null has 0."""
-    return np.asarray(arrow_compute.binary_length(column).fill_null(0))
+    return np.asarray(compute.binary_length(column).fill_null(0))
 
 
-def _as_array(ids: Sequence[int]) -> Any:
+def _as_array(ids: Sequence[int]) -> NDArray[np.int64]:
     """Return sequence ids as a NumPy array."""
     return np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids, np.int64)
 
@@ -286,7 +284,7 @@ def _each(numbers: pa.Array, write: Callable[[int], bytes]) -> pa.Array:
 
 
 def _join(*columns: pa.Array) -> pa.Array:
-    return arrow_compute.binary_join_element_wise(*columns, b"")
+    return compute.binary_join_element_wise(*columns, b"")
 
 
 def _joined(columns: list[pa.Array], rows: int) -> pa.Array:
@@ -303,7 +301,7 @@ def _written(columns: pa.RecordBatch, writers: Mapping[str, Callable[[pa.Array],
 
 def _batch_texts(number: int, column: pa.Array) -> pa.Array:
     octets = column.cast(pa.binary())
-    heads = _each(arrow_compute.binary_length(octets), lambda length: bytes_field_header(number, length))
+    heads = _each(compute.binary_length(octets), lambda length: bytes_field_header(number, length))
     return _join(heads, octets).fill_null(b"")
 
 
@@ -362,7 +360,7 @@ class RowSender:
         """Number of rows with a known outcome that the topic had already."""
         return self._outcome.duplicates
 
-    def send(self, columns: pa.RecordBatch, ids: Any, *, whole: bool = False) -> int:
+    def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None, *, whole: bool = False) -> int:
         """Send rows; wait only for space in the producer's queue.
 
         Args:
@@ -419,7 +417,7 @@ class PartitionedRowSender:
         """Number of rows with a known outcome that the topic had already."""
         return sum(part.rows.duplicates for part in self._parts)
 
-    def send(self, columns: pa.RecordBatch, ids: Any) -> None:
+    def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
         """Send rows, or keep them until they fill a batch; the arguments are those of `RowSender.send`."""
         chosen = self._choose(columns, ids)
         for number, part in enumerate(self._parts):
@@ -427,7 +425,7 @@ class PartitionedRowSender:
             if len(indexes):
                 part.add(columns.take(pa.array(indexes)), None if ids is None else ids[indexes])
 
-    def _choose(self, columns: pa.RecordBatch, ids: Any) -> Any:
+    def _choose(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Return the partition of each row, routing each distinct key once."""
         count, partitions = columns.num_rows, len(self._parts)
         chosen = np.zeros(count, np.int64)
@@ -460,10 +458,10 @@ class _Part:
     def __init__(self, sender: BatchingSender) -> None:
         self.rows = RowSender(sender)
         self._most, self._size = sender.max_whole_batch, sender.config.bounds.size
-        self._kept: list[tuple[pa.RecordBatch, Any]] = []
+        self._kept: list[tuple[pa.RecordBatch, NDArray[np.int64] | None]] = []
         self._count = self._bytes = 0
 
-    def add(self, columns: pa.RecordBatch, ids: Any) -> None:
+    def add(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
         """Keep rows, and send all whole batches of the pending rows; rows always have ids, or never."""
         if self._kept and columns.schema != self._kept[0][0].schema:
             self.send()
@@ -482,12 +480,12 @@ class _Part:
         if sent < rows.num_rows:
             self._keep(rows[sent:], ids if ids is None else ids[sent:])
 
-    def _keep(self, columns: pa.RecordBatch, ids: Any) -> None:
+    def _keep(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
         self._kept.append((columns, ids))
         self._count += columns.num_rows
         self._bytes += int(lengths_of(columns.column("content")).sum())
 
 
-def _first(column: pa.Array) -> Any:
+def _first(column: pa.Array) -> object:
     """Return the first value that is not null."""
-    return arrow_compute.first(column).as_py()
+    return compute.first(column).as_py()

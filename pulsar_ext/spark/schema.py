@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -71,24 +71,24 @@ _MILLIS = 1000
 _MOST_MILLIS = (2**63 - 1) // _MILLIS
 
 
-def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
+def column_of(block: MessageBlock, name: str, kind: pa.DataType) -> pa.Array:
     """Return one column of a block as an Arrow array of that type."""
     return _COLUMNS[name](block, kind)
 
 
-def _key(block: MessageBlock, kind: Any) -> Any:
+def _key(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     if block.key_decoder.exact:
         keys = map(block.key_decoder.decode, block.inners, block.key_texts)
         return _typed(block, pa.array(list(keys), pa.binary()), kind)
     return _typed(block, _non_empty(block.keys), kind)
 
 
-def _non_empty(column: Any) -> Any:
+def _non_empty(column: pa.Array) -> pa.Array:
     """Return a column of bytes with nulls in place of its empty values."""
     return with_nulls(column, sizes_of(column) == 0)
 
 
-def _first_chunk_id(block: MessageBlock, kind: Any) -> Any:
+def _first_chunk_id(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     if not block.first_chunks:
         return pa.nulls(len(block), kind)
     found: list[bytes | None] = [None] * len(block)
@@ -97,11 +97,11 @@ def _first_chunk_id(block: MessageBlock, kind: Any) -> Any:
     return pa.array(found, kind)
 
 
-def _publish_time(block: MessageBlock, kind: Any) -> Any:
+def _publish_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     return pa.array(block.numbers("publish_timestamp") * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
 
 
-def _event_time(block: MessageBlock, kind: Any) -> Any:
+def _event_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     millis = block.numbers("event_timestamp").view(np.uint64)
     far = np.flatnonzero(millis > _MOST_MILLIS)
     if len(far):
@@ -115,7 +115,7 @@ def _event_time(block: MessageBlock, kind: Any) -> Any:
     return pa.array(micros, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
 
 
-def _properties(block: MessageBlock, kind: Any) -> Any:
+def _properties(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     offsets, *columns = block.inners.properties()
     names, values = map(binary_of, columns)
     return pa.MapArray.from_arrays(
@@ -123,7 +123,7 @@ def _properties(block: MessageBlock, kind: Any) -> Any:
     )
 
 
-def _typed(block: MessageBlock, column: Any, kind: Any) -> Any:
+def _typed(block: MessageBlock, column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column of bytes, with a value for each message, as that type."""
     if column.type == kind:
         return column
@@ -141,7 +141,7 @@ def _typed(block: MessageBlock, column: Any, kind: Any) -> Any:
         raise
 
 
-_COLUMNS: dict[str, Callable[[MessageBlock, Any], Any]] = {
+_COLUMNS: dict[str, Callable[[MessageBlock, pa.DataType], pa.Array]] = {
     "value": lambda block, kind: _typed(block, block.values, kind),
     "__key": _key,
     "__orderingKey": lambda block, kind: _non_empty(block.ordering_keys).cast(kind),
@@ -238,9 +238,9 @@ class BatchMaker:
         self._keys = key_part_decoder(settings)
         self._wanted = [field.name for field in self._schema if field.name in self._own]
 
-    def make(self, block: MessageBlock) -> Any:
+    def make(self, block: MessageBlock) -> pa.RecordBatch:
         """Return a block as one batch."""
-        values: dict[str, Any] = {}
+        values: dict[str, pa.Array] = {}
         if self._wanted and self._decoder is not None:
             values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})
         if self._keys is not None and KEY_PART in self._schema.names:

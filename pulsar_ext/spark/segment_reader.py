@@ -19,7 +19,7 @@ import contextlib
 import logging
 import time
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pulsar
@@ -46,14 +46,19 @@ from .shipping import Shipped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+    from pulsar_ext.reader import Reader
 
     from .blocks import Block
     from .options import Settings
     from .splits import Segment, Split
+
+    _ChunkedMessage = tuple[str | None, str, int]
+    """The fields that all chunks of a message share: its uuid, its producer and its sequence id."""
 
 
 class CompactedView:
@@ -148,7 +153,7 @@ class EntryLookup:
         self._account = account
         self._deleted_ledgers: set[int] = set()
         self._abandoned: set[Position] = set()
-        self._begun: dict[tuple[Any, ...], Position] = {}
+        self._begun: dict[_ChunkedMessage, Position] = {}
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
         """Look up an entry.
@@ -261,7 +266,7 @@ class EntryLookup:
             )
 
 
-def _message_of(chunk: EntryMetadata) -> tuple[Any, ...]:
+def _message_of(chunk: EntryMetadata) -> _ChunkedMessage:
     """Return the fields that all chunks of a message share."""
     return chunk.uuid, chunk.producer_name, chunk.sequence_id
 
@@ -318,7 +323,7 @@ class SegmentReader:
         self._unfinished: set[Position] = set()
         self._reread_from: Position | None = None
         self._reopens = 0
-        self._reader: Any = None
+        self._reader: Reader[bytes]
 
     def blocks(self) -> Iterator[MessageBlock]:
         """Yield the blocks; see `read_segments`. They are always in the order of the messages' last entries."""
@@ -501,7 +506,7 @@ class SegmentReader:
         with contextlib.suppress(pulsar.PulsarException):
             self._reader.close()
 
-    def _open(self, first: Position) -> Any:
+    def _open(self, first: Position) -> Reader[bytes]:
         start = MessageId(-1, first.ledger_id, first.entry_id)
         start.origin = Origin.BYTES  # an entry to begin at, whatever its content
         passed = self._settings.passed.get("pulsar.reader.", {})
@@ -535,11 +540,11 @@ def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
     return ranges
 
 
-def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
+def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[pa.RecordBatch]:
     """Yield the messages of one task's split, as Arrow record batches of the schema."""
     maker = BatchMaker(schema, settings)
 
-    def to_batch(block: MessageBlock) -> Any:
+    def to_batch(block: MessageBlock) -> pa.RecordBatch:
         batch = maker.make(block)
         block.release()  # before the next block is read
         return batch

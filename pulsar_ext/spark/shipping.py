@@ -13,9 +13,12 @@ import os
 import sys
 import warnings
 from abc import ABCMeta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _IMPORT = """\
 import importlib, sys
@@ -35,7 +38,7 @@ class Shipped(ABCMeta):
     """Metaclass of classes whose pickles raise a helpful error if they cannot be loaded."""
 
 
-def _reduce(shipped: Shipped) -> tuple[Any, ...]:
+def _reduce(shipped: Shipped) -> tuple[Callable[..., Shipped], tuple[object, ...]]:
     _check_python()
     space = {"module": shipped.__module__, "name": shipped.__qualname__}
     return eval, ("exec(code, space) or space['found']", {"code": _IMPORT, "space": space})

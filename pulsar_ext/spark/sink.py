@@ -34,7 +34,10 @@ from .shipping import Shipped
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
     from pyspark.sql.types import StructType
+
+    from pulsar_ext.producer import Producer
 
     from .options import Settings
 
@@ -57,13 +60,6 @@ _COMPRESSION_TYPES = {
     "ZSTD": pulsar.CompressionType.ZSTD,
     "SNAPPY": pulsar.CompressionType.SNAPPY,
 }
-_SEND_MANY_ARGUMENTS = {
-    "content": "contents",
-    "partition_key": "partition_keys",
-    "ordering_key": "ordering_keys",
-    "properties": "properties",
-    "event_timestamp": "event_timestamps",
-}
 _BATCHING_TYPES = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.BatchingType.KeyBased}
 
 
@@ -76,7 +72,7 @@ class TaskProducers:
         self._first_id = first_id
         # The names of one query begin with the prefix, and its batches are in sequence.
         self._recall = Recall(f"{prefix or ''}-", first_id, is_new=settings["unknownProducers"] == "new")
-        self._producers: dict[tuple[str, str], Any] = {}
+        self._producers: dict[tuple[str, str], Producer[bytes]] = {}
         self._senders: dict[tuple[str, str], RowSender | PartitionedRowSender] = {}
         self._sent: dict[str, int] = {}
         self._duplicates = 0
@@ -120,20 +116,26 @@ class TaskProducers:
             with contextlib.suppress(pulsar.PulsarException):
                 producer.close()
 
-    def _send(self, group: str, topic: str, columns: pa.RecordBatch, ids: Any) -> None:
-        if self._prefix is None:
-            ids = None
+    def _send(self, group: str, topic: str, columns: pa.RecordBatch, ids: NDArray[np.int64]) -> None:
+        numbers = None if self._prefix is None else ids
         with _as_not_written(topic):
             producer = self._producer(group, topic)
             sender = self._senders.get((group, topic))
             if sender is not None:
-                sender.send(columns, ids)
+                sender.send(columns, numbers)
                 return
-            given = {_SEND_MANY_ARGUMENTS[name]: column for name, column in arguments_of(columns).items()}
-            sent = producer.send_many(**given, sequence_ids=None if ids is None else ids.tolist())
+            given = arguments_of(columns)
+            sent = producer.send_many(
+                given["content"],
+                partition_keys=given.get("partition_key"),
+                ordering_keys=given.get("ordering_key"),
+                properties=given.get("properties"),
+                event_timestamps=given.get("event_timestamp"),
+                sequence_ids=None if numbers is None else numbers.tolist(),
+            )
             self._duplicates += sent.duplicates
 
-    def _producer(self, group: str, topic: str) -> Any:
+    def _producer(self, group: str, topic: str) -> Producer[bytes]:
         producer = self._producers.get((group, topic))
         if producer is None:
             producer = self._producers[group, topic] = self._open(group, topic)
@@ -142,7 +144,7 @@ class TaskProducers:
                 self._senders[group, topic] = sender
         return producer
 
-    def _open(self, group: str, topic: str) -> Any:
+    def _open(self, group: str, topic: str) -> Producer[bytes]:
         passed = self._settings.passed.get("pulsar.producer.", {})
         options: dict[str, Any] = {**_DEFAULTS, **passed, **producer_keys(self._settings)}
         if options.get("chunking_enabled"):
@@ -250,7 +252,7 @@ class _Writer(metaclass=Shipped):
         if self._settings["topic"] is None and "__topic" not in kinds:
             raise InvalidUse("No topic to write to: set option topic, or add a column __topic.")
 
-    def _publish(self, batches: Iterator[Any], query: str | None, batch_id: int) -> Written:
+    def _publish(self, batches: Iterator[pa.RecordBatch], query: str | None, batch_id: int) -> Written:
         """Write the rows of one task."""
         context = TaskContext.get()
         task = "0" if context is None else str(context.partitionId())
@@ -285,7 +287,7 @@ class _Writer(metaclass=Shipped):
 class PulsarWriter(_Writer, DataSourceArrowWriter):
     """Batch write."""
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows, and return when all are persisted."""
         return self._publish(iterator, None, 0)
 
@@ -297,7 +299,7 @@ class PulsarWriter(_Writer, DataSourceArrowWriter):
 class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Streaming write."""
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows of one batch, and return when all are persisted."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -44,6 +44,7 @@ from .values import with_schemas
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from .sink import PulsarStreamWriter, PulsarWriter
@@ -127,7 +128,7 @@ class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
         least: int | None = self._settings["minPartitions"]
         return least
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
             return iter(())
@@ -160,7 +161,7 @@ def _slots_of(one: Filter) -> KeyHashRanges | None:
         return None
     if isinstance(one, IsNotNull):  # each message has a slot
         return KeyHashRanges.full()
-    values: Any = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
     if not all(isinstance(value, int) for value in values):
         return None
     return _slots_among(values) if isinstance(one, In | EqualTo | EqualNullSafe) else _slots_compared(one, values[0])

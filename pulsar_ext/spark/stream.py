@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -40,9 +40,11 @@ from .splits import Segment, TopicState, limit_entries, plan_splits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pulsar_ext.admin import InternalStats
+    from pulsar_ext.consumer import Consumer
 
     from .options import Settings
 
@@ -65,7 +67,7 @@ class QuerySubscription:
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
         self._settings = settings
-        self._consumers: dict[str, Any] = {}
+        self._consumers: dict[str, Consumer[bytes]] = {}
         self._acknowledged: dict[str, Position] = {}
 
     def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
@@ -145,7 +147,7 @@ class QuerySubscription:
         except AdminConflict:
             return
 
-    def _connect(self, topic: str) -> Any:
+    def _connect(self, topic: str) -> Consumer[bytes]:
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -179,7 +181,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, here and below
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name, here and below
         """Return the offsets at which a new query begins.
 
         With an existing `predefinedSubscription`, that is the position of its cursor: a first batch that crashed before
@@ -214,7 +216,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
             return ReadMinRows(settings["minEntriesPerTrigger"])
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
         admin, settings = admin_of(self._settings), self._settings
         started = StreamOffset.from_json(start)
@@ -236,7 +238,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         is_first = started.initial is not None and started.topics == started.initial
         return StreamOffset(started.subscription, {**gone, **ends}, started.initial if is_first else None).to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """Return the ends of the topics, and the number of entries in the backlog of the query's subscription."""
         admin = admin_of(self._settings)
         ends: dict[str, Offset] = {}
@@ -260,7 +262,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""
         admin, settings = admin_of(self._settings), self._settings
         until = StreamOffset.from_json(end)
@@ -273,13 +275,13 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], wanted_ranges(settings))
         return [PulsarPartition(split) for split in splits]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):
             return iter(())
         return read_split(partition.split, self._schema, self._settings)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """Acknowledge a batch that is committed."""
         offset = StreamOffset.from_json(end)
         if self._subscription is not None:
@@ -292,7 +294,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_subscription": None}
 
     def _follow(self, offset: StreamOffset, stats: Mapping[str, InternalStats]) -> QuerySubscription:

@@ -32,8 +32,23 @@ from .connection import admin_of
 from .planning import topics_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext.admin import SchemaInfo
+
+    from .message_block import MessageBlock
+    from .options import Settings
+
+    SchemaPart = Literal["value", "key"]
+    _Complex = dict[str, Any]
+    Avro = str | list["Avro"] | _Complex
+    """Avro schema, as parsed JSON."""
+    _Row = dict[str, object]
+    _Converter = Callable[[Any], object]
+    _Converters = dict[str, _Converter]
+    """Converters of parsed JSON, by Avro type."""
+    _Taker = Callable[[InnerMessage, bytes | None], bytes | None]
 
 _AVRO_SIMPLE = {
     "boolean": types.BooleanType,
@@ -54,7 +69,7 @@ _AVRO_LOGICAL: dict[str, Callable[[], types.DataType]] = {
 _DECIMAL = "decimal"
 
 
-def field_types(schema: Any) -> list[types.StructField]:
+def field_types(schema: Avro) -> list[types.StructField]:
     """Return the fields of a record as Spark's."""
     if not isinstance(schema, dict) or schema.get("type") != "record" or "fields" not in schema:
         raise InvalidUse(
@@ -63,7 +78,7 @@ def field_types(schema: Any) -> list[types.StructField]:
     return [_field(one) for one in expanded(schema)["fields"]]
 
 
-def plain(schema: Any) -> Any:
+def plain(schema: Avro) -> Avro:
     """Return a schema without the logical types that no column has, such as uuid: their values stay as written."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
@@ -76,18 +91,20 @@ def plain(schema: Any) -> Any:
     }
 
 
-def expanded(schema: Any) -> Any:
+def expanded(schema: Avro) -> _Complex:
     """Return a schema in which type names are replaced by their definitions; Avro defines a type only at first use."""
-    return _Expansion().of(schema, "")
+    found = _Expansion().of(schema, "")
+    assert isinstance(found, dict)  # noqa: S101  # as the schema of a record
+    return found
 
 
 class _Expansion:
     """Replacement of type names by the definitions before them."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
+        self._named: dict[str, Avro] = {}
 
-    def of(self, kind: Any, namespace: str) -> Any:
+    def of(self, kind: Avro, namespace: str) -> Avro:
         """Return a type without type names."""
         if isinstance(kind, list):
             return [self.of(one, namespace) for one in kind]
@@ -98,13 +115,13 @@ class _Expansion:
         inner = {"array": "items", "map": "values"}.get(kind["type"] if isinstance(kind["type"], str) else "", "type")
         return {**kind, inner: self.of(kind[inner], namespace)}
 
-    def _named_by(self, name: str, namespace: str) -> Any:
+    def _named_by(self, name: str, namespace: str) -> Avro:
         found = self._named.get(_full_name(name, namespace), self._named.get(name))
         if found is None:
             raise InvalidUse(f"The Avro type {name!r} cannot be a column: it is undefined, or contains itself.")
         return found
 
-    def _defined(self, kind: dict[str, Any], namespace: str) -> Any:
+    def _defined(self, kind: _Complex, namespace: str) -> _Complex:
         name = _full_name(kind["name"], kind.get("namespace", namespace))
         inside = name.rpartition(".")[0]
         if "fields" in kind:
@@ -117,7 +134,7 @@ def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _field(field: Any) -> types.StructField:
+def _field(field: _Complex) -> types.StructField:
     if field["name"].startswith("__"):
         raise InvalidUse(
             f"The schema's field {field['name']} begins with __, which is reserved for the columns of this source."
@@ -125,10 +142,8 @@ def _field(field: Any) -> types.StructField:
     return types.StructField(field["name"], _spark(field["type"]), nullable=True)
 
 
-def _spark(kind: Any) -> types.DataType:
+def _spark(kind: Avro) -> types.DataType:
     kind = not_null(kind)
-    if isinstance(kind, list):
-        raise InvalidUse(f"A union of several types cannot be a column: {kind}.")
     if isinstance(kind, str):
         if kind not in _AVRO_SIMPLE:
             raise InvalidUse(f"The Avro type {kind!r} cannot be a column.")
@@ -136,15 +151,15 @@ def _spark(kind: Any) -> types.DataType:
     return _logical(kind) or _composed(kind)
 
 
-def _logical(kind: dict[str, Any]) -> types.DataType | None:
+def _logical(kind: _Complex) -> types.DataType | None:
     name = kind.get("logicalType", "")
     if name == _DECIMAL:
         return types.DecimalType(kind["precision"], kind.get("scale", 0))
     return _AVRO_LOGICAL[name]() if name in _AVRO_LOGICAL else None
 
 
-def _composed(kind: dict[str, Any]) -> types.DataType:
-    name = kind.get("type")
+def _composed(kind: _Complex) -> types.DataType:
+    name = kind.get("type", "")
     if name == "record":
         return types.StructType([_field(one) for one in kind["fields"]])
     if name == "array":
@@ -154,19 +169,15 @@ def _composed(kind: dict[str, Any]) -> types.DataType:
     return _spark(name)
 
 
-def not_null(kind: Any) -> Any:
+def not_null(kind: Avro) -> str | _Complex:
     """Return the type of a non-null value: Avro writes a nullable type as a union with null."""
     if not isinstance(kind, list):
         return kind
     rest = [one for one in kind if one != "null"]
-    return rest[0] if len(rest) == 1 else rest
+    if len(rest) != 1 or isinstance(rest[0], list):
+        raise InvalidUse(f"A union of several types cannot be a column: {rest}.")
+    return rest[0]
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Simple = dict[str, Callable[[Any], Any]]
-    """Converters of the values of each type that has no logical type."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ONE: Final = date(1970, 1, 1).toordinal()
@@ -177,12 +188,12 @@ _MOST_DIGITS: Final = 20
 _parse = json.JSONDecoder(parse_float=Decimal).decode
 
 
-def json_reader(schema: Any) -> Callable[[bytes], dict[str, Any]]:
+def json_reader(schema: Avro) -> Callable[[bytes], _Row]:
     """Return a parser of a record's JSON; it raises ValueError or TypeError if the JSON does not fit the schema."""
     whole = expanded(schema)
     compact, with_lines = _record(whole, _SIMPLE), _record(whole, _SIMPLE | {"bytes": str.encode})
 
-    def read(data: bytes) -> dict[str, Any]:
+    def read(data: bytes) -> _Row:
         row = _parse(data.decode())
         if not isinstance(row, dict):
             raise TypeError("it is not a JSON object")
@@ -191,7 +202,7 @@ def json_reader(schema: Any) -> Callable[[bytes], dict[str, Any]]:
     return read
 
 
-def _converter(kind: Any, simple: _Simple) -> Callable[[Any], Any] | None:
+def _converter(kind: Avro, simple: _Converters) -> _Converter | None:
     """Return a converter of non-null values of a type; None if they stay unchanged."""
     kind = not_null(kind)
     if isinstance(kind, str):
@@ -206,13 +217,13 @@ def _converter(kind: Any, simple: _Simple) -> Callable[[Any], Any] | None:
     return _converter(name, simple)
 
 
-def _record(schema: Any, simple: _Simple) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _record(schema: _Complex, simple: _Converters) -> Callable[[_Row], _Row]:
     converters = {field["name"]: _converter(field["type"], simple) for field in schema["fields"]}
     needed = {name: converter for name, converter in converters.items() if converter is not None}
     if not needed:
         return lambda row: row
 
-    def convert(row: dict[str, Any]) -> dict[str, Any]:
+    def convert(row: _Row) -> _Row:
         return {
             name: needed[name](value) if name in needed and value is not None else value for name, value in row.items()
         }
@@ -220,7 +231,7 @@ def _record(schema: Any, simple: _Simple) -> Callable[[dict[str, Any]], dict[str
     return convert
 
 
-def _each(name: str, one: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+def _each(name: str, one: _Converter | None) -> _Converter | None:
     if one is None:
         return None
     if name == "array":
@@ -235,7 +246,7 @@ def _bytes_of(text: str) -> bytes:
         raise ValueError(f"{text[:40]!r} is not base64") from None
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     if isinstance(value, Decimal):
         if value != (whole := _integer(value)):
             raise ValueError(f"{value} is not a whole number")  # Arrow would drop the fraction
@@ -250,11 +261,11 @@ def _integer(value: Decimal) -> int:
     return int(value)
 
 
-def _fraction(value: Any) -> Any:
+def _fraction(value: object) -> object:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _micros(unit: int, value: Any) -> Any:
+def _micros(unit: int, value: Any) -> object:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
@@ -265,7 +276,7 @@ def _micros(unit: int, value: Any) -> Any:
     return value * unit
 
 
-def _days(value: Any) -> Any:
+def _days(value: object) -> object:
     if isinstance(value, str):
         return date.fromisoformat(value).toordinal() - _DAY_ONE
     return date(*value).toordinal() - _DAY_ONE if isinstance(value, list) else _whole(value)
@@ -278,7 +289,7 @@ def _decimal(value: Any) -> Decimal:
         raise ValueError(f"{value!r} is not a decimal number") from None
 
 
-_SIMPLE: Final[_Simple] = {
+_SIMPLE: Final[_Converters] = {
     "bytes": _bytes_of,
     "fixed": _bytes_of,
     "int": _whole,
@@ -286,23 +297,13 @@ _SIMPLE: Final[_Simple] = {
     "float": _fraction,
     "double": _fraction,
 }
-_LOGICAL: Final[dict[str, Callable[[Any], Any]]] = {
+_LOGICAL: Final[_Converters] = {
     "timestamp-millis": partial(_micros, 1000),
     "timestamp-micros": partial(_micros, 1),
     "date": _days,
     "decimal": _decimal,
 }
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pulsar_ext.admin import SchemaInfo
-
-    from .message_block import MessageBlock
-    from .options import Settings
-
-    SchemaPart = Literal["value", "key"]
 
 _PARTS: Final[tuple[SchemaPart, ...]] = ("value", "key")
 _PLAIN: Final = {"bytes": BinaryType(), "string": StringType()}
@@ -364,7 +365,7 @@ def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
     return schemas[0]
 
 
-def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, Any]:
+def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, _Complex | None]:
     """Return the type and the definition of a part; "none" for the key of a topic without KEY_VALUE schema."""
     if schema.type == "KEY_VALUE":
         return schema.properties.get(f"{part}.schema.type", "BYTES").lower(), json.loads(schema.data)[part]
@@ -378,11 +379,11 @@ class _PartDecoder:
 
     part: SchemaPart
 
-    def __init__(self, kind: str, schema: Any, settings: Settings) -> None:
+    def __init__(self, kind: str, schema: Avro, settings: Settings) -> None:
         self._kind, self._schema, self._settings = kind, schema, settings
         self.fields: list[StructField] = [] if kind in _PLAIN else field_types(schema)
         self._read_json = json_reader(schema) if kind == "json" else None
-        self._readings: dict[tuple[str, int], tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]] = {}
+        self._readings: dict[tuple[str, int], tuple[_Taker, Callable[[bytes], Any]]] = {}
 
     def decoded(self, block: MessageBlock, index: int, payload: bytes | None) -> Any:
         """Decode the part of a message; return None if it has none."""
@@ -400,14 +401,14 @@ class _PartDecoder:
                 f"{error}. Read it with {self.part}Format=bytes."
             ) from None
 
-    def array(self, block: MessageBlock, found: list[Any], kind: Any) -> Any:
+    def array(self, block: MessageBlock, found: list[object], kind: pa.DataType) -> pa.Array:
         """Return decoded values as an Arrow array; raise InvalidUse if one does not fit the type."""
         try:
             return pa.array(found, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InvalidUse(f"A {self.part} on {block.topic} does not fit the schema: {error}.") from None
 
-    def _reading(self, topic: str, version: int) -> tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]:
+    def _reading(self, topic: str, version: int) -> tuple[_Taker, Callable[[bytes], object]]:
         """Return a function that extracts the part from a message of a schema version, and one that decodes it.
 
         Producers may change the schema, and messages have the version of their producer's.
@@ -424,11 +425,12 @@ class _PartDecoder:
             return take, self._read_json
         return take, self._avro_reader(version, definition if kind == "avro" and version >= 0 else None)
 
-    def _avro_reader(self, version: int, stored: Any) -> Callable[[bytes], Any]:
+    def _avro_reader(self, version: int, stored: _Complex | None) -> Callable[[bytes], object]:
         """Return a decoder of Avro by the stored definition; without it, the user's schema is also the writer's."""
         import fastavro  # noqa: PLC0415  # only for Avro
 
         schema = plain(self._schema)
+        assert isinstance(schema, dict)  # noqa: S101  # a record, as `field_types` checked
         if stored is None:
             return partial(_read_avro, fastavro.parse_schema(schema), fastavro.parse_schema(schema), version)
         # To be read by a schema of another name, the written name must be an alias of it.
@@ -459,7 +461,7 @@ class ValueDecoder(_PartDecoder):
 
     part = "value"
 
-    def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    def columns(self, block: MessageBlock, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
         """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them."""
         values = enumerate(block.values.to_pylist())
         rows = [{} if value is None else self.decoded(block, index, value) or {} for index, value in values]
@@ -476,13 +478,13 @@ class KeyPartDecoder(_PartDecoder):
         """Type of the column."""
         return _PLAIN.get(self._kind) or StructType(self.fields)
 
-    def column(self, block: MessageBlock, kind: Any) -> Any:
+    def column(self, block: MessageBlock, kind: pa.DataType) -> pa.Array:
         """Return the keys as an Arrow array of a type; raise InvalidUse if one does not fit the schema."""
         values = enumerate(block.values.to_pylist())
         return self.array(block, [self.decoded(block, index, value) for index, value in values], kind)
 
 
-def _taker(encoding: str | None, part: SchemaPart) -> Callable[[Any, Any], Any]:
+def _taker(encoding: str | None, part: SchemaPart) -> _Taker:
     """Return a function that extracts the bytes of a part from a C++ message and its payload."""
     if encoding == "INLINE":
         index = ("key", "value").index(part)
@@ -492,7 +494,7 @@ def _taker(encoding: str | None, part: SchemaPart) -> Callable[[Any, Any], Any]:
     return lambda inner, _: key_bytes(inner.partition_key())
 
 
-def _read_avro(written: Any, read: Any, version: int, data: bytes) -> Any:
+def _read_avro(written: Avro, read: Avro, version: int, data: bytes) -> object:
     import fastavro  # noqa: PLC0415  # only for Avro
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
 

@@ -277,6 +277,6 @@ def _fill(service_url: str, admin: PulsarAdmin, start: int, count: int) -> int:
     return number
 
 
-def _count(rows: Any) -> tuple[int, int]:
+def _count(rows: DataFrame) -> tuple[int, int]:
     values = rows.selectExpr("trim(string(value)) AS number")
     return values.count(), values.distinct().count()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping  # noqa: TC003  # a dataclass is read at run time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -16,6 +16,14 @@ from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, wei
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
@@ -61,7 +69,7 @@ def plan_ranges(
     return RangePlan(tuple(ranges), tuple(weights_of(histogram, ranges)), histogram)
 
 
-def line_of(report: Any) -> str:
+def line_of(report: StreamingQueryProgress) -> str:
     """Return the progress report of one batch as a line."""
     source = report.sources[0] if report.sources else None
     backlog = None
@@ -86,16 +94,16 @@ class ProgressLines(StreamingQueryListener):
     def __init__(self, report: Callable[[str], object]) -> None:
         self._report = report
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name, here and below
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name, here and below
         """Ignore the event: the first batch is reported."""
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report one batch."""
         if event.progress.numInputRows:
             self._report(line_of(event.progress))
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Ignore the event."""
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Ignore the event: Spark notifies the query's caller."""
