@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pulsar_ext.errors import InvalidUse
 
 from .shapes import PYTHON_TYPES, Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
-from .values import writer_of
+from .values import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def _default_of(field: Field) -> dict[str, Any]:
 
 def written_default(shape: Shape, value: Any) -> Any:
     """Return a default as Avro writes it: bytes as text, and a union value as its first branch."""
-    return _default(shape, writer_of(shape)(value))
+    return _default(shape, Writer().of(shape)(value))
 
 
 class UnsupportedDefault(Exception):  # noqa: N818  # never leaves the package

@@ -16,7 +16,7 @@ from .models import is_model, shape_of_model
 from .reading import Reading, reading_of
 from .shapes import InvalidValue, Shape
 from .typed import T, TypedSchema
-from .values import writer_of
+from .values import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ class AvroModel(Generic[T]):
         self.definition = definition_of(self.shape)
         self._avro = _fastavro()
         self._plain = self._avro.parse_schema(plain_definition(self.shape))
-        self._write = writer_of(self.shape)
+        self._write = Writer().of(self.shape)
         self._name = model.__name__
         self._own = self.reader(self.definition)
 

@@ -12,7 +12,7 @@ from pulsar_ext._native.schemas import SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .avro_definition import definition_of
-from .json_values import Origin, check_json_unions, json_reader, json_writer, origin_of, parse_json
+from .json_values import JsonReader, JsonWriter, Origin, check_json_unions, origin_of, parse_json
 from .models import is_model, shape_of_model
 from .reading import SchemaText, bytes_on
 from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, InvalidText, InvalidValue, Record, Scalar
@@ -69,10 +69,10 @@ class JsonSchema(TypedSchema[T], _Official):
     def _define(self, record_cls: type[T], bytes_as: Scalar) -> None:
         shape = self._shape = shape_of_model(record_cls, bytes_as)
         check_json_unions(shape)
-        self._write, self._to_text = json_writer(shape), _write_json if bytes_as is PLAIN_BYTES else _write_lines
+        self._write, self._to_text = JsonWriter().of(shape), _write_json if bytes_as is PLAIN_BYTES else _write_lines
         self._otherwise: Callable[[Any], Any] | None = None
         if bytes_as is TEXT_OR_BASE64:
-            self._otherwise = json_writer(shape_of_model(record_cls))
+            self._otherwise = JsonWriter().of(shape_of_model(record_cls))
         self._readers: dict[Origin, Callable[[Any], T]] = {}
         begin_schema(self, record_cls, SchemaType.JSON, definition_of(shape))
 
@@ -127,7 +127,7 @@ class JsonSchema(TypedSchema[T], _Official):
         origin = origin_of(data, has_schema_version=has_schema_version)
         read = self._readers.get(origin)
         if read is None:
-            read = self._readers[origin] = json_reader(self._shape, origin)
+            read = self._readers[origin] = JsonReader(origin).of(self._shape)
         try:
             return read(parsed)
         except InvalidValue as error:

@@ -10,15 +10,13 @@ write bytes as text, and the value of an enum. Such text may also be valid base6
 from __future__ import annotations
 
 import base64
-import dataclasses
 import datetime as dt
 import decimal
 import enum
 import json
 import math
 import uuid
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulsar_ext._native.records import is_written_as
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
@@ -41,13 +39,17 @@ from .shapes import (
     python_type,
     to_plain,
 )
-from .values import branch_of, convert_each, convert_items, enumeration_writer
+from .values import Writer, branch_of, convert_each, convert_items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from .shapes import Convert, Field
+
+T = TypeVar("T")
 
 
-_FAMILIES: Final[dict[type[Any], str]] = {
+_FAMILIES: Final[dict[type[object], str]] = {
     type(None): "null",
     bool: "boolean",
     int: "number",
@@ -59,7 +61,7 @@ _FAMILIES: Final[dict[type[Any], str]] = {
 """JSON families of Python types; all other types are text."""
 
 
-def json_family(value: Any) -> str:
+def json_family(value: object) -> str:
     """Return the JSON family of a parsed value, with fractions as `Decimal`."""
     return _FAMILIES.get(type(value), "text")
 
@@ -93,7 +95,7 @@ def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
     }
 
 
-def has_tags(value: dict[str, Any], tags: dict[str, tuple[str, ...]]) -> bool:
+def has_tags(value: dict[str, object], tags: dict[str, tuple[str, ...]]) -> bool:
     """Return whether an object has all of these fields, at least one, with allowed texts."""
     return bool(tags) and all(value.get(name) in texts for name, texts in tags.items())
 
@@ -156,62 +158,130 @@ def origin_of(data: bytes, *, has_schema_version: bool) -> Origin:
     return Origin.SCHEMA if has_schema_version else Origin.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class _ReaderContext:
-    """State shared by the readers of one shape: the origin of the JSON, and the records that have a reader."""
-
-    origin: Origin
-    known: dict[int, Any] = dataclasses.field(default_factory=dict)
-
-    def reader(self, shape: Shape) -> Callable[[Any], Any]:
-        return _MAKERS[type(shape)](shape, self)
-
-
-def json_reader(shape: Shape, origin: Origin = Origin.SCHEMA) -> Callable[[Any], Any]:
-    """Return a function from parsed JSON, with fractions as `Decimal`, to a value of a shape; it raises `InvalidValue`.
+class JsonReader:
+    """Maker of functions from parsed JSON, with fractions as `Decimal`, to values; they raise `InvalidValue`.
 
     A missing field gets its default or None, because Java omits nulls.
     """
-    return _ReaderContext(origin).reader(shape)
 
+    def __init__(self, origin: Origin = Origin.SCHEMA) -> None:
+        self._origin = origin
+        self._records: dict[int, Convert] = {}
 
-def _array_reader(array: Array, context: _ReaderContext) -> Callable[[Any], Any]:
-    convert, make = context.reader(array.items), array.make
-    return lambda values: make(convert_each(_checked(values, (list,)), convert))
+    def of(self, shape: Shape) -> Convert:  # noqa: PLR0911  # one for each shape
+        """Return the function for a shape."""
+        match shape:
+            case Record():
+                return self._record(shape)
+            case Union():
+                return self._union(shape)
+            case Array():
+                convert, make = self.of(shape.items), shape.make
+                return lambda values: make(convert_each(_checked(values, list), convert))
+            case Mapped():
+                convert = self.of(shape.values)
+                return lambda values: convert_items(_checked(values, dict), convert, str)
+            case Enumeration():
+                return self._enumeration(shape)
+            case Fixed():
+                return self._bytes
+        return self._scalar(shape)
 
+    def _record(self, record: Record) -> Convert:
+        if id(record) in self._records:
+            return self._records[id(record)]
+        kind = record.type
+        fields: list[tuple[Field, tuple[str, ...], Convert]] = []  # filled below: a record may contain itself
 
-def _map_reader(mapped: Mapped, context: _ReaderContext) -> Callable[[Any], Any]:
-    convert = context.reader(mapped.values)
-    return lambda values: convert_items(_checked(values, (dict,)), convert, str)
+        def read(value: object) -> object:
+            given = _checked(value, dict)
+            arguments = {}
+            for field, names, convert in fields:
+                name = next((known_name for known_name in names if known_name in given), None)
+                try:
+                    if name is not None:
+                        arguments[field.parameter] = convert(given[name])
+                    else:
+                        arguments[field.parameter] = _missing(field.shape, field.default)
+                except InvalidValue as error:
+                    raise error.within(f".{field.name}") from None
+            return kind(**arguments)
 
+        self._records[id(record)] = read
+        fields += [(field, (field.name, *field.aliases), self.of(field.shape)) for field in record.fields]
+        return read
 
-def _record_reader(record: Record, context: _ReaderContext) -> Callable[[Any], Any]:
-    known = context.known
-    if id(record) in known:
-        return lambda value: known[id(record)](value)  # noqa: PLW0108  # the reader exists when this is called
-    known[id(record)] = None
-    kind = record.type
-    fields = [(field, (field.name, *field.aliases), context.reader(field.shape)) for field in record.fields]
+    def _enumeration(self, shape: Enumeration) -> Convert:
+        symbols, is_by_name = shape.symbols, self._origin is Origin.SCHEMA
+        other = None if shape.default is None else symbols[shape.default]
 
-    def read(value: Any) -> Any:
-        _checked(value, (dict,))
-        arguments = {}
-        for field, names, convert in fields:
-            name = next((known_name for known_name in names if known_name in value), None)
+        def read(value: object) -> object:
+            value = float(value) if isinstance(value, decimal.Decimal) else value
+            named = symbols.get(value) if isinstance(value, str) else None
+            if named is not None and is_by_name:
+                return named
+            found = [member for member in symbols.values() if is_written_as(member.value, value)]
+            if named is not None and named not in found:
+                found.append(named)
+            if len(found) > 1:
+                raise InvalidValue(
+                    f"is {value!r}, the value of {found[0]} and the name of {found[1]}: ambiguous in JSON"
+                )
+            if not found and (other is None or not isinstance(value, str)):
+                raise InvalidValue(f"is {value!r}, not a value of {shape.name}")
+            return found[0] if found else other
+
+        return read
+
+    def _union(self, union: Union) -> Convert:
+        by_family = {family_of(branch): self.of(branch) for branch in union.branches}
+        by_name = {short_name(one): self.of(one) for one in union.branches if isinstance(one, Record | Mapped)}
+        tagged = [(tags_of(one), by_name[short_name(one)]) for one in union.branches if isinstance(one, Record)]
+        wraps = is_wrapping(union)
+
+        def read(value: object) -> object:
+            if wraps and isinstance(value, dict):
+                return _read_object(value, by_name, [read for tags, read in tagged if has_tags(value, tags)])
+            for family in (json_family(value), "fraction", "text"):  # Jackson writes some times as numbers or arrays
+                if family in by_family:
+                    return by_family[family](value)
+            raise InvalidValue(f"is {value!r}, not one of {', '.join(map(name_of, union.branches))}")
+
+        return read
+
+    def _scalar(self, scalar: Scalar) -> Convert:
+        kind = python_type(scalar)
+        if kind is bytes:
+            return self._bytes
+        if kind is str:
+            return lambda value: _checked(value, str)  # accepts lone surrogates, which cannot be written
+        if kind in (bool, int, type(None)):
+            return to_plain(scalar)
+        read = _READERS[kind]
+        if kind is dt.datetime and (scalar.logical or "").startswith("local"):
+            read = _local_of
+
+        def checked(value: object) -> object:
             try:
-                if name is not None:
-                    arguments[field.parameter] = convert(value[name])
-                else:
-                    arguments[field.parameter] = _missing(field.shape, field.default)
-            except InvalidValue as error:
-                raise error.within(f".{field.name}") from None
-        return kind(**arguments)
+                return read(value)
+            except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError):  # all are of invalid values
+                raise InvalidValue(f"is {value!r}, not a valid {kind.__name__}") from None
 
-    known[id(record)] = read
-    return read
+        return checked
+
+    def _bytes(self, value: object) -> bytes:
+        text, origin = _checked(value, str), self._origin
+        decoded = None if origin is Origin.PYTHON else _base64_of(text)
+        if decoded is None and origin is not Origin.SCHEMA:
+            return checked_text(text).encode()
+        if decoded is None:
+            raise InvalidValue(f"is {value!r}, not valid base64")
+        if decoded and origin is Origin.UNKNOWN:
+            raise InvalidValue(f"is {text[:40]!r}: base64, or text; without a schema version this is ambiguous")
+        return decoded
 
 
-def _missing(shape: Shape, default: Callable[[], Any] | None) -> Any:
+def _missing(shape: Shape, default: Callable[[], object] | None) -> object:
     if default is not None:
         return default()
     if isinstance(shape, Union) and shape.is_nullable:
@@ -219,45 +289,7 @@ def _missing(shape: Shape, default: Callable[[], Any] | None) -> Any:
     raise InvalidValue("is missing, and has no default")
 
 
-def _enumeration_reader(shape: Enumeration, context: _ReaderContext) -> Callable[[Any], Any]:
-    symbols, is_by_name = shape.symbols, context.origin is Origin.SCHEMA
-    other = None if shape.default is None else symbols[shape.default]
-
-    def read(value: Any) -> Any:
-        value = float(value) if isinstance(value, decimal.Decimal) else value
-        named = symbols.get(value) if isinstance(value, str) else None
-        if named is not None and is_by_name:
-            return named
-        found = [member for member in symbols.values() if is_written_as(member.value, value)]
-        if named is not None and named not in found:
-            found.append(named)
-        if len(found) > 1:
-            raise InvalidValue(f"is {value!r}, the value of {found[0]} and the name of {found[1]}: ambiguous in JSON")
-        if not found and (other is None or not isinstance(value, str)):
-            raise InvalidValue(f"is {value!r}, not a value of {shape.name}")
-        return found[0] if found else other
-
-    return read
-
-
-def _union_reader(union: Union, context: _ReaderContext) -> Callable[[Any], Any]:
-    by_family = {family_of(branch): context.reader(branch) for branch in union.branches}
-    by_name = {short_name(one): context.reader(one) for one in union.branches if isinstance(one, Record | Mapped)}
-    tagged = [(tags_of(one), by_name[short_name(one)]) for one in union.branches if isinstance(one, Record)]
-    wraps = is_wrapping(union)
-
-    def read(value: Any) -> Any:
-        if wraps and isinstance(value, dict):
-            return _read_object(value, by_name, [read for tags, read in tagged if has_tags(value, tags)])
-        for family in (json_family(value), "fraction", "text"):  # Jackson writes some times as numbers or arrays
-            if family in by_family:
-                return by_family[family](value)
-        raise InvalidValue(f"is {value!r}, not one of {', '.join(map(name_of, union.branches))}")
-
-    return read
-
-
-def _read_object(value: dict[str, Any], by_name: dict[str, Any], tagged: list[Callable[[Any], Any]]) -> Any:
+def _read_object(value: dict[str, object], by_name: dict[str, Convert], tagged: list[Convert]) -> object:
     """Read an object of a union with several objects, by its wrapping name or by pydantic's tags."""
     is_named = len(value) == 1 and not by_name.keys().isdisjoint(value)
     if len(tagged) + is_named > 1:
@@ -272,54 +304,10 @@ def _read_object(value: dict[str, Any], by_name: dict[str, Any], tagged: list[Ca
     return by_name[name](inside)
 
 
-def _scalar_reader(scalar: Scalar, context: _ReaderContext) -> Callable[[Any], Any]:
-    kind = python_type(scalar)
-    if kind is bytes:
-        return _bytes_reader(scalar, context)
-    if kind is str:
-        return lambda value: _checked(value, (str,))  # accepts lone surrogates, which cannot be written
-    if kind in (bool, int, type(None)):
-        return to_plain(scalar)
-    read = _READERS[kind]
-    if kind is dt.datetime and (scalar.logical or "").startswith("local"):
-        read = _local_of
-
-    def checked(value: Any) -> Any:
-        try:
-            return read(value)
-        except (
-            ValueError,
-            TypeError,
-            ArithmeticError,
-            LookupError,
-            AttributeError,
-        ):  # invalid values may raise any of these
-            raise InvalidValue(f"is {value!r}, not a valid {kind.__name__}") from None
-
-    return checked
-
-
 def _float_of(value: Any) -> float:
-    if isinstance(value, str):
-        return _SPECIAL[value] if value in _SPECIAL else float("no number")
-    return float(value) if not isinstance(value, bool) else float("no number")
-
-
-def _bytes_reader(_: Any, context: _ReaderContext) -> Callable[[Any], bytes]:
-    origin = context.origin
-
-    def read(value: Any) -> bytes:
-        text: str = _checked(value, (str,))
-        decoded = None if origin is Origin.PYTHON else _base64_of(text)
-        if decoded is None and origin is not Origin.SCHEMA:
-            return checked_text(text).encode()
-        if decoded is None:
-            raise InvalidValue(f"is {value!r}, not valid base64")
-        if decoded and origin is Origin.UNKNOWN:
-            raise InvalidValue(f"is {text[:40]!r}: base64, or text; without a schema version this is ambiguous")
-        return decoded
-
-    return read
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return _SPECIAL[value] if isinstance(value, str) else float(value)
 
 
 def _base64_of(text: str) -> bytes | None:
@@ -358,117 +346,85 @@ def _time_of(value: Any) -> dt.time:
     return dt.time(*value[:3], *(one // _NANOS for one in value[3:]))
 
 
-def _decimal_of(value: Any) -> decimal.Decimal:
-    return decimal.Decimal(value)
-
-
-_READERS: Final[dict[type[Any], Callable[[Any], Any]]] = {
+_READERS: Final[dict[type[object], Convert]] = {
     float: _float_of,
     dt.datetime: _point_of,
     dt.date: _date_of,
     dt.time: _time_of,
-    decimal.Decimal: _decimal_of,
+    decimal.Decimal: decimal.Decimal,
     uuid.UUID: uuid.UUID,
 }
 
 
-def _checked(values: Any, types: tuple[type[Any], ...]) -> Any:
-    if not isinstance(values, types):
-        raise InvalidValue(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
-    return values
-
-
-_MAKERS: Final[dict[type[Any], Callable[[Any, _ReaderContext], Callable[[Any], Any]]]] = {
-    Scalar: _scalar_reader,
-    Fixed: _bytes_reader,
-    Record: _record_reader,
-    Union: _union_reader,
-    Array: _array_reader,
-    Mapped: _map_reader,
-    Enumeration: _enumeration_reader,
-}
+def _checked(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+    return value
 
 
 _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 """Names of special floats in Jackson; JSON itself has none."""
 
 
-def json_writer(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
-    """Return a function from a value of a shape to what `json` writes; it raises `InvalidValue`."""
-    return _WRITERS[type(shape)](shape, {} if known is None else known)
+class JsonWriter(Writer):
+    """Maker of functions from values of a shape to what `json` writes; they raise `InvalidValue`."""
 
+    def array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
+        """Return the function for an array of these types."""
 
-def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
-    convert, types = json_writer(array.items, known), array.types
-    return lambda values: convert_each(_checked(values, types), convert)
+        def write(values: object) -> list[object]:
+            if not isinstance(values, types):
+                raise InvalidValue(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
+            return convert_each(values, convert)
 
+        return write
 
-def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
-    convert = json_writer(mapped.values, known)
-    return lambda values: convert_items(_checked(values, (dict,)), convert)
+    def mapped(self, convert: Convert) -> Convert:
+        """Return the function for a map."""
+        return lambda values: convert_items(_checked(values, dict), convert)
 
+    def union(self, union: Union) -> Convert:
+        """Return the function for a union."""
+        made = {id(branch): self.of(branch) for branch in union.branches}
+        families = {family_of(branch) for branch in union.branches}
+        wraps = is_wrapping(union)
 
-def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
-    if id(record) in known:
-        return lambda value: known[id(record)](value)  # noqa: PLW0108  # the writer exists when this is called
-    known[id(record)] = None
-    kind = record.type
-    fields = [(field.name, field.attribute, json_writer(field.shape, known)) for field in record.fields]
+        def write(value: object) -> object:
+            if value is None and union.is_nullable:
+                return None
+            branch = branch_of(union, value)
+            written = made[id(branch)](value)
+            if isinstance(value, float) and isinstance(written, str) and "text" in families:
+                raise InvalidValue(
+                    f"is {value!r}, which is text in JSON, and would be read as another branch of the union"
+                )
+            return {short_name(branch): written} if wraps and isinstance(branch, Record | Mapped) else written
 
-    def write(value: Any) -> Any:
-        _checked(value, (kind,))
-        written = {}
-        for name, attribute, convert in fields:
-            try:
-                written[name] = convert(getattr(value, attribute))
-            except InvalidValue as error:
-                raise error.within(f".{name}") from None
-        return written
+        return write
 
-    known[id(record)] = write
-    return write
+    def scalar(self, scalar: Scalar) -> Convert:
+        """Return the function for a scalar."""
+        check, kind = to_plain(scalar), python_type(scalar)
+        cut = "milliseconds" if (scalar.logical or "").endswith("-millis") else "auto"
 
+        def text(value: Any) -> str:
+            check(value)
+            if isinstance(value, dt.datetime):
+                utc = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+                return utc.isoformat(timespec=cut) + ("" if value.tzinfo is None else "Z")
+            return value.isoformat(timespec=cut) if isinstance(value, dt.time) else str(value)
 
-def _union_writer(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
-    made = {id(branch): json_writer(branch, known) for branch in union.branches}
-    families = {family_of(branch) for branch in union.branches}
-    wraps = is_wrapping(union)
+        def number(value: Any) -> object:
+            value = check(value)
+            return value if math.isfinite(value) else _SPECIAL_TEXTS[str(value)]
 
-    def write(value: Any) -> Any:
-        if value is None and union.is_nullable:
-            return None
-        branch = branch_of(union, value)
-        written = made[id(branch)](value)
-        if isinstance(value, float) and isinstance(written, str) and "text" in families:
-            raise InvalidValue(f"is {value!r}, which is text in JSON, and would be read as another branch of the union")
-        return {short_name(branch): written} if wraps and isinstance(branch, Record | Mapped) else written
-
-    return write
-
-
-def _scalar_writer(scalar: Scalar, _: Any) -> Callable[[Any], Any]:
-    check, kind = to_plain(scalar), python_type(scalar)
-    cut = "milliseconds" if (scalar.logical or "").endswith("-millis") else "auto"
-
-    def text(value: Any) -> Any:
-        check(value)
-        if kind is dt.datetime:
-            if value.tzinfo is None:
-                return value.isoformat(timespec=cut)
-            return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec=cut) + "Z"
-        return value.isoformat(timespec=cut) if kind is dt.time else str(value)
-
-    def number(value: Any) -> Any:
-        value = check(value)
-        return value if math.isfinite(value) else _SPECIAL_TEXTS[str(value)]
-
-    if scalar in (TEXT_BYTES, TEXT_OR_BASE64):
-        return lambda value: _text_of(check(value))
-    if kind is bytes:
-        return lambda value: _base64(check(value))
-    if kind is float:
-        return number
-    return check if kind in (bool, int, str, type(None)) else text
+        if scalar in (TEXT_BYTES, TEXT_OR_BASE64):
+            return lambda value: _text_of(check(value))
+        if kind is bytes:
+            return lambda value: base64.b64encode(check(value)).decode()
+        if kind is float:
+            return number
+        return check if kind in (bool, int, str, type(None)) else text
 
 
 def _text_of(value: bytes) -> str:
@@ -478,18 +434,3 @@ def _text_of(value: bytes) -> str:
         raise InvalidText(
             f"is {value[:20]!r}, not UTF-8 text, which the official Python client requires of bytes in JSON"
         ) from None
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
-_WRITERS: Final[dict[type[Any], Callable[[Any, dict[int, Any]], Callable[[Any], Any]]]] = {
-    Scalar: _scalar_writer,
-    Fixed: lambda *_: _base64,
-    Record: _record_writer,
-    Union: _union_writer,
-    Array: _array_writer,
-    Mapped: _map_writer,
-    Enumeration: enumeration_writer,
-}

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    Convert: TypeAlias = Callable[[Any], Any]
+    """Conversion of a user's value, or to one; it raises `InvalidValue`."""
+    Definition: TypeAlias = str | list["Definition"] | dict[str, Any]
+    """Avro definition, as parsed JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,8 @@ class Array:
     """A sequence; `make` makes the Python sequence of an iterable, `types` are the types accepted for writing."""
 
     items: Shape
-    make: Callable[[Any], Any]
-    types: tuple[type[Any], ...]
+    make: Callable[[Iterable[object]], object]
+    types: tuple[type[Iterable[object]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class Field:
     name: str
     attribute: str
     shape: Shape
-    default: Callable[[], Any] | None = None
+    default: Callable[[], object] | None = None
     aliases: tuple[str, ...] = ()
     parameter: str = ""
 
@@ -161,7 +166,7 @@ _NANOS: Final = 1_000
 _UNITS: Final = {"millis": 1_000, "micros": 1}
 """Microseconds of each unit."""
 
-PYTHON_TYPES: Final[dict[str, type[Any]]] = {
+PYTHON_TYPES: Final[dict[str, type[object]]] = {
     "null": type(None),
     "boolean": bool,
     "int": int,
@@ -171,7 +176,7 @@ PYTHON_TYPES: Final[dict[str, type[Any]]] = {
     "string": str,
     "bytes": bytes,
 }
-_LOGICAL_TYPES: Final[dict[str, type[Any]]] = {
+_LOGICAL_TYPES: Final[dict[str, type[object]]] = {
     "date": dt.date,
     "time": dt.time,
     "timestamp": dt.datetime,
@@ -222,19 +227,19 @@ def _micros_per_unit(scalar: Scalar) -> int:
     return _UNITS.get((scalar.logical or "").rpartition("-")[2], 0)  # 0: nanoseconds
 
 
-def python_type(scalar: Scalar) -> type[Any]:
+def python_type(scalar: Scalar) -> type[object]:
     """Return the Python type of a scalar."""
     family = _family(scalar)
     return PYTHON_TYPES[scalar.type] if family is None else _LOGICAL_TYPES[family]
 
 
-def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
+def to_plain(scalar: Scalar) -> Convert:
     """Return a function that checks a Python value and converts it to plain Avro; it raises `InvalidValue`."""
     family, kind = _family(scalar), python_type(scalar)
     if family is not None:
         convert = _logical_to_plain(family, scalar)
 
-        def logical(value: Any) -> Any:
+        def logical(value: object) -> object:
             if not isinstance(value, kind) or (family == "date" and isinstance(value, dt.datetime)):
                 raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
             return convert(value)
@@ -247,7 +252,7 @@ def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
     if kind is str:
         return checked_text
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if type(value) is kind or isinstance(value, kind):
             return value
         raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
@@ -269,7 +274,7 @@ def is_readable(scalar: Scalar, written: Scalar) -> bool:
     return family == other or {family, other} <= _DECIMALS
 
 
-def from_plain(scalar: Scalar, written: Scalar, path: str) -> Callable[[Any], Any] | None:
+def from_plain(scalar: Scalar, written: Scalar, path: str) -> Convert | None:
     """Return a function from a plain Avro value, `written` as readable, to a Python value; None if they are equal."""
     family = _family(scalar)
     if family is not None:
@@ -286,7 +291,7 @@ def from_plain(scalar: Scalar, written: Scalar, path: str) -> Callable[[Any], An
 _DECIMALS: Final = {"decimal", "java.math.BigDecimal"}
 
 
-def _logical_to_plain(family: str, scalar: Scalar) -> Callable[[Any], Any]:
+def _logical_to_plain(family: str, scalar: Scalar) -> Convert:
     unit = _micros_per_unit(scalar) or 1
     match family:
         case "timestamp":
@@ -302,7 +307,7 @@ def _logical_to_plain(family: str, scalar: Scalar) -> Callable[[Any], Any]:
     return str if family == "uuid" else _decimal_text
 
 
-def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  # noqa: PLR0911  # one for each
+def _logical_from_plain(family: str, written: Scalar) -> Convert:  # noqa: PLR0911  # one for each
     unit = _micros_per_unit(written)
 
     def micros(number: int) -> int:
@@ -328,8 +333,8 @@ def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
-def _checked_conversion(convert: Callable[[Any], Any], kind: type[Any], path: str) -> Callable[[Any], Any]:
-    def checked(value: Any) -> Any:
+def _checked_conversion(convert: Convert, kind: type[object], path: str) -> Convert:
+    def checked(value: object) -> object:
         try:
             return convert(value)
         except (ValueError, OverflowError, ArithmeticError):
@@ -338,15 +343,15 @@ def _checked_conversion(convert: Callable[[Any], Any], kind: type[Any], path: st
     return checked
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     shown = repr(value)
     return f"{type(value).__name__} {shown if len(shown) <= 60 else shown[:60] + '…'}"  # noqa: PLR2004
 
 
-def _bounded(name: str) -> Callable[[Any], int]:
+def _bounded(name: str) -> Convert:
     bound = _BOUNDS[name]
 
-    def bounded(value: Any) -> int:
+    def bounded(value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidValue(f"is {_shown(value)}, not an int")
         if not -bound <= value < bound:
@@ -356,10 +361,10 @@ def _bounded(name: str) -> Callable[[Any], int]:
     return bounded
 
 
-def _float_of(name: str) -> Callable[[Any], float]:
+def _float_of(name: str) -> Convert:
     bound = _FLOAT_BOUNDS[name]
 
-    def as_float(value: Any) -> float:
+    def as_float(value: object) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise InvalidValue(f"is {_shown(value)}, not a float")
         try:
@@ -373,7 +378,7 @@ def _float_of(name: str) -> Callable[[Any], float]:
     return as_float
 
 
-def checked_text(value: Any) -> str:
+def checked_text(value: object) -> str:
     """Return a text that can be encoded as UTF-8, or raise `InvalidValue`."""
     if not isinstance(value, str):
         raise InvalidValue(f"is {_shown(value)}, not a str")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from .shapes import (
+    PLAIN_BYTES,
     Array,
     Enumeration,
     Fixed,
@@ -24,8 +25,10 @@ from .shapes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from .shapes import Convert
 
-def types_of(shape: Shape) -> tuple[type[Any], ...]:
+
+def types_of(shape: Shape) -> tuple[type[object], ...]:
     """Return the Python types of a shape's values."""
     match shape:
         case Scalar():
@@ -39,7 +42,7 @@ def types_of(shape: Shape) -> tuple[type[Any], ...]:
     return (shape.type,)
 
 
-def branch_of(union: Union, value: Any) -> Shape:
+def branch_of(union: Union, value: object) -> Shape:
     """Return the branch of a union for a value, by its class or its nearest base class."""
     for branch in union.branches:
         if type(value) in types_of(branch)[:1]:
@@ -51,65 +54,96 @@ def branch_of(union: Union, value: Any) -> Shape:
     raise InvalidValue(f"is {type(value).__name__} {value!r}, not one of {', '.join(map(name_of, union.branches))}")
 
 
-def writer_of(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
-    """Return a function from a value of a shape to plain Avro; it raises `InvalidValue`."""
-    return _WRITERS[type(shape)](shape, {} if known is None else known)
+class Writer:
+    """Maker of functions from values of a shape to plain Avro; they raise `InvalidValue`."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, Convert] = {}
+
+    def of(self, shape: Shape) -> Convert:  # noqa: PLR0911  # one for each shape
+        """Return the function for a shape."""
+        match shape:
+            case Record():
+                return self._record(shape)
+            case Union():
+                return self.union(shape)
+            case Array():
+                return self.array(self.of(shape.items), shape.types)
+            case Mapped():
+                return self.mapped(self.of(shape.values))
+            case Enumeration():
+                return _enumeration_writer(shape)
+            case Fixed():
+                return self.scalar(PLAIN_BYTES)
+        return self.scalar(shape)
+
+    def scalar(self, scalar: Scalar) -> Convert:
+        """Return the function for a scalar."""
+        return to_plain(scalar)
+
+    def array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
+        """Return the function for an array of these types."""
+
+        def write(value: object) -> list[object]:
+            if not isinstance(value, types):
+                raise InvalidValue(f"is {type(value).__name__} {value!r}, not a list")
+            return convert_each(value, convert)
+
+        return write
+
+    def mapped(self, convert: Convert) -> Convert:
+        """Return the function for a map."""
+
+        def write(value: object) -> dict[str, object]:
+            if not isinstance(value, dict):
+                raise InvalidValue(f"is {type(value).__name__} {value!r}, not a dict")
+            return convert_items(value, convert)
+
+        return write
+
+    def union(self, union: Union) -> Convert:
+        """Return the function for a union."""
+        made = {id(branch): (name_of(branch), self.of(branch)) for branch in union.branches}
+        by_type: dict[type[object], tuple[str, Convert]] = {}
+
+        def write(value: object) -> tuple[str, object] | None:
+            if value is None and union.is_nullable:
+                return None
+            found = by_type.get(type(value))
+            if found is None:
+                found = by_type[type(value)] = made[id(branch_of(union, value))]
+            name, convert = found
+            return name, convert(value)
+
+        return write
+
+    def _record(self, record: Record) -> Convert:
+        if id(record) in self._records:
+            return self._records[id(record)]
+        kind = record.type
+        fields: list[tuple[str, attrgetter[object], Convert]] = []  # filled below: a record may contain itself
+
+        def write(value: object) -> dict[str, object]:
+            if not isinstance(value, kind):
+                raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+            try:
+                return {name: convert(get(value)) for name, get, convert in fields}
+            except InvalidValue:
+                for name, get, convert in fields:  # again, to find the position of the error
+                    try:
+                        convert(get(value))
+                    except InvalidValue as error:
+                        raise error.within(f".{name}") from None
+                raise
+
+        self._records[id(record)] = write
+        fields += [(field.name, attrgetter(field.attribute), self.of(field.shape)) for field in record.fields]
+        return write
 
 
-def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
-    if id(record) in known:
-        return lambda value: known[id(record)](value)  # noqa: PLW0108  # the writer exists when this is called
-    known[id(record)] = None
-    kind = record.type
-    fields = [(field.name, attrgetter(field.attribute), writer_of(field.shape, known)) for field in record.fields]
-
-    def write(value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
-        try:
-            return {name: convert(get(value)) for name, get, convert in fields}
-        except InvalidValue:
-            for name, get, convert in fields:  # again, to find the position of the error
-                try:
-                    convert(get(value))
-                except InvalidValue as error:
-                    raise error.within(f".{name}") from None
-            raise
-
-    known[id(record)] = write
-    return write
-
-
-def _union_writer(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
-    made = {id(branch): (name_of(branch), writer_of(branch, known)) for branch in union.branches}
-    by_type: dict[type[Any], tuple[str, Callable[[Any], Any]]] = {}
-
-    def write(value: Any) -> Any:
-        if value is None and union.is_nullable:
-            return None
-        found = by_type.get(type(value))
-        if found is None:
-            found = by_type[type(value)] = made[id(branch_of(union, value))]
-        name, convert = found
-        return name, convert(value)
-
-    return write
-
-
-def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
-    convert, types = writer_of(array.items, known), array.types
-
-    def write(value: Any) -> Any:
-        if not isinstance(value, types):
-            raise InvalidValue(f"is {type(value).__name__} {value!r}, not a list")
-        return convert_each(value, convert)
-
-    return write
-
-
-def convert_each(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+def convert_each(values: Iterable[object], convert: Convert) -> list[object]:
     """Return the converted values; `InvalidValue` states the index."""
-    done: list[Any] = []
+    done: list[object] = []
     for value in values:
         try:
             done.append(convert(value))
@@ -119,10 +153,10 @@ def convert_each(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[A
 
 
 def convert_items(
-    values: dict[str, Any], convert: Callable[[Any], Any], key_of: Callable[[Any], str] = checked_text
-) -> dict[str, Any]:
+    values: dict[object, object], convert: Convert, key_of: Callable[[object], str] = checked_text
+) -> dict[str, object]:
     """Return a mapping with converted keys and values; `InvalidValue` states the key."""
-    done = {}
+    done: dict[str, object] = {}
     for key, value in values.items():
         if not isinstance(key, str):
             raise InvalidValue(f"has the key {key!r}, not a str")
@@ -133,35 +167,13 @@ def convert_items(
     return done
 
 
-def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
-    convert = writer_of(mapped.values, known)
-
-    def write(value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise InvalidValue(f"is {type(value).__name__} {value!r}, not a dict")
-        return convert_items(value, convert)
-
-    return write
-
-
-def enumeration_writer(shape: Enumeration, _: Any = None) -> Callable[[Any], Any]:
-    """Return a function from a member to its symbol."""
+def _enumeration_writer(shape: Enumeration) -> Convert:
     kind, symbols = shape.type, shape.symbols
 
-    def write(value: Any) -> Any:
+    def write(value: Any) -> str:
         if not isinstance(value, kind) or value.name not in symbols:
             raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
-        return value.name
+        name: str = value.name
+        return name
 
     return write
-
-
-_WRITERS: Final[dict[type[Any], Callable[[Any, dict[int, Any]], Callable[[Any], Any]]]] = {
-    Scalar: lambda scalar, _: to_plain(scalar),
-    Fixed: lambda *_: to_plain(Scalar("bytes")),
-    Record: _record_writer,
-    Union: _union_writer,
-    Array: _array_writer,
-    Mapped: _map_writer,
-    Enumeration: enumeration_writer,
-}
