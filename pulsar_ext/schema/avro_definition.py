@@ -8,11 +8,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
-from .shapes import PYTHON_TYPES, Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
+from .shapes import (
+    PYTHON_TYPES,
+    Array,
+    Enumeration,
+    Field,
+    Fixed,
+    Mapped,
+    Named,
+    Record,
+    Scalar,
+    Shape,
+    Union,
+    constant,
+    name_of,
+)
 from .values import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from .shapes import Definition
 
 
 MARKED: Final = "value"
@@ -37,39 +51,29 @@ def marked_branches(union: Union) -> tuple[Shape, ...]:
 _JAVA_CLASSES: Final = ("java.math.BigDecimal",)
 
 
-class _Form(Enum):
+class Form(Enum):
     """The purpose of a definition."""
 
     WHOLE = "the topic"
-    WRITTEN = "writing plain values"
-    READ = "reading them"
+    PLAIN = "writing plain values: without logical types and defaults, which do not determine the encoding"
+    READ = "reading plain values, where each union value states its branch"
 
 
-def definition_of(shape: Shape) -> Any:
-    """Return the Avro definition of a shape, as parsed JSON."""
-    return _define(shape, set(), _Form.WHOLE)
+def definition_of(shape: Shape, form: Form = Form.WHOLE) -> Definition:
+    """Return the Avro definition of a shape."""
+    return _define(shape, set(), form)
 
 
-def plain_definition(shape: Shape) -> Any:
-    """Return the definition without logical types and defaults, which determines the encoding."""
-    return _define(shape, set(), _Form.WRITTEN)
-
-
-def read_definition(shape: Shape) -> Any:
-    """Return the plain definition for reading, where each union value states its branch."""
-    return _define(shape, set(), _Form.READ)
-
-
-def _define(shape: Shape, named: set[str], form: _Form) -> Any:
+def _define(shape: Shape, named: set[str], form: Form) -> Definition:
     match shape:
         case Scalar():
-            return _scalar_definition(shape) if form is _Form.WHOLE else shape.type
+            return _logical_definition(shape) if form is Form.WHOLE and shape.logical is not None else shape.type
         case Array():
             return {"type": "array", "items": _define(shape.items, named, form)}
         case Mapped():
             return {"type": "map", "values": _define(shape.values, named, form)}
         case Union():
-            branches = marked_branches(shape) if form is _Form.READ else shape.branches
+            branches = marked_branches(shape) if form is Form.READ else shape.branches
             return [_define(branch, named, form) for branch in branches]
     if shape.name in named:
         return shape.name
@@ -77,12 +81,12 @@ def _define(shape: Shape, named: set[str], form: _Form) -> Any:
     return _define_named(shape, named, form)
 
 
-def _define_named(shape: Named, named: set[str], form: _Form) -> Any:
+def _define_named(shape: Named, named: set[str], form: Form) -> dict[str, object]:
     space, _, name = shape.name.rpartition(".")
     begin = {"name": name} if not space else {"name": name, "namespace": space}
     match shape:
         case Fixed():
-            logical = {} if shape.meaning is None or form is not _Form.WHOLE else _scalar_definition(shape.meaning)
+            logical = {} if shape.meaning is None or form is not Form.WHOLE else _logical_definition(shape.meaning)
             return {**logical, "type": "fixed", **begin, "size": shape.size}
         case Enumeration():
             default = {} if shape.default is None else {"default": shape.default}
@@ -90,28 +94,26 @@ def _define_named(shape: Named, named: set[str], form: _Form) -> Any:
     fields = []
     for field in shape.fields:
         defined = {"name": field.name, "type": _define(field.shape, named, form)}
-        fields.append(defined | _aliases(field) | _default_of(field) if form is _Form.WHOLE else defined)
+        fields.append(defined | _aliases(field) | _default_of(field) if form is Form.WHOLE else defined)
     return {"type": "record", **begin, **_aliases(shape), "fields": fields}
 
 
-def _aliases(described: Field | Record) -> dict[str, Any]:
+def _aliases(described: Field | Record) -> dict[str, object]:
     return {"aliases": list(described.aliases)} if described.aliases else {}
 
 
-def _scalar_definition(scalar: Scalar) -> Any:
-    if scalar.logical is None:
-        return scalar.type
+def _logical_definition(scalar: Scalar) -> dict[str, object]:
     if scalar.logical in _JAVA_CLASSES:
         return {"type": scalar.type, "java-class": scalar.logical}
     digits = {"precision": scalar.precision, "scale": scalar.scale} if scalar.logical == "decimal" else {}
     return {"type": scalar.type, "logicalType": scalar.logical, **digits}
 
 
-def _default_of(field: Field) -> dict[str, Any]:
+def _default_of(field: Field) -> dict[str, object]:
     return {} if field.default is None else {"default": written_default(field.shape, field.default())}
 
 
-def written_default(shape: Shape, value: Any) -> Any:
+def written_default(shape: Shape, value: object) -> object:
     """Return a default as Avro writes it: bytes as text, and a union value as its first branch."""
     return _default(shape, Writer().of(shape)(value))
 
@@ -120,7 +122,7 @@ class UnsupportedDefault(Exception):  # noqa: N818  # never leaves the package
     """The default cannot be in a definition."""
 
 
-def _default(shape: Shape, plain: Any) -> Any:
+def _default(shape: Shape, plain: Any) -> object:
     match shape:
         case Union():
             first = shape.branches[0]
@@ -138,7 +140,7 @@ def _default(shape: Shape, plain: Any) -> Any:
     return plain.decode("latin-1") if isinstance(plain, bytes) else plain
 
 
-def shape_of_definition(definition: Any) -> Shape:
+def shape_of_definition(definition: Definition) -> Shape:
     """Return the shape of an Avro definition; its values are dicts, lists and scalars."""
     try:
         return _shape(definition, "", {})
@@ -146,75 +148,44 @@ def shape_of_definition(definition: Any) -> Shape:
         raise InvalidUse(f"The definition is not a valid Avro schema: {type(error).__name__}: {error}.") from None
 
 
-def _shape(definition: Any, space: str, known: dict[str, Shape]) -> Shape:
+def _shape(definition: Definition, space: str, known: dict[str, Shape]) -> Shape:  # noqa: PLR0911  # one for each type
     if isinstance(definition, list):
         return Union(tuple(_shape(branch, space, known) for branch in definition))
     if isinstance(definition, str):
         primitive = Scalar(definition) if definition in PYTHON_TYPES else None
         return primitive or known.get(definition) or known[f"{space}.{definition}"]
-    kind = definition["type"]
-    if isinstance(kind, str) and kind in _COMPOSED:
-        return _COMPOSED[kind](definition, space, known)
-    if not isinstance(kind, str) or kind not in PYTHON_TYPES:
-        return _shape(kind, space, known)
-    java = definition.get("java-class")
-    logical = definition.get("logicalType") or (java if java in _JAVA_CLASSES else None)
-    return Scalar(kind, logical, definition.get("precision", 0), definition.get("scale", 0))
+    match kind := definition["type"]:
+        case "array":
+            return Array(_shape(definition["items"], space, known), list, (list,))
+        case "map":
+            return Mapped(_shape(definition["values"], space, known))
+        case "fixed" | "enum" | "record":
+            name = definition["name"]
+            if "." not in name and (space := definition.get("namespace", space)):
+                name = f"{space}.{name}"
+            return _named(definition, name, known)
+        case str() if kind in PYTHON_TYPES:
+            java = definition.get("java-class")
+            logical = definition.get("logicalType") or (java if java in _JAVA_CLASSES else None)
+            return Scalar(kind, logical, definition.get("precision", 0), definition.get("scale", 0))
+    return _shape(kind, space, known)
 
 
-def _full_name(definition: dict[str, Any], space: str) -> str:
-    name: str = definition["name"]
-    if "." in name:
-        return name
-    space = definition.get("namespace", space)
-    return f"{space}.{name}" if space else name
-
-
-def _array(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
-    return Array(_shape(definition["items"], space, known), list, (list,))
-
-
-def _map(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
-    return Mapped(_shape(definition["values"], space, known))
-
-
-def _fixed(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
-    name = _full_name(definition, space)
-    meaning = None
-    if definition.get("logicalType") == "decimal":
-        meaning = Scalar("bytes", "decimal", definition["precision"], definition.get("scale", 0))
-    known[name] = Fixed(name, definition["size"], meaning)
-    return known[name]
-
-
-def _enumeration(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
-    name = _full_name(definition, space)
-    known[name] = Enumeration(
-        name, {symbol: symbol for symbol in definition["symbols"]}, definition.get("default"), str
-    )
-    return known[name]
-
-
-def _record(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
-    name = _full_name(definition, space)
+def _named(definition: dict[str, Any], name: str, known: dict[str, Shape]) -> Shape:
+    if definition["type"] == "fixed":
+        meaning = None
+        if definition.get("logicalType") == "decimal":
+            meaning = Scalar("bytes", "decimal", definition["precision"], definition.get("scale", 0))
+        known[name] = Fixed(name, definition["size"], meaning)
+        return known[name]
+    if definition["type"] == "enum":
+        symbols = {symbol: symbol for symbol in definition["symbols"]}
+        known[name] = Enumeration(name, symbols, definition.get("default"), str)
+        return known[name]
     record = known[name] = Record(name, dict, aliases=tuple(definition.get("aliases", ())))
     for field in definition["fields"]:
-        default = _constant(field["default"]) if "default" in field else None
+        default = constant(field["default"]) if "default" in field else None
         shape = _shape(field["type"], name.rpartition(".")[0], known)
-        record.fields.append(
-            Field(field["name"], field["name"], shape, default, tuple(field.get("aliases", ())), field["name"])
-        )
+        aliases = tuple(field.get("aliases", ()))
+        record.fields.append(Field(field["name"], field["name"], shape, default, aliases, field["name"]))
     return record
-
-
-def _constant(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-_COMPOSED: Final[dict[str, Callable[[dict[str, Any], str, dict[str, Shape]], Shape]]] = {
-    "array": _array,
-    "map": _map,
-    "fixed": _fixed,
-    "enum": _enumeration,
-    "record": _record,
-}

@@ -11,9 +11,9 @@ from pulsar_ext._native.records import raise_if_fields_lost, read_whole_avro, re
 from pulsar_ext._native.schemas import SchemaType, begin_schema, reset_writer_schemas, writer_definition
 from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 
-from .avro_definition import definition_of, plain_definition, read_definition, shape_of_definition
+from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
-from .reading import Reading, reading_of
+from .reading import reading_of
 from .shapes import InvalidValue, Shape
 from .typed import T, TypedSchema
 from .values import Writer
@@ -37,8 +37,8 @@ class AvroReader:
     def __init__(self, definition: Any, shape: Shape) -> None:
         self._avro = _fastavro()
         written = shape_of_definition(definition)
-        self._plain = self._avro.parse_schema(read_definition(written))
-        self._reading: Reading = reading_of(written, shape)
+        self._plain = self._avro.parse_schema(definition_of(written, Form.READ))
+        self._convert, self._differences = reading_of(written, shape)
 
     def read(self, data: bytes) -> Any:
         """Return the value of Avro bytes."""
@@ -52,9 +52,9 @@ class AvroReader:
                 f"{len(data)} bytes are not a valid Avro value of their schema: {error!r}.", differences=()
             ) from None
         try:
-            return self._reading.convert(plain)
+            return self._convert(plain)
         except InvalidValue as error:
-            found = tuple(map(str, self._reading.differences))
+            found = self._differences
             begin = "The message was written with another schema and" if found else "The message"
             raise SchemaMismatch(
                 f"{begin} cannot be read: {error.path}: {error.why}.",
@@ -69,7 +69,7 @@ class AvroModel(Generic[T]):
         self.shape = shape_of_model(model)
         self.definition = definition_of(self.shape)
         self._avro = _fastavro()
-        self._plain = self._avro.parse_schema(plain_definition(self.shape))
+        self._plain = self._avro.parse_schema(definition_of(self.shape, Form.PLAIN))
         self._write = Writer().of(self.shape)
         self._name = model.__name__
         self._own = self.reader(self.definition)

@@ -37,6 +37,7 @@ from .shapes import (
     checked_text,
     name_of,
     python_type,
+    short_name,
     to_plain,
 )
 from .values import Writer, branch_of, convert_each, convert_items
@@ -79,11 +80,6 @@ def family_of(shape: Shape) -> str:
 def is_wrapping(union: Union) -> bool:
     """Return whether objects of a union are written as `{"Name": {…}}`, as in Avro's JSON: it has several."""
     return sum(isinstance(branch, Record | Mapped) for branch in union.branches) > 1
-
-
-def short_name(shape: Shape) -> str:
-    """Return the name used in such an object."""
-    return name_of(shape).rpartition(".")[2]
 
 
 def tags_of(record: Record) -> dict[str, tuple[str, ...]]:

@@ -17,16 +17,31 @@ import types
 import typing
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, get_args, get_origin
 
 from pulsar_ext.errors import InvalidUse
 
 from .avro_definition import UnsupportedDefault, written_default
-from .shapes import PLAIN_BYTES, Array, Enumeration, Field, InvalidValue, Mapped, Record, Scalar, Shape, Union, name_of
+from .shapes import (
+    PLAIN_BYTES,
+    Array,
+    Enumeration,
+    Field,
+    InvalidValue,
+    Mapped,
+    Record,
+    Scalar,
+    Shape,
+    Union,
+    constant,
+    name_of,
+)
 from .values import branch_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +106,7 @@ JAVA_DECIMAL: Final = AvroType("string", "java.math.BigDecimal")
 """Java's default for `BigDecimal` in Avro: exact text."""
 
 
-_SCALARS: Final[dict[Any, Scalar]] = {
+_SCALARS: Final[dict[object, Scalar]] = {
     bool: Scalar("boolean"),
     int: Scalar("long"),
     float: Scalar("double"),
@@ -105,7 +120,7 @@ _SCALARS: Final[dict[Any, Scalar]] = {
     uuid.UUID: Scalar("string", "uuid"),
     decimal.Decimal: Scalar(JAVA_DECIMAL.name, JAVA_DECIMAL.logical),
 }
-_ARRAYS: Final[dict[Any, Callable[[Any], Any]]] = {
+_ARRAYS: Final[dict[object, Callable[[Iterable[object]], object]]] = {
     list: list,
     set: set,
     frozenset: frozenset,
@@ -120,7 +135,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FULL_NAME = re.compile(rf"{_NAME.pattern}(\.{_NAME.pattern})*", re.ASCII)
 
 
-def is_model(kind: object) -> bool:
+def is_model(kind: object) -> TypeGuard[type[Any]]:
     """Return whether an object is a dataclass or a pydantic model class."""
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _is_pydantic(kind))
 
@@ -133,7 +148,7 @@ def shape_of_model(model: type[Any], bytes_as: Scalar = PLAIN_BYTES) -> Record:
     return shape
 
 
-def _is_pydantic(kind: type[Any]) -> bool:
+def _is_pydantic(kind: type[object]) -> TypeGuard[type[BaseModel]]:
     return hasattr(kind, "__pydantic_fields__") and hasattr(kind, "model_validate")
 
 
@@ -142,9 +157,9 @@ class _ModelField:
     """A field as declared in the model; `default` is None if it is required."""
 
     name: str
-    annotation: Any
-    metadata: tuple[Any, ...] = ()
-    default: Callable[[], Any] | None = None
+    annotation: object
+    metadata: tuple[object, ...] = ()
+    default: Callable[[], object] | None = None
     wire: str = ""
     parameter: str = ""
 
@@ -154,8 +169,8 @@ class _Reading:
 
     def __init__(self, model: type[Any], bytes_as: Scalar) -> None:
         self._model, self._bytes = model, bytes_as
-        self._known: dict[type[Any], Record | Enumeration] = {}
-        self._names: dict[str, type[Any]] = {}
+        self._known: dict[type[object], Record | Enumeration] = {}
+        self._names: dict[str, type[object]] = {}
         self._path: list[str] = [model.__name__]
         self._space = ""
 
@@ -205,7 +220,7 @@ class _Reading:
                     place = f"{record.type.__name__}.{field.attribute}{error.path}"
                     raise InvalidUse(f"The default of {place} {error.why}. Nothing was opened.") from None
 
-    def _shape(self, kind: Any, marks: tuple[Any, ...] = ()) -> Shape:  # noqa: PLR0911  # each kind of annotation
+    def _shape(self, kind: object, marks: tuple[object, ...] = ()) -> Shape:  # noqa: PLR0911  # each kind of annotation
         while isinstance(kind, typing.NewType) or hasattr(kind, "__value__"):
             kind = kind.__supertype__ if isinstance(kind, typing.NewType) else kind.__value__
         if get_origin(kind) is Annotated:
@@ -232,7 +247,7 @@ class _Reading:
         shown = getattr(kind, "__name__", kind)
         raise self._error(f"{shown} has no Avro type: use another one, or Annotated[…, AvroType(…)]")
 
-    def _generic(self, kind: Any, origin: Any, arguments: tuple[Any, ...]) -> Shape:
+    def _generic(self, kind: object, origin: object, arguments: tuple[object, ...]) -> Shape:
         if origin is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):  # noqa: PLR2004  # tuple[int, ...]
             raise self._error(f"{kind} has no Avro type, as Avro has no tuples: use a dataclass, or tuple[…, ...]")
         if origin in _ARRAYS:
@@ -261,7 +276,7 @@ class _Reading:
         assert isinstance(known, Enumeration)  # noqa: S101  # enums are stored as enumerations
         return known
 
-    def _name(self, kind: type[Any]) -> str:
+    def _name(self, kind: type[object]) -> str:
         name: str = kind.__dict__.get("__avro_name__") or re.sub(r"\W+", "_", kind.__name__, flags=re.ASCII)
         if not self._names:
             self._space = name.rpartition(".")[0]
@@ -281,7 +296,7 @@ class _Reading:
         return InvalidUse(f"{'.'.join(self._path)}: {why}. Nothing was opened.")
 
 
-def _marks(annotation: Any) -> tuple[Any, ...]:
+def _marks(annotation: object) -> tuple[object, ...]:
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
@@ -291,11 +306,11 @@ def _dataclass_fields(model: type[Any]) -> Iterator[_ModelField]:
         if not field.init:
             continue  # computed from other fields
         has_factory = field.default is dataclasses.MISSING
-        default = _empty(field.default_factory) if has_factory else _constant(field.default)
+        default = _empty(field.default_factory) if has_factory else constant(field.default)
         yield _ModelField(field.name, hints[field.name], default=default)
 
 
-def _pydantic_fields(model: type[Any]) -> Iterator[_ModelField]:
+def _pydantic_fields(model: type[BaseModel]) -> Iterator[_ModelField]:
     for name, field in model.__pydantic_fields__.items():
         wire = field.serialization_alias or field.alias or ""
         taken = field.validation_alias or field.alias or name
@@ -309,7 +324,7 @@ def _pydantic_fields(model: type[Any]) -> Iterator[_ModelField]:
         yield _ModelField(name, field.annotation, tuple(field.metadata), default, wire, taken)
 
 
-def _empty(factory: Any) -> Callable[[], Any] | None:
+def _empty(factory: object) -> Callable[[], object] | None:
     """Return the factory of a default for the schema, if it makes an empty collection.
 
     Other factories, such as for the current time, may return a new value each time, which would be a new schema each
@@ -318,11 +333,7 @@ def _empty(factory: Any) -> Callable[[], Any] | None:
     return factory if factory in _EMPTY else None
 
 
-def _constant(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-def _hints(model: type[Any]) -> dict[str, Any]:
+def _hints(model: type[object]) -> dict[str, object]:
     try:
         return typing.get_type_hints(model, include_extras=True)
     except NameError as error:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import InvalidUse
 
@@ -22,7 +22,6 @@ from .shapes import (
     TEXT_OR_BASE64,
     Array,
     Enumeration,
-    Field,
     Fixed,
     InvalidValue,
     Mapped,
@@ -34,91 +33,73 @@ from .shapes import (
     is_readable,
     name_of,
     python_type,
+    short_name,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .shapes import Convert, Named
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A part of the written schema that cannot be read.
 
-    Args:
-        path: its path from the record, as `Order.items[].price`.
-        why: the written and the read type.
+def reading_of(written: Shape, read: Shape) -> tuple[Convert, tuple[str, ...]]:
+    """Return how to convert written plain Avro to the shape that is read, and the differences that prevent it.
+
+    The conversion raises `InvalidValue` at a difference.
     """
-
-    path: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.why}"
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The conversion of written values.
-
-    Args:
-        convert: converts a plain Avro value; raises `InvalidValue` at a difference.
-        differences: the parts that cannot be read; empty if everything can.
-    """
-
-    convert: Callable[[Any], Any]
-    differences: tuple[Difference, ...]
-
-
-def reading_of(written: Shape, read: Shape) -> Reading:
-    """Return how to read values of one shape as another."""
     walk = _Walk()
-    convert = walk.convert(written, read, name_of(read).rpartition(".")[2])
-    return Reading(convert or (lambda value: value), tuple(walk.differences))
+    convert = walk.convert(written, read, short_name(read))
+    return convert or (lambda value: value), tuple(walk.differences)
 
 
-def differences(written: Shape, read: Shape) -> tuple[Difference, ...]:
-    """Return the parts of one shape that cannot be read as another."""
-    return reading_of(written, read).differences
+def differences(written: Shape, read: Shape) -> tuple[str, ...]:
+    """Return the parts of one shape that cannot be read as another, such as `Order.items[].price: …`."""
+    return reading_of(written, read)[1]
 
 
 class _Walk:
     """A walk over two shapes; a converter of None means that the plain Avro value is used as it is."""
 
     def __init__(self) -> None:
-        self.differences: list[Difference] = []
-        self._made: dict[tuple[int, int], list[Any]] = {}
+        self.differences: list[str] = []
+        self._made: dict[tuple[int, int], Convert] = {}
 
-    def convert(self, written: Shape, read: Shape, path: str) -> Callable[[Any], Any] | None:
+    def convert(self, written: Shape, read: Shape, path: str) -> Convert | None:  # noqa: PLR0911  # one for each shape
         if isinstance(written, Union):
             return self._of_union(written, read, path)
         if isinstance(read, Union):
             return self._as_branch(written, read, path)
-        if not _matches(written, read):
-            return self._differ(path, f"{_shown(written)} is written, {_shown(read)} is read")
-        same: dict[type[Any], Callable[[Any, Any, str], Callable[[Any], Any] | None]] = {
-            Scalar: lambda written, read, path: from_plain(read, _meaning(written), path),
-            Fixed: lambda written, read, path: read.meaning and from_plain(read.meaning, _meaning(written), path),
-            Array: self._array,
-            Mapped: self._map,
-            Enumeration: self._enumeration,
-            Record: self._record,
-        }
-        return same[type(read)](written, read, path)
+        if _matches(written, read):
+            match written, read:
+                case Scalar(), Scalar():
+                    return from_plain(read, written, path)
+                case Fixed(meaning=meaning), Fixed() | Scalar():
+                    to = read if isinstance(read, Scalar) else meaning
+                    return None if to is None or meaning is None else from_plain(to, meaning, path)
+                case Array(), Array():
+                    return self._array(written, read, path)
+                case Mapped(), Mapped():
+                    return self._map(written, read, path)
+                case Enumeration(), Enumeration():
+                    return self._enumeration(written, read, path)
+                case Record(), Record():
+                    return self._record(written, read, path)
+        return self._differ(path, f"{_shown(written)} is written, {_shown(read)} is read")
 
-    def _differ(self, path: str, why: str) -> Callable[[Any], Any]:
-        found = Difference(path, why)
+    def _differ(self, path: str, why: str) -> Convert:
+        found = f"{path}: {why}"
         if found not in self.differences:
             self.differences.append(found)
 
-        def fail(_: Any) -> Any:
+        def fail(_: object) -> object:
             raise InvalidValue(why, path)
 
         return fail
 
-    def _of_union(self, written: Union, read: Shape, path: str) -> Callable[[Any], Any] | None:
+    def _of_union(self, written: Union, read: Shape, path: str) -> Convert | None:
         """Convert each branch to the read shape; fastavro names the branch of records, enums and fixed values."""
-        named: dict[str, Callable[[Any], Any] | None] = {}
-        by_type: dict[type[Any], Callable[[Any], Any] | None] = {}
+        named: dict[str, Convert | None] = {}
+        by_type: dict[type[object], Convert | None] = {}
         for branch, marked in zip(written.branches, marked_branches(written), strict=True):
             convert = self.convert(branch, read, path)
             match marked:
@@ -133,7 +114,7 @@ class _Walk:
         if not named and not any(by_type.values()):
             return None
 
-        def choose(value: Any) -> Any:
+        def choose(value: object) -> object:
             if type(value) is tuple:
                 name, value = value
                 convert = named[name]
@@ -143,26 +124,26 @@ class _Walk:
 
         return choose
 
-    def _as_branch(self, written: Shape, read: Union, path: str) -> Callable[[Any], Any] | None:
+    def _as_branch(self, written: Shape, read: Union, path: str) -> Convert | None:
         """Read as the most similar branch, or else as the first readable one."""
         matching = [branch for branch in read.branches if _matches(written, branch)]
         if not matching:
             return self._differ(path, f"{_shown(written)} is written, only {_shown(read)} is read")
         return self.convert(written, min(matching, key=partial(_mismatch, written)), path)
 
-    def _array(self, written: Array, read: Array, path: str) -> Callable[[Any], Any] | None:
+    def _array(self, written: Array, read: Array, path: str) -> Convert | None:
         convert, make = self.convert(written.items, read.items, f"{path}[]"), read.make
         if convert is None:
             return None if make is list else make
         return lambda values: make([convert(item) for item in values])
 
-    def _map(self, written: Mapped, read: Mapped, path: str) -> Callable[[Any], Any] | None:
+    def _map(self, written: Mapped, read: Mapped, path: str) -> Convert | None:
         convert = self.convert(written.values, read.values, f"{path}{{}}")
         if convert is None:
             return None
         return lambda values: {key: convert(item) for key, item in values.items()}
 
-    def _enumeration(self, written: Enumeration, read: Enumeration, path: str) -> Callable[[Any], Any]:
+    def _enumeration(self, written: Enumeration, read: Enumeration, path: str) -> Convert:
         symbols = dict(read.symbols)
         unknown = [symbol for symbol in written.symbols if symbol not in symbols]
         if unknown and read.default is None:
@@ -170,7 +151,7 @@ class _Walk:
         elif unknown:
             symbols |= dict.fromkeys(unknown, symbols[str(read.default)])
 
-        def member(symbol: str) -> Any:
+        def member(symbol: str) -> object:
             try:
                 return symbols[symbol]
             except KeyError:
@@ -178,21 +159,28 @@ class _Walk:
 
         return member
 
-    def _record(self, written: Record, read: Record, path: str) -> Callable[[Any], Any]:
-        made = self._made.get((id(written), id(read)))
-        if made is None:
-            made = self._made[id(written), id(read)] = []
-            made.append(self._record_reader(written, read, path))
-        return lambda value: made[0](value)  # noqa: PLW0108  # late, because a record may contain itself
-
-    def _record_reader(self, written: Record, read: Record, path: str) -> Callable[[Any], Any]:
-        by_name = {field.name: field for field in written.fields}
-        converted: list[tuple[str, str, Callable[[Any], Any]]] = []
+    def _record(self, written: Record, read: Record, path: str) -> Convert:
+        key = id(written), id(read)
+        if key in self._made:
+            return self._made[key]
+        converted: list[tuple[str, str, Convert]] = []  # filled below: a record may contain itself
         taken: list[tuple[str, str]] = []
-        made: list[tuple[str, Callable[[], Any]]] = []
+        made: list[tuple[str, Callable[[], object]]] = []
+        kind = read.type
+
+        def make(value: dict[str, object]) -> object:
+            arguments = {parameter: value[name] for parameter, name in taken}
+            for parameter, name, convert in converted:
+                arguments[parameter] = convert(value[name])
+            for parameter, default in made:
+                arguments[parameter] = default()
+            return kind(**arguments)
+
+        self._made[key] = make
+        by_name = {field.name: field for field in written.fields}
         for field in read.fields:
             place = f"{path}.{field.name}"
-            source = _source(field, by_name)
+            source = next((by_name[name] for name in (field.name, *field.aliases) if name in by_name), None)
             if source is not None:
                 convert = self.convert(source.shape, field.shape, place)
                 if convert is None:
@@ -203,35 +191,18 @@ class _Walk:
                 made.append((field.parameter, field.default))
             else:
                 fail = self._differ(place, f"is not written, and has no default: {_shown(field.shape)} is read")
-                made.append((field.parameter, lambda fail=fail: fail(None)))  # type: ignore[misc]
-        kind = read.type
-
-        def make(value: Any) -> Any:
-            arguments = {parameter: value[name] for parameter, name in taken}
-            for parameter, name, convert in converted:
-                arguments[parameter] = convert(value[name])
-            for parameter, default in made:
-                arguments[parameter] = default()
-            return kind(**arguments)
-
+                made.append((field.parameter, partial(fail, None)))
         return make
 
 
-def _source(field: Field, by_name: dict[str, Field]) -> Field | None:
-    for name in (field.name, *field.aliases):
-        if name in by_name:
-            return by_name[name]
-    return None
-
-
 def _matches(written: Shape, read: Shape) -> bool:
-    """Return whether a shape that is not a union may be read as another, ignoring nested shapes."""
-    if isinstance(read, Union):
-        return any(_matches(written, branch) for branch in read.branches)
+    """Return whether one shape may be read as another, ignoring nested shapes; neither is a union."""
     match written, read:
         case Scalar(), Scalar():
             return is_readable(read, written)
-        case (Record(), Record()) | (Enumeration(), Enumeration()):
+        case Record(), Record():
+            return _names_match(written, read)
+        case Enumeration(), Enumeration():
             return _names_match(written, read)
         case Fixed(), Fixed():
             return written.size == read.size and written.meaning == read.meaning and _names_match(written, read)
@@ -240,15 +211,10 @@ def _matches(written: Shape, read: Shape) -> bool:
     return type(written) is type(read)
 
 
-def _meaning(written: Any) -> Any:
-    return written.meaning if isinstance(written, Fixed) else written
-
-
-def _names_match(written: Any, read: Any) -> bool:
+def _names_match(written: Named, read: Named) -> bool:
     """Return whether names match without namespaces, as in Java's Avro, or by an alias."""
-    short = written.name.rpartition(".")[2]
-    aliases = getattr(read, "aliases", ())
-    return short == read.name.rpartition(".")[2] or written.name in aliases or short in aliases
+    aliases = read.aliases if isinstance(read, Record) else ()
+    return short_name(written) == short_name(read) or not {written.name, short_name(written)}.isdisjoint(aliases)
 
 
 def _mismatch(written: Shape, read: Shape) -> tuple[bool, bool]:
@@ -258,7 +224,7 @@ def _mismatch(written: Shape, read: Shape) -> tuple[bool, bool]:
     return False, getattr(written, "name", None) != getattr(read, "name", None)
 
 
-def _unmarking(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+def _unmarking(convert: Convert | None) -> Convert:
     if convert is None:
         return itemgetter(MARKED)
     return lambda value: convert(value[MARKED])
@@ -326,7 +292,7 @@ def bytes_on(topics: SchemaText | None) -> Scalar:
     return next((form for form in (TEXT_BYTES, TEXT_OR_BASE64) if _indicates(form, found)), PLAIN_BYTES)
 
 
-def _indicates(bytes_as: Scalar, found: Any) -> bool:
+def _indicates(bytes_as: Scalar, found: object) -> bool:
     if isinstance(found, list):
         return any(_indicates(bytes_as, part) for part in found)
     if not isinstance(found, dict):
@@ -342,10 +308,6 @@ def _indicates(bytes_as: Scalar, found: Any) -> bool:
 
 def _unreadable(written: SchemaText, read: SchemaText) -> tuple[str, ...]:
     try:
-        return tuple(map(str, differences(_shape(written), _shape(read))))
+        return differences(*(shape_of_definition(json.loads(text.definition)) for text in (written, read)))
     except (InvalidUse, ValueError):  # JSON schemas need not be Avro definitions
         return ()
-
-
-def _shape(text: SchemaText) -> Any:
-    return shape_of_definition(json.loads(text.definition))

@@ -14,7 +14,7 @@ import decimal
 import math
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     """Conversion of a user's value, or to one; it raises `InvalidValue`."""
     Definition: TypeAlias = str | list["Definition"] | dict[str, Any]
     """Avro definition, as parsed JSON."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,16 @@ def name_of(shape: Shape) -> str:
         case Union():
             return "union"
     return shape.name
+
+
+def short_name(shape: Shape) -> str:
+    """Return the name without its namespace."""
+    return name_of(shape).rpartition(".")[2]
+
+
+def constant(value: T) -> Callable[[], T]:
+    """Return a function that returns the value."""
+    return lambda: value
 
 
 PLAIN_BYTES: Final = Scalar("bytes")

@@ -14,7 +14,7 @@ from schema_models import evolutions, fields, model_of, models
 
 from pulsar_ext.errors import SchemaMismatch
 from pulsar_ext.schema import AvroSchema, JsonSchema
-from pulsar_ext.schema.avro_definition import definition_of, plain_definition, shape_of_definition
+from pulsar_ext.schema.avro_definition import Form, definition_of, shape_of_definition
 from pulsar_ext.schema.avro_schema import AvroReader
 from pulsar_ext.schema.models import shape_of_model
 from pulsar_ext.schema.reading import differences
@@ -57,7 +57,7 @@ def test_definition_round_trips_to_its_shape(pair):
     shape = shape_of_model(pair[0])
     described = shape_of_definition(definition_of(shape))
     assert differences(described, shape) == differences(shape, described) == ()
-    assert plain_definition(described) == plain_definition(shape)
+    assert definition_of(described, Form.PLAIN) == definition_of(shape, Form.PLAIN)
 
 
 @given(evolutions(), st.data())
