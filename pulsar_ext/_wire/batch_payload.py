@@ -6,11 +6,10 @@ Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that le
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
@@ -18,25 +17,10 @@ from .protobuf import bytes_field, fields, number_field, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
-
-__all__ = [
-    "IS_BASE64",
-    "NULL_VALUE",
-    "ORDERING_KEY",
-    "PARTITION_KEY",
-    "SEQUENCE_ID",
-    "Base64Key",
-    "batch_metadata",
-    "batch_parts",
-    "bytes_of_base64",
-    "key_fields",
-    "option_fields",
-    "property_field",
-    "read_batch",
-    "size_field",
-    "whole_batch",
-]
+    Options = Mapping[str, Any]
+    """Official arguments of a send, by name."""
 
 _PROPERTIES, PARTITION_KEY, _PAYLOAD_SIZE, _EVENT_TIME, IS_BASE64, ORDERING_KEY, SEQUENCE_ID = 1, 2, 3, 5, 6, 7, 8
 """Field numbers of `SingleMessageMetadata`."""
@@ -50,8 +34,6 @@ _BYTES = [bytes((number,)) for number in range(256)]
 _LENGTHS = [number.to_bytes(4, "big") for number in range(256)]
 _EMPTY = b"\x00\x00\x00\x02\x18\x00"
 """An empty message in a batch."""
-
-
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
@@ -70,10 +52,7 @@ def bytes_of_base64(text: str) -> bytes | None:
     """Return the bytes that Java's client would encode as this text, or None if there are no such bytes."""
     if not text or len(text) % 4 or not _BASE64.fullmatch(text):
         return None
-    try:
-        decoded = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
+    decoded = base64.b64decode(text)
     return decoded if base64.b64encode(decoded).decode() == text else None
 
 
@@ -83,7 +62,7 @@ def size_field(size: int) -> bytes:
     return b"\x18" + varint(size) + b"\x40"
 
 
-def key_fields(options: Mapping[str, Any]) -> bytes:
+def key_fields(options: Options) -> bytes:
     """Return a message's encoded keys."""
     written = b""
     key, ordering = options.get("partition_key"), options.get("ordering_key")
@@ -96,13 +75,8 @@ def key_fields(options: Mapping[str, Any]) -> bytes:
     return written
 
 
-def option_fields(options: Mapping[str, Any]) -> bytes:
-    """Return a message's encoded options, without payload size and sequence id.
-
-    Args:
-        options: the official arguments of a send, by name and of the official types. Empty properties and an event
-            timestamp of 0 are omitted, as in the official client.
-    """
+def option_fields(options: Options) -> bytes:
+    """Return the encoded official options of a send; empty properties and an event timestamp of 0 are omitted."""
     written = key_fields(options)
     properties = options.get("properties")
     if properties:
@@ -118,16 +92,7 @@ def property_field(name: str, value: str) -> bytes:
 
 
 def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[bytes] | None = None) -> list[bytes]:
-    """Return the encoded messages of a batch.
-
-    Args:
-        contents: their payloads.
-        ids: their sequence ids.
-        fields: the result of `option_fields` for each.
-
-    Returns:
-        The parts of the payload, to be joined.
-    """
+    """Return the parts of a batch's payload; `fields` are the results of `option_fields`, `ids` the sequence ids."""
     parts: list[bytes] = []
     add = parts.append
     upper, tail = -1, b""
@@ -145,11 +110,7 @@ def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[
 def whole_batch(parts: Sequence[bytes | memoryview], messages: int, sequence_id: int, keys: bytes) -> bytes:
     """Return the payload from which `batch_message` makes one C++ message.
 
-    Args:
-        parts: of the batch.
-        messages: the number of messages.
-        sequence_id: the sequence id of the entry.
-        keys: the result of `key_fields` for the first message, which routes the entry, and the entry's own properties.
+    `keys` are the result of `key_fields` for the first message, which routes the entry, and the entry's own properties.
     """
     batch = b"".join(parts)
     metadata = keys + size_field(len(batch)) + varint(sequence_id)
@@ -157,17 +118,9 @@ def whole_batch(parts: Sequence[bytes | memoryview], messages: int, sequence_id:
 
 
 def read_batch(payload: bytes, size: int) -> tuple[list[dict[int, int | bytes]], int]:
-    """Read a batch; unlike the official parser, never read past the end if lengths are wrong.
+    """Return the fields of each message's `SingleMessageMetadata` by number, and the number of bytes read.
 
-    Args:
-        payload: a batch, neither compressed nor encrypted.
-        size: the number of messages.
-
-    Returns:
-        The fields of each message's `SingleMessageMetadata` by number, and the number of bytes read.
-
-    Raises:
-        InvalidUse: a message does not fit into the payload, or its metadata is not well-formed.
+    Unlike the official parser, it never reads past the end; a message that does not fit raises `InvalidUse`.
     """
     found = []
     at = 0

@@ -17,8 +17,6 @@ from pulsar_ext.errors import InvalidMessageId
 
 from .protobuf import bytes_field, fields, invalid_id_error, number_field, packed, signed
 
-__all__ = ["FIRST_CHUNK_TAG", "MessageIdData", "decode", "encode", "has_first_chunk", "is_plain"]
-
 _MAX_BYTES = 64 * 1024
 """Above any real size: the acknowledgement set of a batch of 100,000 messages has 13 KB."""
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _ACK_SET, _BATCH_SIZE, _FIRST_CHUNK = range(1, 8)
@@ -32,11 +30,7 @@ _PLAIN = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, 
 
 @dataclass(frozen=True, slots=True)
 class MessageIdData:
-    """The fields of a serialized id.
-
-    `ledger_id` and `entry_id` are signed 64-bit integers, as in both clients (-1 and -1 is the earliest id);
-    `batch_size` is 0 for an id without a batch.
-    """
+    """The fields of a serialized id; `batch_size` is 0 for an id without a batch."""
 
     ledger_id: int
     entry_id: int
@@ -49,14 +43,7 @@ class MessageIdData:
 
 
 def decode(data: bytes) -> MessageIdData:
-    """Read a serialized id.
-
-    Args:
-        data: the result of `serialize()` of any client.
-
-    Raises:
-        InvalidMessageId: `data` is not exactly one well-formed `MessageIdData` with a ledger and an entry.
-    """
+    """Read an id that any client serialized; raise `InvalidMessageId` unless it is one, with a ledger and an entry."""
     if not isinstance(data, bytes | bytearray | memoryview):
         found = type(data).__name__
         raise InvalidMessageId(

@@ -9,7 +9,6 @@ from pulsar_ext.errors import InvalidMessageId
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["bytes_field", "fields", "invalid_id_error", "number_field", "packed", "signed", "varint"]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_TAG, _TAG__BYTES = (1 << 32) - 1, 5
@@ -18,17 +17,9 @@ _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def fields(data: bytes, known: range = range(0)) -> Iterator[tuple[int, int | bytes, bytes]]:
-    """Yield the fields of a protobuf message.
+    """Yield each field's number, its value (an int for a varint, else bytes) and its encoding.
 
-    Args:
-        data: the message.
-        known: numbers of fields that never have a fixed width.
-
-    Yields:
-        The field's number, its value (an int for a varint, else bytes) and its encoding.
-
-    Raises:
-        InvalidMessageId: `data` is not well-formed protobuf, or has groups.
+    Fields of the numbers `known` never have a fixed width.
     """
     at = 0
     while at < len(data):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pulsar_ext._native.core import held, id_reader, plain_id, serialized
 from pulsar_ext._native.handles import MessageIdHandle
@@ -25,6 +25,9 @@ from .text import JavaOrder, OrderKey, read_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from pulsar_ext._native.handles import MessageHandle
 
 
 class Origin(enum.Enum):
@@ -52,9 +55,8 @@ def bare(fields: MessageIdData) -> MessageIdData:
     return MessageIdData(fields.ledger_id, fields.entry_id, fields.partition)
 
 
-def dict_of(fields: MessageIdData) -> dict[str, Any]:
-    """Return an id's numbers by name."""
-    named: dict[str, Any] = {
+def _dict_of(fields: MessageIdData) -> dict[str, object]:
+    named: dict[str, object] = {
         "ledger_id": fields.ledger_id,
         "entry_id": fields.entry_id,
         "partition": fields.partition,
@@ -63,18 +65,13 @@ def dict_of(fields: MessageIdData) -> dict[str, Any]:
     if fields.batch_size:
         named["batch_size"] = fields.batch_size
     if fields.first_chunk is not None:
-        named["first_chunk"] = dict_of(fields.first_chunk)
+        named["first_chunk"] = _dict_of(fields.first_chunk)
     return named
 
 
-def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdData:
-    """Return the fields of numbers by name, the inverse of `MessageId.to_dict()`.
-
-    Raises:
-        InvalidMessageId: a number is missing or is not an integer.
-    """
+def _fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdData:
     try:
-        first = None if nested or fields.get("first_chunk") is None else fields_of(fields["first_chunk"], nested=True)
+        first = None if nested or fields.get("first_chunk") is None else _fields_of(fields["first_chunk"], nested=True)
         return MessageIdData(
             ledger_id=_integer(fields["ledger_id"]),
             entry_id=_integer(fields["entry_id"]),
@@ -89,31 +86,14 @@ def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdDa
         raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error!r}.") from None
 
 
-def origin_of(fields: Mapping[str, Any]) -> Origin:
-    """Return the origin in the output of `MessageId.to_dict()`.
-
-    Raises:
-        InvalidMessageId: the origin is unknown.
-    """
-    try:
-        return Origin(fields.get("origin", Origin.NUMBERS.value))
-    except ValueError as error:
-        raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error}.") from None
-
-
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{value!r} is not an integer")
     return value
 
 
-def checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> OrderKey:
-    """Return the numbers of an id in the order of comparison.
-
-    Raises:
-        TypeError: a number is not an integer.
-        InvalidMessageId: a number is below -1 or too large.
-    """
+def _checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> OrderKey:
+    """Return the numbers of an id in the order of comparison."""
     if not (type(ledger_id) is type(entry_id) is type(partition) is type(batch_index) is int):
         ledger_id, entry_id, partition, batch_index = map(operator.index, (ledger_id, entry_id, partition, batch_index))
     _check_numbers(partition, ledger_id, entry_id, batch_index)
@@ -121,11 +101,6 @@ def checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: in
 
 
 def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
-    """Raise if a number is out of range.
-
-    Raises:
-        InvalidMessageId: a number is below -1 or too large.
-    """
     if (
         -1 <= partition <= _MAX_INDEX
         and -1 <= ledger_id <= _MAX_POSITION
@@ -139,22 +114,9 @@ def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: i
     )
 
 
-def check_fields(fields: MessageIdData) -> None:
-    """Raise if a number of a deserialized id is out of range.
-
-    Raises:
-        InvalidMessageId: a number of the id or of its first chunk is out of range, or its batch size is negative.
-    """
-    for one in (fields, fields.first_chunk):
-        if one is not None:
-            _check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
-    if fields.batch_size < 0:
-        raise InvalidMessageId(f"The size of a batch must be >= 0, got {fields.batch_size}.")
-
-
 _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
-_UNSET: dict[str, Any] = {"_data": None, "_batch_size": 0, "_topic": None, "origin": _LIVE}
+_UNSET: dict[str, object] = {"_data": None, "_batch_size": 0, "_topic": None, "origin": _LIVE}
 """Values of empty slots."""
 
 
@@ -180,15 +142,14 @@ class MessageId(JavaOrder, MessageIdHandle):
     origin: Origin
 
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
-        self._order: OrderKey | None = checked_order(partition, ledger_id, entry_id, batch_index)
+        self._order: OrderKey | None = _checked_order(partition, ledger_id, entry_id, batch_index)
         self.origin = Origin.NUMBERS
         self._topic: str | None = None
 
     if not TYPE_CHECKING:  # it would hide misspelt names
 
-        def __getattr__(self, name: str) -> Any:
-            # Called only for an empty slot. Most ids are compared or stored, and never passed to the C++ client, so its
-            # objects are made on demand.
+        def __getattr__(self, name: str) -> object:
+            # Called for an empty slot only. C++ ids are made on demand: most ids are only compared or stored.
             if name in ("inner", "_msg_id"):
                 self.inner = self._made()
                 return self.inner
@@ -196,26 +157,25 @@ class MessageId(JavaOrder, MessageIdHandle):
                 return _UNSET[name]
             raise AttributeError(name)
 
-    def _made(self) -> Any:
-        if (inner := held(self)) is not None:
+    def _made(self) -> InnerMessageId:
+        inner: InnerMessageId | None = held(self)
+        if inner is not None:
             return inner
         if self._data is None and self._order is not None:
             ledger_id, entry_id, partition, batch_index = self._order
             if not self._batch_size:
                 return InnerMessageId(partition, ledger_id, entry_id, batch_index)
             self._data = encode(MessageIdData(ledger_id, entry_id, partition, batch_index, batch_size=self._batch_size))
-        return deserialize_inner(self._data or b"")
+        made: InnerMessageId = deserialize_inner(self._data or b"")
+        return made
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
-        """Return the id of bytes that `serialize()` of any client returned.
+        """Return the id of bytes that `serialize()` of any client returned, a `ChunkMessageId` of a chunked message.
 
         Args:
             message_id_bytes: the bytes.
             topic: the id's topic or partition, which consumers of several topics need.
-
-        Returns:
-            A `ChunkMessageId` if the bytes say that the message is chunked.
 
         Raises:
             InvalidMessageId: the bytes are not a message id.
@@ -237,7 +197,7 @@ class MessageId(JavaOrder, MessageIdHandle):
         return ids[0] if len(ids) == 1 else ChunkMessageId(*ids)
 
     @classmethod
-    def wrap(cls, msg_id: Any) -> MessageId:
+    def wrap(cls, msg_id: MessageId | InnerMessageId) -> MessageId:
         """Wrap a native id, as the official `MessageId.wrap`; an id of this class is returned unchanged.
 
         A native id may be a topic's last id. For a chunked message it names the last chunk only, like bare numbers.
@@ -255,13 +215,18 @@ class MessageId(JavaOrder, MessageIdHandle):
         Raises:
             InvalidMessageId: a field is missing or is not a number.
         """
-        message_id = _from_fields(fields_of(fields), None, origin_of(fields))
+        numbers = _fields_of(fields)
+        try:
+            origin = Origin(fields.get("origin", Origin.NUMBERS.value))
+        except ValueError as error:
+            raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error}.") from None
+        message_id = _from_fields(numbers, None, origin)
         message_id.topic_name(fields.get("topic"))
         return message_id
 
     def to_dict(self) -> dict[str, Any]:
         """Return the id as numbers and text for `json.dumps`; inverse of `from_dict`."""
-        out = dict_of(decode(self.serialize()))
+        out = _dict_of(decode(self.serialize()))
         if self._topic is not None:
             out["topic"] = self._topic
         out["origin"] = self.origin.stored.value
@@ -285,11 +250,7 @@ class MessageId(JavaOrder, MessageIdHandle):
         return data
 
     def topic_name(self, topic: str | None = None) -> str | None:
-        """Set the topic of the id (as on an official id), or return it.
-
-        Returns:
-            The topic, None if it is unknown.
-        """
+        """Set the topic of the id (as on an official id), or return it; None if it is unknown."""
         if topic is not None:
             self._topic = topic
             self.inner.topic_name(topic)
@@ -320,7 +281,7 @@ class MessageId(JavaOrder, MessageIdHandle):
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({self.to_text()!r})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self.serialize(), self._topic, self.origin.stored)
 
 
@@ -369,14 +330,10 @@ class ChunkMessageId(MessageId):
         return chunk
 
 
-def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
-    """Wrap a native id of a producer, a consumer or a reader.
+def from_inner(inner: InnerMessageId, topic: Callable[[], str] | None = None) -> MessageId:
+    """Wrap a native id of a producer, a consumer or a reader; a chunked id needs its topic, which `topic` returns.
 
     Only its serialized form shows if it is chunked, so that is made immediately and kept.
-
-    Args:
-        inner: the native id.
-        topic: returns the topic, which a chunked id needs, because its chunks are handled one by one.
     """
     data = inner.serialize()
     chunked = FIRST_CHUNK_TAG in data and has_first_chunk(data)
@@ -386,14 +343,8 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
     return message_id
 
 
-def _id_of(message: Any) -> MessageId:
-    """Return the message's id: a `ChunkMessageId` for a chunked message.
-
-    `Message.message_id()` without the native core. It runs for nearly every message, so `from_inner` is inlined.
-
-    Args:
-        message: a message of this library.
-    """
+def _id_of(message: MessageHandle) -> MessageId:
+    """`Message.message_id()` without the native core; `from_inner` is inlined, because it runs for every message."""
     inner = message.inner.message_id()
     data = inner.serialize()
     if FIRST_CHUNK_TAG in data and has_first_chunk(data):
@@ -405,16 +356,13 @@ def _id_of(message: Any) -> MessageId:
     return message_id
 
 
-def plain_from_inner(inner: Any) -> MessageId:
+def plain_from_inner(inner: InnerMessageId) -> MessageId:
     """Wrap a native id that cannot be chunked."""
     return _new(MessageId, inner, None, _LIVE)
 
 
 def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
-    """Return the id of a message of a batch, from its ledger, entry, partition and batch index.
-
-    Its native id is made on demand: most senders only compare or store the result.
-    """
+    """Return the id of a message of a batch, from its ledger, entry, partition and batch index."""
     message_id = _create(MessageId)
     message_id._order = order  # noqa: SLF001  # this module's own class
     message_id._batch_size = batch_size  # noqa: SLF001
@@ -431,7 +379,7 @@ def ids_in_batch(entry: tuple[int, int, int], batch_size: int) -> Iterator[Messa
         yield message_id
 
 
-def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -> MessageId:
+def _new(cls: type[MessageId], inner: InnerMessageId, data: bytes | None, origin: Origin) -> MessageId:
     message_id = cls.__new__(cls)
     message_id.inner = inner
     message_id.origin = origin
@@ -456,7 +404,11 @@ def _from_plain(data: bytes) -> MessageId | None:
 
 
 def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:
-    check_fields(fields)
+    for one in (fields, fields.first_chunk):
+        if one is not None:
+            _check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
+    if fields.batch_size < 0:
+        raise InvalidMessageId(f"The size of a batch must be >= 0, got {fields.batch_size}.")
     octets = data or encode(fields)
     return _new(ChunkMessageId if fields.first_chunk else MessageId, deserialize_inner(octets), octets, origin)
 
