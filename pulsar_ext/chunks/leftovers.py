@@ -66,9 +66,7 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
 def ends_in_incomplete_message(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
     """Return whether a topic, or one of its partitions, ends with an incomplete message, which counts as readable.
 
-    Args:
-        admin: returns the client of the admin API; if it does not answer, the result is False.
-        topic: with or without partitions.
+    Return False if the admin API does not answer.
     """
     name = TopicName.parse(topic)
     with contextlib.suppress(AdminError):
@@ -85,11 +83,7 @@ def _has_no_end(admin: PulsarAdmin, topic: TopicName) -> bool:
 
 
 def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:
-    """Find leftovers among the first hundred unacknowledged entries of a subscription, by a topic's statistics.
-
-    Raises:
-        AdminError: the admin API rejected a request or did not answer.
-    """
+    """Find leftovers among the first hundred unacknowledged entries of a subscription, by a topic's statistics."""
     positions = unacknowledged(stats, subscription)
     found = [entry_headers(admin, topic, position) for position in islice(positions, _MAX_ENTRIES)]
     entries = [one for one in found if one is not None]
@@ -101,20 +95,15 @@ def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: Int
 
 
 def leftovers_among(entries: Sequence[EntryMetadata], complete_before_ms: int) -> Leftovers:
-    """Find leftovers among unacknowledged entries (pure).
+    """Find leftovers among the first unacknowledged entries, in order and without gaps (pure).
 
-    Args:
-        entries: the first ones, in order and without gaps.
-        complete_before_ms: publish time in milliseconds since the epoch; messages from before it must be complete.
+    Messages published before a time, in milliseconds since the epoch, must be complete.
     """
-    messages: dict[object, list[EntryMetadata]] = {}
-    for one in entries:
-        if one.is_chunk:
-            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one)
+    messages = _chunked(entries)
     useless: list[Position] = []
     endless: list[Position] = []
     hides_message = False
-    for chunks in messages.values():
+    for chunks in messages:
         parts, begun = _dropped(chunks)
         for dropped in parts:
             hidden = _hidden(dropped)
@@ -128,7 +117,7 @@ def leftovers_among(entries: Sequence[EntryMetadata], complete_before_ms: int) -
                 elif one.position not in hidden:
                     useless.append(one.position)
         endless += (one.position for one in begun if one.publish_time < complete_before_ms)
-    whole = tuple(tuple(one.position for one in chunks) for chunks in messages.values() if _is_whole(chunks))
+    whole = tuple(tuple(one.position for one in chunks) for chunks in messages if _is_whole(chunks))
     return Leftovers(tuple(sorted(useless)), tuple(sorted(endless)), hides_message, tuple(sorted(whole)))
 
 
@@ -137,11 +126,7 @@ def _is_whole(chunks: Sequence[EntryMetadata]) -> bool:
 
 
 def count_concurrent_incomplete(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: Position) -> int:
-    """Return the greatest number of chunked messages that are incomplete at the same entry, around a position.
-
-    Raises:
-        AdminError: the admin API rejected a request or did not answer.
-    """
+    """Return the greatest number of chunked messages that are incomplete at the same entry, around a position."""
     ledgers = Ledgers(stats.ledger_sizes())
     found: list[EntryMetadata | None] = []
     at = ledgers.next(Position(mark.ledger_id, max(mark.entry_id - _BEFORE, -1)))
@@ -153,19 +138,23 @@ def count_concurrent_incomplete(admin: PulsarAdmin, topic: str, stats: InternalS
 
 def max_concurrent_incomplete(entries: Iterable[EntryMetadata]) -> int:
     """Return the greatest number of chunked messages that are incomplete at the same entry (pure)."""
-    messages: dict[object, list[Position]] = {}
-    for one in entries:
-        if one.is_chunk:
-            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one.position)
-    spans = [(chunks[0], chunks[-1]) for chunks in messages.values()]
+    spans = [(chunks[0].position, chunks[-1].position) for chunks in _chunked(entries)]
     return max((sum(begin <= at < end for begin, end in spans) for at, _ in spans), default=0)
 
 
-def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:
-    """Return the chunks of one message that the C++ client drops.
+def _chunked(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:
+    """Return the chunks of each chunked message."""
+    messages: dict[object, list[EntryMetadata]] = {}
+    for one in entries:
+        if one.is_chunk:
+            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one)
+    return list(messages.values())
 
-    Returns:
-        Lists of chunks before, between and after the copies that it delivers, and the chunks that it still holds.
+
+def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:
+    """Return the chunks of one message that the C++ client drops before, between and after the copies it delivers.
+
+    The second value is the chunks that it still holds.
     """
     parts: list[list[EntryMetadata]] = [[]]
     begun: list[EntryMetadata] = []

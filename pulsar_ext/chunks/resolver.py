@@ -1,7 +1,7 @@
 """Resolution of incomplete ids: by the admin API, by reading, or not at all, with one warning.
 
-The pure search is in `search.py`. This module applies it to seeks, starts, acknowledgements and negative
-acknowledgements, and warns if no admin API answers.
+The search is in `search.py`. This module applies it to seeks, starts, acknowledgements and negative acknowledgements,
+and warns if no admin API answers.
 
 The broker's admin API cannot show an entry that is one chunk of a *compressed* message: it tries to decompress the
 chunk, fails, and answers with an error or not at all. So the topic is read again: a reader that starts early enough
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
@@ -38,7 +38,12 @@ from .search import Chunks, resolve_chunks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pulsar
+
     from pulsar_ext.admin import PulsarAdmin
+
+    OpenReader = Callable[[str, InnerMessageId], pulsar.Reader]
+    """Opens an official reader on a topic, inclusive of the message of a native id."""
 
 
 _STEPS = (8, 64, 512, 4096)
@@ -47,29 +52,20 @@ _QUIET_MILLIS = 2_000
 _READ_MILLIS = 30_000
 
 
-def read_message_at(
-    open_reader: Callable[[str, Any], Any], topic: str, position: Position, ledgers: Sequence[tuple[int, int]]
+def _read_message_at(
+    open_reader: OpenReader, topic: str, position: Position, ledgers: Sequence[tuple[int, int]]
 ) -> MessageId:
-    """Read the message whose last entry is at `position`, plain or chunked, and return its id.
+    """Read the message whose last entry is at `position`, plain or chunked, and return its live id, with every chunk.
 
-    Args:
-        open_reader: opens an official reader on a topic, inclusive of the message of a native id.
-        topic: the topic, or the partition.
-        position: the message's only or last entry.
-        ledgers: the topic's ledgers, `(ledger_id, entries)`.
-
-    Returns:
-        The live id, which has every chunk.
-
-    Raises:
-        MessageIdUnresolved: no message ends there, or it begins more than 4096 entries earlier.
+    It must begin at most 4096 entries earlier.
     """
     for step in _STEPS:
-        start = step_back(position, step, ledgers)
-        found = _read_up_to(open_reader, topic, _inner(start), position, _QUIET_MILLIS)
+        start = _step_back(position, step, ledgers)
+        inner = InnerMessageId(-1, start.ledger_id, start.entry_id, -1)
+        found = _read_up_to(open_reader, topic, inner, position, _QUIET_MILLIS)
         if found is not None:
             return found
-        if start == step_back(start, 1, ledgers):
+        if start == _step_back(start, 1, ledgers):
             break
     raise MessageIdUnresolved(
         f"The broker cannot show entry {position} of {topic} (one chunk of a compressed message?), and a reader found "
@@ -78,16 +74,9 @@ def read_message_at(
     )
 
 
-def reread_message(open_reader: Callable[[str, Any], Any], topic: str, message_id: ChunkMessageId) -> MessageId:
-    """Read a chunked message again to get its middle chunks, which its stored id lacks.
-
-    Returns:
-        The live id, which has every chunk.
-
-    Raises:
-        MessageIdUnresolved: the message cannot be read.
-    """
-    position = Position(message_id.ledger_id(), message_id.entry_id())
+def _reread_message(open_reader: OpenReader, topic: str, message_id: ChunkMessageId) -> MessageId:
+    """Read a chunked message again and return its live id, with the middle chunks, which its stored id lacks."""
+    position = _position(message_id)
     found = _read_up_to(open_reader, topic, message_id.inner, position, _READ_MILLIS)
     if found is None or found.to_text() != message_id.to_text():
         raise MessageIdUnresolved(
@@ -98,7 +87,7 @@ def reread_message(open_reader: Callable[[str, Any], Any], topic: str, message_i
     return found
 
 
-def step_back(position: Position, count: int, ledgers: Sequence[tuple[int, int]]) -> Position:
+def _step_back(position: Position, count: int, ledgers: Sequence[tuple[int, int]]) -> Position:
     """Return the position `count` entries earlier, or the topic's first entry."""
     ledger_id, entry_id = position.ledger_id, position.entry_id - count
     for before, entries in sorted(ledgers, reverse=True):
@@ -110,7 +99,7 @@ def step_back(position: Position, count: int, ledgers: Sequence[tuple[int, int]]
 
 
 def _read_up_to(
-    open_reader: Callable[[str, Any], Any], topic: str, start: Any, position: Position, quiet_millis: int
+    open_reader: OpenReader, topic: str, start: InnerMessageId, position: Position, quiet_millis: int
 ) -> MessageId | None:
     reader = open_reader(topic, start)
     try:
@@ -121,17 +110,13 @@ def _read_up_to(
         reader.close()
 
 
-def _read_on(reader: Any, position: Position, quiet_millis: int) -> MessageId | None:
+def _read_on(reader: pulsar.Reader, position: Position, quiet_millis: int) -> MessageId | None:
     """Read up to a position. Separate from the closing of the reader: see `_native/locks.py`."""
     while True:
         live = from_inner(reader.read_next(quiet_millis).message_id())
-        at = Position(live.ledger_id(), live.entry_id())
+        at = _position(live)
         if at >= position:
             return live if at == position else None
-
-
-def _inner(position: Position) -> Any:
-    return InnerMessageId(-1, position.ledger_id, position.entry_id, -1)
 
 
 _HEADER_SECONDS = 3.0
@@ -144,12 +129,8 @@ class UnresolvedMessageIdWarning(UserWarning):
     """The admin API does not answer, so an id made of numbers is used unresolved, as by the official client."""
 
 
-def as_message_id(message_id: Any) -> MessageId:
-    """Return any id as a `MessageId`: ours, an official wrapper, or a native id.
-
-    Raises:
-        InvalidMessageId: it is not an id.
-    """
+def as_message_id(message_id: object) -> MessageId:
+    """Return any id as a `MessageId`: ours, an official wrapper, or a native id."""
     if isinstance(message_id, MessageId):
         return message_id
     inner = inner_id_of(message_id)
@@ -159,11 +140,7 @@ def as_message_id(message_id: Any) -> MessageId:
 
 
 def entry_topic(topic: str | None, message_id: MessageId) -> str:
-    """Return the full name of the topic, or the partition, of the id's entry.
-
-    Raises:
-        TopicRequired: neither `topic` nor the id has a topic.
-    """
+    """Return the full name of the topic, or the partition, of the id's entry; `topic` or the id must have it."""
     own = message_id.topic_name()
     if own is None and topic is None:
         raise TopicRequired(
@@ -176,37 +153,33 @@ def entry_topic(topic: str | None, message_id: MessageId) -> str:
     return str(name)
 
 
-def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
-    """Return the target of a seek for the C++ client: a native id, or a time in milliseconds.
-
-    Raises:
-        InvalidUse: the target is a bool, or a time out of range.
-        InvalidMessageId, IncompleteChunkedMessage, MessageIdNotFound: raised by `Resolver.start_of`.
-    """
+def seek_time(target: int) -> int:
+    """Return the publish time of a seek, in milliseconds, after a check."""
     if isinstance(target, bool):
         raise InvalidUse(f"seek({target}): expected a message id or a publish time in ms, got a bool.")
+    if not 0 <= target < 1 << 63:
+        raise InvalidUse(
+            f"seek({target}) must be a publish time in milliseconds, from 0 to 2**63 - 1. Nothing was moved."
+        )
+    return target
+
+
+def seek_target(resolver: Resolver, topics: object, target: object) -> InnerMessageId | int:
+    """Return the target of a seek for the C++ client: a native id, or a publish time in milliseconds."""
     if isinstance(target, int):
-        if not 0 <= target < 1 << 63:
-            raise InvalidUse(
-                f"seek({target}) must be a publish time in milliseconds, from 0 to 2**63 - 1. Nothing was moved."
-            )
-        return target
+        return seek_time(target)
     topic = topics if isinstance(topics, str) else None
     start = resolver.start_of(topic, target)
     if topic is not None and start.partition() >= 0 and start.topic_name() is None:
         start.topic_name(entry_topic(topic, start))  # the C++ consumer of several partitions reads it
-    return start.inner
+    inner: InnerMessageId = start.inner
+    return inner
 
 
 class Resolver:
-    """Resolver of ids to whole messages.
+    """Resolver of ids to whole messages; `admin` is called on first use."""
 
-    Args:
-        admin: returns the client of the admin API; called on first use.
-        open_reader: opens an official reader on a topic, inclusive of the message of a native id.
-    """
-
-    def __init__(self, admin: Callable[[], PulsarAdmin], open_reader: Callable[[str, Any], Any]) -> None:
+    def __init__(self, admin: Callable[[], PulsarAdmin], open_reader: OpenReader) -> None:
         self._admin = admin
         self._open_reader = open_reader
         self._warned = False
@@ -217,26 +190,15 @@ class Resolver:
         """Reset the state of requests and warnings, because the client has connected to another cluster."""
         self._warned, self._unavailable = False, None
 
-    def resolve(self, topic: str | None, message_id: Any) -> MessageId:
-        """Determine if the id's entry is part of a chunked message.
+    def resolve(self, topic: str | None, message_id: object) -> MessageId:
+        """Return the `ChunkMessageId` of the id's whole message, or an equal id that is known to be plain.
 
-        Returns:
-            The `ChunkMessageId` of the whole message, or an equal id that is known to be plain. For an entry with
-            several messages, the id unchanged.
-
-        Raises:
-            MessageIdNotFound: the entry does not exist; `IncompleteChunkedMessage` if chunks are missing.
-            MessageIdUnresolved: its chunks are too far apart.
-            AdminError: the admin API rejected a request or did not answer.
+        For an entry with several messages, return the id unchanged. Raise the errors of `resolve_chunks()`.
         """
         return self._resolve(topic, as_message_id(message_id))[0]
 
-    def message_of(self, topic: str | None, message_id: Any) -> MessageId:
-        """Return the id of the whole message; see `resolve()`.
-
-        Raises:
-            InvalidMessageId: the entry is a batch of several messages, and the id does not choose one of them.
-        """
+    def message_of(self, topic: str | None, message_id: object) -> MessageId:
+        """Return the id of the whole message as `resolve()`, but raise if the entry has several messages."""
         ours = as_message_id(message_id)
         whole, messages = self._resolve(topic, ours)
         if messages > 1:
@@ -260,15 +222,10 @@ class Resolver:
         whole.topic_name(name)
         return whole, 1
 
-    def start_of(self, topic: str | None, message_id: Any) -> MessageId:
+    def start_of(self, topic: str | None, message_id: object) -> MessageId:
         """Return the id for a seek to, or a start from, the id's message; without an admin API the id unchanged.
 
-        Raises:
-            InvalidMessageId: the entry is a batch of several messages, and the id does not choose one of them.
-            IncompleteChunkedMessage: the id's message has lost chunks and cannot be delivered.
-            MessageIdNotFound: the id is beyond the topic's end; new messages would be dropped silently.
-            MessageIdUnresolved: its chunks are too far apart.
-            AdminRequired: the client may not use an admin API; nothing was moved.
+        Raise if the message cannot be delivered, or if the id is beyond the topic's end.
         """
         ours = as_message_id(message_id)
         if not is_unresolved(ours):
@@ -284,25 +241,19 @@ class Resolver:
             self._warn(ours, error)
             return ours
 
-    def to_acknowledge(self, topic: str, message_id: MessageId) -> list[Any]:
+    def to_acknowledge(self, topic: str, message_id: MessageId) -> list[InnerMessageId]:
         """Return the native ids that together acknowledge the id's whole message.
 
         The first chunk is last: if the broker sees it acknowledged without the others, it never redelivers them.
-
-        Raises:
-            MessageIdUnresolved: its chunks cannot be found; nothing was acknowledged.
-            AdminRequired: the client may not use an admin API; nothing was acknowledged.
         """
         found = self._find_or_warn(topic, message_id)
         if isinstance(found, Chunks):
             return [inner_entry(position, message_id, topic) for position in reversed(found.positions)]
         if found is None and isinstance(message_id, ChunkMessageId):
-            found = reread_message(self._open_reader, topic, message_id)
-        inner = (found or message_id).inner
-        inner.topic_name(topic)
-        return [inner]
+            found = _reread_message(self._open_reader, topic, message_id)
+        return [_with_topic((found or message_id).inner, topic)]
 
-    def to_redeliver(self, topic: str, message_id: MessageId) -> list[Any]:
+    def to_redeliver(self, topic: str, message_id: MessageId) -> list[InnerMessageId]:
         """Return the native ids of the entries to redeliver for the id's whole message.
 
         If only its first and last chunks are known, entries of other messages in between are redelivered too.
@@ -311,14 +262,12 @@ class Resolver:
         positions = found.positions if isinstance(found, Chunks) else _span(found or message_id)
         return [inner_entry(position, message_id, topic) for position in positions]
 
-    def last_entry(self, topic: str, message_id: MessageId) -> Any:
+    def last_entry(self, topic: str, message_id: MessageId) -> InnerMessageId:
         """Return the native id of the last entry of the id's message."""
         found = self._find_or_warn(topic, message_id)
         if isinstance(found, Chunks):
             return inner_entry(found.positions[-1], message_id, topic)
-        inner = (found or message_id).inner
-        inner.topic_name(topic)
-        return inner
+        return _with_topic((found or message_id).inner, topic)
 
     def _find(self, topic: str, message_id: MessageId) -> Chunks | MessageId:
         """Return the message's chunks or, if its headers are unavailable, its live id."""
@@ -344,14 +293,10 @@ class Resolver:
                 if isinstance(error, AdminUnavailable):
                     self._unavailable = (time.monotonic(), error)
                 raise error from None
-        return read_message_at(self._open_reader, topic, _position(message_id), ledgers)
+        return _read_message_at(self._open_reader, topic, _position(message_id), ledgers)
 
     def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
-        """Return the message's chunks or live id; None if the admin API does not answer or the entry does not exist.
-
-        Raises:
-            AdminRequired: the client may not use one, and the id is of bare numbers.
-        """
+        """Return the message's chunks or live id; None if the admin API does not answer or the entry does not exist."""
         try:
             return self._find(topic, message_id)
         except MessageIdNotFound:
@@ -389,9 +334,12 @@ class Resolver:
             )
 
 
-def inner_entry(position: Position, message_id: MessageId, topic: str) -> Any:
+def inner_entry(position: Position, message_id: MessageId, topic: str) -> InnerMessageId:
     """Return the native id of one entry of the id's message, with its topic."""
-    inner = InnerMessageId(message_id.partition(), position.ledger_id, position.entry_id, -1)
+    return _with_topic(InnerMessageId(message_id.partition(), position.ledger_id, position.entry_id, -1), topic)
+
+
+def _with_topic(inner: InnerMessageId, topic: str) -> InnerMessageId:
     inner.topic_name(topic)
     return inner
 

@@ -27,7 +27,7 @@ from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import AlreadyClosed
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
-from pulsar_ext.chunks.resolver import seek_target
+from pulsar_ext.chunks.resolver import seek_time
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
@@ -316,7 +316,7 @@ class GroupReader(RangeConsumer):
         if messageid == MessageId.latest:
             return admin.last_message_id(self._topics), False
         if isinstance(messageid, int):
-            at = admin.message_id_by_time(self._topics, seek_target(self._context.resolver, self._topics, messageid))
+            at = admin.message_id_by_time(self._topics, seek_time(messageid))
             return (MessageId(-1, at.ledger_id, at.entry_id) if at.ledger_id >= 0 else None), True
         return self._context.resolver.start_of(self._topics, messageid), self._reads_start
 

@@ -11,27 +11,37 @@ nearest ones. Acknowledged messages do not count, nor do messages that are never
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from pulsar_ext.chunks.search import AskEntry
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, TopicStats
-    from pulsar_ext.chunks.search import Search
+
+
+class Strategy(Enum):
+    """Method by which messages were counted."""
+
+    INDEX = "index"
+    """The broker's message index: a few requests for any count."""
+    ARITHMETIC = "arithmetic"
+    """Entries per ledger, each being one message: a few requests for any count."""
+    ANALYSIS = "analysis"
+    """The broker reads the entries and returns the number of messages in them."""
+    HEADERS = "headers"
+    """The headers of every entry up to the boundary."""
+    READER = "reader"
+    """A reader reads the topic up to the boundary."""
+    SUBSCRIPTION = "subscription"
+    """A consumer receives from the subscription, which is the only way to see acknowledgements inside batches."""
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Entries after a cursor.
-
-    Args:
-        ledgers: the topic's entries.
-        mark_delete: the mark-delete position.
-        deleted: acknowledged ranges after it, in order.
-    """
+    """Entries after a cursor; `deleted` are the acknowledged ranges after its mark-delete position, in order."""
 
     ledgers: Ledgers = field(compare=False)
     mark_delete: Position
@@ -41,11 +51,7 @@ class Backlog:
     def of(cls, stats: InternalStats, subscription: str) -> Backlog:
         """Read the internal statistics of a topic that has the subscription."""
         cursor = stats.cursors[subscription]
-        return cls(
-            Ledgers(stats.ledger_sizes()),
-            cursor.mark_delete_position,
-            tuple(cursor.individually_deleted),
-        )
+        return cls(Ledgers(stats.ledger_sizes()), cursor.mark_delete_position, tuple(cursor.individually_deleted))
 
     def acked_until(self, position: Position) -> Position | None:
         """Return the last entry of the acknowledged range of `position` in its ledger; None if unacknowledged."""
@@ -74,6 +80,11 @@ class Backlog:
                 break
             number += max(self.ledgers.up_to(one.last) - first + 1, 0)
         return self.ledgers.number(number)
+
+    @property
+    def total(self) -> int:
+        """Number of unacknowledged entries."""
+        return 0 if self.ledgers.last is None else self.entries(self.ledgers.last)
 
     @property
     def state(self) -> tuple[Position | None, tuple[tuple[int, int], ...]]:
@@ -207,14 +218,7 @@ class BoundaryFinder:
     Feed it the items of a scan, in the order of the topic, until `done`. If `exact`, `boundary` is the wanted one.
     Otherwise `boundary` is the last clean one before it, and `following` the first one after it, None if the topic ends
     first. `broken` are messages that proved undeliverable after boundaries inside them had been excluded. A second
-    search with these as `abandoned` may find a better boundary.
-
-    Args:
-        backlog: the entries after the cursor.
-        wanted: the number of messages or entries, 0 or more.
-        unit: `message` or `entry`.
-        inside_batches: allow a boundary inside a batch.
-        abandoned: chunked messages whose remaining chunks are never written.
+    search with these as `abandoned`, whose remaining chunks are never written, may find a better boundary.
     """
 
     def __init__(
@@ -350,27 +354,26 @@ class _Acknowledged:
             self._ranges.pop()
 
 
-def before_open_transactions(ledgers: Ledgers) -> Search[Ledgers]:
-    """Return the entries that consumers can get before an open transaction ends.
+def before_open_transactions(ledgers: Ledgers, headers_of: Callable[[Position], EntryMetadata | None]) -> Ledgers:
+    """Return the entries that consumers can get before an open transaction ends; bisect if the last one is not.
 
     The broker delivers nothing after the first message of an open transaction until the transaction ends: an abort
-    would revoke its messages. So the number of messages after it is unknown. The search reads the last entry's headers
-    and, if that entry is undeliverable, bisects.
+    would revoke its messages. So the number of messages after it is unknown.
     """
+
+    def is_undeliverable(nth: int) -> bool:
+        at = ledgers.number(nth)
+        headers = None if at is None else headers_of(at)
+        return headers is not None and headers.txn_uncommitted
+
     readable, last = 0, ledgers.last
     end = 0 if last is None else ledgers.up_to(last)
-    if not (yield from _is_undeliverable(ledgers, end)):
+    if not is_undeliverable(end):
         return ledgers
     while end - readable > 1:  # consumers can get the entry `readable`, and not the entry `end`
         middle = (readable + end) // 2
-        if (yield from _is_undeliverable(ledgers, middle)):
+        if is_undeliverable(middle):
             end = middle
         else:
             readable = middle
     return ledgers.first(readable)
-
-
-def _is_undeliverable(ledgers: Ledgers, nth: int) -> Search[bool]:
-    at = ledgers.number(nth)
-    headers: EntryMetadata | None = None if at is None else (yield AskEntry(at))
-    return headers is not None and headers.txn_uncommitted

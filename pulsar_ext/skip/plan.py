@@ -1,7 +1,7 @@
-"""Planning a skip: to which clean boundary, by which strategy, and when it is impossible (pure).
+"""Planning a skip: to which clean boundary, by which strategy, and when it is impossible.
 
-`plan_skip` is a search: it yields queries and gets the answers. It reads as little as possible: a few headers if these
-prove the count (`HeaderCounter`), otherwise every entry up to the boundary.
+`plan_skip` reads as little as possible through `Queries`: a few headers if these prove the count (`HeaderCounter`),
+otherwise every entry up to the boundary.
 
 **What a few entry headers prove.** With the index interceptor, the broker increments the index for each message and for
 each chunk. A producer increments its sequence id once for each message, chunked or not. So if two entries of one
@@ -18,24 +18,21 @@ message short. If the broker reports chunks on the topic, no proof is tried.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pulsar_ext.chunks.search import AskEntry
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
-from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
-from .boundaries import Boundary, BoundaryFinder, entry_after
-from .queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched, Strategy
+from .boundaries import Boundary, BoundaryFinder, Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from pulsar_ext.admin import EntryMetadata
-    from pulsar_ext.chunks.search import Search
+    from pulsar_ext.ids.position import Position
 
-    from .boundaries import Backlog, MessageKey, ScanItem, Unit
+    from .boundaries import Backlog, MessageKey, Unit
+    from .queries import Queries
 
 
 _SAMPLES = 8
@@ -56,17 +53,13 @@ _MAX_HEADERS = 96
 
 @dataclass(frozen=True, slots=True)
 class CountedEntry:
-    """Entry of the wanted message, proved.
-
-    Args:
-        position: its entry.
-        messages: number of messages up to the end of that entry.
-        size: number of messages in that entry.
-    """
+    """Entry of the wanted message, proved."""
 
     position: Position
     messages: int
+    """Number of messages up to the end of the entry."""
     size: int
+    """Number of messages in the entry."""
 
 
 class _UnprovedError(Exception):
@@ -76,43 +69,40 @@ class _UnprovedError(Exception):
 class HeaderCounter:
     """Search for the entry of the n-th message after a cursor; the number of requests does not depend on n.
 
-    Args:
-        backlog: the entries to count.
-        unbatched: it is known that every entry of the backlog is one message or one chunk.
+    If `unbatched`, it is known that every entry of the backlog is one message or one chunk.
     """
 
-    def __init__(self, backlog: Backlog, *, unbatched: bool) -> None:
-        self._backlog, self._unbatched = backlog, unbatched
+    def __init__(self, queries: Queries, backlog: Backlog, *, unbatched: bool) -> None:
+        self._queries, self._backlog, self._unbatched = queries, backlog, unbatched
         self._headers_left = _MAX_HEADERS
         self._known: dict[Position, EntryMetadata] = {}
         self._fetched: dict[Position, EntryMetadata | None] = {}
         self._base = 0
         self.indexed = False
 
-    def find(self, nth: int, unit: Unit) -> Search[CountedEntry | None]:
+    def find(self, nth: int, unit: Unit) -> CountedEntry | None:
         """Return the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
 
-        Returns:
-            None if the headers prove nothing.
+        Return None if the headers prove nothing.
         """
         first = self._backlog.entry(1)
         if first is None:
             return None
         try:
-            begin = yield from self._headers(first)
+            begin = self._headers(first)
             self.indexed, self._base = begin.index is not None, begin.sequence_id
             if self.indexed:
-                found = yield from self._by_index(begin, nth, unit)
+                found = self._by_index(begin, nth, unit)
             elif self._unbatched:
                 at = self._entry(nth)
                 found = CountedEntry(at, self._backlog.entries(at), 1)
             else:
-                found = yield from self._by_count(begin, nth, unit)
+                found = self._by_count(begin, nth, unit)
             if self.indexed or self._unbatched:
-                end = yield from self._headers(found.position)
-                yield from self._prove(begin, end)
+                end = self._headers(found.position)
+                self._prove(begin, end)
             upcoming = self._backlog.ledgers.next(found.position)
-            if upcoming is not None and (yield from self._headers(upcoming)).chunk_id:
+            if upcoming is not None and self._headers(upcoming).chunk_id:
                 return None  # threads that share a producer can write into each other's messages
         except _UnprovedError:
             return None
@@ -121,12 +111,11 @@ class HeaderCounter:
     def _entry(self, nth: int) -> Position:
         at = self._backlog.entry(nth)
         if at is None:
-            last = self._backlog.ledgers.last
-            at = None if last is None else self._backlog.entry(self._backlog.entries(last))
+            at = self._backlog.entry(self._backlog.total)
         assert at is not None  # noqa: S101  # find() has seen a first entry
         return at
 
-    def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
+    def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> CountedEntry:
         """Find the entry by the index, subtracting the messages of acknowledged entries."""
         before = self._first(begin)
         fixed = self._entry(nth) if unit == "entry" else None
@@ -137,42 +126,42 @@ class HeaderCounter:
             start, end = ledgers.next(max(hole.after, begin.position)), ledgers.number(ledgers.up_to(hole.last))
             if start is None or end is None or end < start:
                 continue
-            low = yield from self._headers(start)
+            low = self._headers(start)
             if start > fixed if fixed else self._first(low) > goal:
                 break
-            high = yield from self._headers(end)
+            high = self._headers(end)
             holes.append((start, self._last(high) - self._first(low) + 1))
             goal += holes[-1][1]
-        found = None if fixed else (yield from self._seek(begin, goal))
+        found = None if fixed else self._seek(begin, goal)
         if found is None:
-            at = fixed or (yield from self._ask_index(begin, goal))
-            found = yield from self._headers(at or self._entry(nth))
+            at = fixed or self._entry_of_index(begin, goal)
+            found = self._headers(at or self._entry(nth))
             if fixed is None and at is not None and not self._first(found) <= goal <= self._last(found):
                 raise _UnprovedError
         at = found.position
         acked = sum(size for start, size in holes if start < at)
         return CountedEntry(at, self._last(found) + 1 - before - acked, found.message_count)
 
-    def _ask_index(self, begin: EntryMetadata, goal: int) -> Search[Position | None]:
+    def _entry_of_index(self, begin: EntryMetadata, goal: int) -> Position | None:
         """Ask the broker to search for the index, which costs it about 12 reads; None past the end."""
-        at, last = (yield AskIndex(goal)), self._backlog.ledgers.last
-        if not isinstance(at, Position) or (last is not None and at > last):  # an open transaction holds it back
+        at, last = self._queries.entry_of_index(goal), self._backlog.ledgers.last
+        if at is None or (last is not None and at > last):  # an open transaction holds it back
             return None
         if at.ledger_id < 0:  # the broker's answer for an index inside the topic's first batch
             return self._backlog.ledgers.number(1) or begin.position
         return at
 
-    def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
+    def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> CountedEntry:
         """Find the entry by sequence ids, and have the broker count the messages before it."""
         backlog, ledgers = self._backlog, self._backlog.ledgers
         ahead = backlog.entries(ledgers.last or begin.position)
         if unit == "message" and nth < ahead * _COUNTABLE_BATCH:
             raise _UnprovedError
         if unit == "entry":
-            found = yield from self._headers(self._entry(nth))
+            found = self._headers(self._entry(nth))
         else:
-            guessed = yield from self._seek(begin, nth - 1)
-            found = guessed or (yield from self._headers(self._entry(nth)))
+            guessed = self._seek(begin, nth - 1)
+            found = guessed or self._headers(self._entry(nth))
             if guessed is None and self._last(found) >= nth - 1:
                 raise _UnprovedError  # the topic holds the message, but the guesses missed it
         # The producer's sequence ids and the broker's count agree only if the range holds nothing else.
@@ -183,11 +172,11 @@ class HeaderCounter:
         worthwhile = before >= read * _COUNTABLE_BATCH and read <= passed * _DETOUR
         if holes or not same_producer or not worthwhile or begin.is_chunk or found.is_chunk:
             raise _UnprovedError
-        if (yield AskCount(begin.position, found.position)) != before:
+        if self._queries.messages_between(ledgers, begin.position, found.position) != before:
             raise _UnprovedError
         return CountedEntry(found.position, before + found.message_count, found.message_count)
 
-    def _seek(self, begin: EntryMetadata, goal: int) -> Search[EntryMetadata | None]:
+    def _seek(self, begin: EntryMetadata, goal: int) -> EntryMetadata | None:
         """Guess the entry that holds a message from the batch sizes seen so far; None if the guesses miss it."""
         ledgers = self._backlog.ledgers
         low, high = ledgers.up_to(begin.position), ledgers.up_to(ledgers.last or begin.position)
@@ -197,9 +186,11 @@ class HeaderCounter:
             away = max(away, 1) if goal > self._last(near) else away
             number = min(max(ledgers.up_to(near.position) + away, low), high)
             pair = ledgers.number(number), ledgers.number(number + 1)  # find() needs the entry after it as well
-            yield from self._fetch(*pair)
+            wanted = [at for at in pair if at is not None and at not in self._known]
+            if wanted:
+                self._fetched.update(zip(wanted, self._queries.entries(wanted), strict=True))
             for at in pair:
-                near = near if at is None else (yield from self._headers(at))
+                near = near if at is None else self._headers(at)
                 if self._first(near) <= goal <= self._last(near):
                     return near
             if not self.indexed and near.producer_name != begin.producer_name:
@@ -218,7 +209,7 @@ class HeaderCounter:
     def _last(self, headers: EntryMetadata) -> int:
         return self._first(headers) + headers.message_count - 1
 
-    def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> Search[None]:
+    def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> None:
         """Raise unless the range between two entries, both included, is free of chunks."""
         if begin.is_chunk or end.is_chunk:
             raise _UnprovedError
@@ -228,9 +219,9 @@ class HeaderCounter:
         ledgers = self._backlog.ledgers
         middle = ledgers.number(ledgers.up_to(begin.position) + entries // 2)
         assert middle is not None  # noqa: S101  # it is between two entries
-        half = yield from self._headers(middle)
-        yield from self._prove(begin, half)
-        yield from self._prove(half, end)
+        half = self._headers(middle)
+        self._prove(begin, half)
+        self._prove(half, end)
 
     def _is_straight(self, begin: EntryMetadata, end: EntryMetadata, entries: int) -> bool:
         # A header cannot represent every character of a name, so two names could appear equal.
@@ -241,43 +232,40 @@ class HeaderCounter:
             return step == entries
         return step == self._first(end) - self._first(begin)
 
-    def _fetch(self, *positions: Position | None) -> Search[None]:
-        """Fetch the headers of several entries at once."""
-        wanted = tuple(at for at in positions if at is not None and at not in self._known)
-        answers = (yield AskEntries(wanted)) if wanted else ()
-        self._fetched.update(zip(wanted, answers, strict=True))
-
-    def _headers(self, position: Position) -> Search[EntryMetadata]:
+    def _headers(self, position: Position) -> EntryMetadata:
         if position in self._known:
             return self._known[position]
         self._headers_left -= 1
         if self._headers_left < 0:
             raise _UnprovedError
-        answer = self._fetched.pop(position, None) or (yield AskEntry(position))
-        if answer is None:
-            raise _UnprovedError
-        headers: EntryMetadata = answer
-        if headers.marker_type is not None or headers.txn_aborted or (self.indexed and headers.index is None):
+        headers = self._fetched.pop(position, None) or self._queries.entry(position)
+        if (
+            headers is None
+            or headers.marker_type is not None
+            or headers.txn_aborted
+            or (self.indexed and headers.index is None)
+        ):
             raise _UnprovedError
         self._known[position] = headers
         return headers
 
 
-def prove_unbatched(backlog: Backlog, count: int) -> Search[bool]:
-    """Return whether each of the next `count` entries of a backlog is one message or one chunk.
+def _is_unbatched(queries: Queries, backlog: Backlog, count: int) -> bool:
+    """Return whether each of the next `count` entries is one message or one chunk; False if reading them costs less.
 
     The broker counts faster than a client reads, and several ranges at a time, but it counts chunks as messages.
     """
-    first, last = backlog.entry(1), backlog.entry(count) or backlog.ledgers.last
-    if first is None or last is None:
+    count = min(count, backlog.total)
+    first, last = backlog.entry(1), backlog.entry(count)
+    if count <= _FEW_ENTRIES or first is None or last is None:
         return False
     entries = backlog.ledgers.between(first, last)
     for sample in range(_SAMPLES + 1):
         at = backlog.ledgers.number(backlog.ledgers.up_to(first) + entries * sample // _SAMPLES)
-        headers: EntryMetadata | None = (yield AskEntry(at)) if at is not None else None
+        headers = queries.entry(at) if at is not None else None
         if headers is None or headers.message_count != 1 or headers.marker_type is not None:
             return False
-    return bool((yield AskUnbatched(first, last)))
+    return queries.all_unbatched(backlog.ledgers, first, last)
 
 
 _MAX_LONG = 2**63 - 1
@@ -294,43 +282,34 @@ _ABANDONED_MS = 60_000
 
 @dataclass(frozen=True)
 class Situation:
-    """State of the topic and the subscription before the count.
-
-    Args:
-        backlog: the ledgers and the cursor.
-        unbatched: the broker's counters show that no entry is a batch.
-        may_hide_acks: messages inside a batch may be acknowledged, which the broker does not show.
-        idle: the subscription has no consumer.
-        batch_index_acks: the broker persists acknowledgements inside batches; None to query it when needed.
-        chunked: the broker has detected chunks on the topic, which it does late and forgets.
-        entry_bytes: the average size of an entry.
-        now_ms: milliseconds since the epoch.
-        last_ack_ms: time of the subscription's last acknowledgement in ms since the epoch, 0 for never.
-        may_hide_new_acks: acknowledgements inside batches, which the broker does not show, may arrive later.
-    """
+    """State of the topic and the subscription before the count; times are in milliseconds since the epoch."""
 
     backlog: Backlog
     unbatched: bool
+    """The broker's counters show that no entry is a batch."""
     may_hide_acks: bool
+    """Messages inside a batch may be acknowledged, which the broker does not show."""
     idle: bool
+    """The subscription has no consumer."""
     batch_index_acks: bool | None
+    """The broker persists acknowledgements inside batches; None to query it when needed."""
     chunked: bool
+    """The broker has detected chunks on the topic, which it does late and forgets."""
     entry_bytes: float
+    """Average size of an entry."""
     now_ms: int
     last_ack_ms: int = 0
+    """Time of the subscription's last acknowledgement, 0 for never."""
     may_hide_new_acks: bool = True
+    """Acknowledgements inside batches, which the broker does not show, may arrive later."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipPlan:
-    """A skip that can be executed.
+    """A skip to `boundary` that can be executed in `situation`.
 
-    Args:
-        situation: the state that the plan is based on.
-        boundary: the cursor's target.
-        strategy: the method of counting.
-        exact: the number of messages before the boundary equals the request. False past the end, and if messages in
-            batches may be acknowledged, which the broker does not show: then fewer are skipped, never more.
+    `exact` is false past the end, and if messages in batches may be acknowledged, which the broker does not show: then
+    fewer are skipped, never more.
     """
 
     situation: Situation
@@ -344,26 +323,22 @@ class SkipPlan:
         return self.boundary.entries > 0 or self.boundary.batch_index is not None
 
 
-def plan_skip(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan]:
-    """Return the plan to skip `count` messages or entries.
-
-    Raises:
-        SkipInsideMessage: the boundary would be inside a message; the error has the possible counts.
-    """
+def plan_skip(queries: Queries, situation: Situation, count: int, unit: Unit) -> SkipPlan:
+    """Return the plan to skip `count` messages or entries; raise `SkipInsideMessage` with the possible counts."""
     finder = BoundaryFinder(situation.backlog, count, unit)
     first = situation.backlog.entry(1)
     if finder.exact or first is None:
         return SkipPlan(situation, finder.boundary, Strategy.ARITHMETIC, exact=finder.exact)
     if not situation.chunked:
-        plan = yield from _count(situation, count, unit)
+        plan = _count(queries, situation, count, unit)
         if plan is not None:
             return plan
     if situation.batch_index_acks is None and unit == "message":
-        situation = replace(situation, batch_index_acks=bool((yield AskBatchIndexAcks())))
+        situation = replace(situation, batch_index_acks=bool(queries.keeps_batch_indexes()))
     through_subscription = situation.may_hide_acks and situation.idle
     cheapest = cheapest_scan(situation.backlog, count, situation.entry_bytes)
     strategy = Strategy.SUBSCRIPTION if through_subscription else cheapest
-    finder = yield from _scan(situation, count, unit, strategy, frozenset())
+    finder = _scan(queries, situation, count, unit, strategy, frozenset())
     ignored: set[MessageKey] = set()
     while not finder.exact:
         late = {key for key, (_, newest) in finder.unfinished.items() if situation.now_ms - newest > _ABANDONED_MS}
@@ -371,85 +346,61 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan]:
         if undeliverable <= ignored:
             break
         ignored |= undeliverable
-        finder = yield from _scan(situation, count, unit, strategy, frozenset(ignored))
+        finder = _scan(queries, situation, count, unit, strategy, frozenset(ignored))
     if not finder.exact and (finder.following or finder.unfinished):
         raise _inside_message_error(finder.boundary, finder.following, count, unit, finder.unfinished)
     hidden = situation.may_hide_acks and strategy is not Strategy.SUBSCRIPTION and finder.saw_batches
     return SkipPlan(situation, finder.boundary, strategy, exact=finder.exact and not hidden)
 
 
-def _count(situation: Situation, count: int, unit: Unit) -> Search[SkipPlan | None]:
+def _count(queries: Queries, situation: Situation, count: int, unit: Unit) -> SkipPlan | None:
     """Count without reading the topic; None if nothing is proved."""
     backlog, unbatched = situation.backlog, situation.unbatched
-    counter, found = HeaderCounter(backlog, unbatched=unbatched), None
+    counter, found = HeaderCounter(queries, backlog, unbatched=unbatched), None
     if unbatched or not (situation.may_hide_acks and situation.idle):
-        found = yield from counter.find(count, unit)
-    if found is None and not unbatched and not counter.indexed and (yield from _is_unbatched(backlog, count)):
-        counter, unbatched = HeaderCounter(backlog, unbatched=True), True
-        found = yield from counter.find(count, unit)
+        found = counter.find(count, unit)
+    if found is None and not unbatched and not counter.indexed and _is_unbatched(queries, backlog, count):
+        counter, unbatched = HeaderCounter(queries, backlog, unbatched=True), True
+        found = counter.find(count, unit)
     if found is None:
         return None
     uncounted = Strategy.ARITHMETIC if unbatched else Strategy.ANALYSIS
     strategy = Strategy.INDEX if counter.indexed else uncounted
     counted = replace(situation, may_hide_acks=situation.may_hide_acks and not unbatched)
-    return (yield from _from_count(counted, found, count, unit, strategy))
-
-
-def _is_unbatched(backlog: Backlog, count: int) -> Search[bool]:
-    """Return whether no entry in reach of the skip is a batch; queried only if reading the entries costs more."""
-    last = backlog.ledgers.last
-    count = min(count, 0 if last is None else backlog.entries(last))
-    return count > _FEW_ENTRIES and (yield from prove_unbatched(backlog, count))
+    return _from_count(queries, counted, found, count, unit, strategy)
 
 
 def check_count(count: int) -> None:
-    """Raise if a count is invalid for the broker.
-
-    Raises:
-        InvalidUse: it is not an int, is negative, or exceeds 64 bits.
-    """
+    """Raise if a count is not an int, is negative, or exceeds the broker's 64 bits."""
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MAX_LONG:
         raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, got {count!r}. Nothing was moved.")
 
 
 def cheapest_scan(backlog: Backlog, count: int, entry_bytes: float) -> Strategy:
     """Choose the scan for `count` messages, if headers show everything that is needed."""
-    last = backlog.ledgers.last
-    entries = 0 if last is None else backlog.entries(last)
-    few = min(count, entries) <= _FEW_ENTRIES or entry_bytes >= _BIG_ENTRY_BYTES
+    few = min(count, backlog.total) <= _FEW_ENTRIES or entry_bytes >= _BIG_ENTRY_BYTES
     return Strategy.HEADERS if few else Strategy.READER
 
 
 def _scan(
-    situation: Situation, count: int, unit: Unit, strategy: Strategy, abandoned: frozenset[MessageKey]
-) -> Search[BoundaryFinder]:
+    queries: Queries, situation: Situation, count: int, unit: Unit, strategy: Strategy, abandoned: frozenset[MessageKey]
+) -> BoundaryFinder:
     finder = BoundaryFinder(
         situation.backlog, count, unit, inside_batches=bool(situation.batch_index_acks), abandoned=abandoned
     )
     first = situation.backlog.entry(1)
     assert first is not None  # noqa: S101  # plan_skip() has checked it
-    items = scan_items(situation.backlog, strategy, first)
-    ask = next(items)
-    while not finder.done:
-        item: ScanItem | None = yield ask
-        if item is None:
-            break
-        finder.feed(item)
-        ask = items.send(item)
+    with contextlib.closing(queries.scan(situation.backlog, strategy, first)) as items:
+        for item in items:
+            finder.feed(item)
+            if finder.done:
+                break
     return finder
 
 
-def scan_items(backlog: Backlog, strategy: Strategy, first: Position) -> Generator[AskScan, ScanItem, None]:
-    """Yield queries for one item of a scan after another, each beginning after the previous item; without end."""
-    at = first
-    while True:
-        item = yield AskScan(strategy, at)
-        at = entry_after(item, backlog.ledgers)
-
-
 def _from_count(
-    situation: Situation, found: CountedEntry, count: int, unit: Unit, strategy: Strategy
-) -> Search[SkipPlan]:
+    queries: Queries, situation: Situation, found: CountedEntry, count: int, unit: Unit, strategy: Strategy
+) -> SkipPlan:
     backlog = situation.backlog
     end = Boundary(found.position, found.messages, backlog.entries(found.position))
     hidden = situation.may_hide_acks and end.messages > end.entries
@@ -460,7 +411,7 @@ def _from_count(
     inside = count - start.messages
     batch_index_acks = situation.batch_index_acks
     if inside and batch_index_acks is None:
-        batch_index_acks = bool((yield AskBatchIndexAcks()))
+        batch_index_acks = bool(queries.keeps_batch_indexes())
     if inside and not batch_index_acks:
         raise _inside_message_error(start, end, count, unit, {})
     boundary = replace(start, messages=count, batch_index=inside) if inside else start

@@ -1,7 +1,7 @@
 """Skip N messages exactly and never into the middle of one, and compute the id of the message N messages later.
 
 The broker's own skip (`ManagedCursor.asyncSkipEntries`) counts entries, relative to the cursor's current position. Here
-a pure search (`plan.py`) finds the entry to skip to, and the broker gets that *position*: no message after it is
+`plan.py` finds the entry to skip to, and the broker gets that *position*: no message after it is
 skipped, whatever else moves the cursor. `docs/skip.md` describes the guarantees beside live consumers.
 
 For `message_id_after`, messages count in the order in which a reader receives them: each message of a batch, and a
@@ -10,6 +10,7 @@ chunked message at its last chunk.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.chunks.resolver import entry_topic
-from pulsar_ext.chunks.search import AskEntry, find_chunks
 from pulsar_ext.errors import (
     AdminConflict,
     AdminNotFound,
@@ -37,18 +37,16 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .boundaries import Backlog, Chunk, PartialBatch, is_fresh, is_unbatched
-from .plan import HeaderCounter, Situation, SkipPlan, cheapest_scan, check_count, plan_skip, scan_items
-from .query_runner import QueryRunner
+from .plan import HeaderCounter, Situation, SkipPlan, cheapest_scan, check_count, plan_skip
+from .queries import Queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import EntryMetadata
-    from pulsar_ext.chunks.search import Search
 
-    from .boundaries import ScanItem, Unit
-    from .queries import Strategy
+    from .boundaries import Strategy, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +60,40 @@ class FoundMessage:
 
 
 def find_after(
-    ledgers: Ledgers,
-    start: Position,
+    queries: Queries,
+    backlog: Backlog,
     batch_index: int,
     count: int,
     *,
     unbatched: bool,
     chunked: bool,
     entry_bytes: float,
-) -> Search[FoundMessage | None]:
-    """Return the message that is `count` messages after the one at `start`.
+) -> FoundMessage | None:
+    """Return the message that is `count` messages, 1 or more, after the one before a backlog; None past the end.
 
-    Args:
-        ledgers: the topic's entries.
-        start: the message's entry, the last one of a chunked message; -1:-1 is before the topic's first message.
-        batch_index: the message's index in its batch, -1 if it is not in a batch.
-        count: 1 or more.
-        unbatched: it is known that no entry after `start` is a batch.
-        chunked: the broker has detected chunks on the topic.
-        entry_bytes: the average size of an entry.
-
-    Returns:
-        None past the end.
+    That message's entry is the backlog's mark-delete position; -1:-1 is before the topic's first message. If
+    `unbatched`, no entry after it is a batch; if `chunked`, the broker has detected chunks on the topic.
 
     Raises:
-        MessageIdNotFound: the topic has no message at `start`.
+        MessageIdNotFound: the topic has no such message.
         InvalidMessageId: the entry is a batch, and `batch_index` does not name one of its messages.
     """
+    start = backlog.mark_delete
     if start.ledger_id >= 0:
-        headers: EntryMetadata | None = yield AskEntry(start)
-        size = _check_start(start, batch_index, headers)
+        size = _check_start(start, batch_index, queries.entry(start))
         inside = max(batch_index, 0) + count
         if inside < size:
             return FoundMessage(start, inside, size)
         count = inside - size + 1
-    backlog = Backlog(ledgers, start)
     first = backlog.entry(1)
     if first is None:
         return None
-    counted = None if chunked else (yield from HeaderCounter(backlog, unbatched=unbatched).find(count, "message"))
+    counted = None if chunked else HeaderCounter(queries, backlog, unbatched=unbatched).find(count, "message")
     if counted is not None:
         if counted.messages < count:
             return None
-        return (yield from _in_entry(counted.position, counted.size - 1 - (counted.messages - count), counted.size))
-    return (yield from _scan(backlog, first, count, cheapest_scan(backlog, count, entry_bytes)))
+        return _in_entry(queries, counted.position, counted.size - 1 - (counted.messages - count), counted.size)
+    return _scan(queries, backlog, first, count, cheapest_scan(backlog, count, entry_bytes))
 
 
 def _check_start(start: Position, batch_index: int, headers: EntryMetadata | None) -> int:
@@ -123,48 +111,41 @@ def _check_start(start: Position, batch_index: int, headers: EntryMetadata | Non
     return headers.message_count
 
 
-def _in_entry(position: Position, index: int, size: int) -> Search[FoundMessage | None]:
+def _in_entry(queries: Queries, position: Position, index: int, size: int) -> FoundMessage:
     """Return a message of an entry; a batch may have one message only, whose id still has batch index 0."""
     if size == 1:
-        headers = yield AskEntry(position)
+        headers = queries.entry(position)
         if headers is None or headers.num_messages_in_batch is None:
             return FoundMessage(position)
     return FoundMessage(position, index, size)
 
 
-def _scan(backlog: Backlog, first: Position, count: int, strategy: Strategy) -> Search[FoundMessage | None]:
-    items = scan_items(backlog, strategy, first)
-    last = backlog.ledgers.last
-    ask = next(items)
-    while last is not None and ask.first <= last:
-        item: ScanItem | None = yield ask
-        if item is None:
-            break
-        if isinstance(item, Chunk):
-            chunk_one = yield from _completed(item)
-            if chunk_one is not None:
-                count -= 1
-                if not count:
-                    return FoundMessage(item.position, first_chunk=chunk_one)
-        elif not isinstance(item, PartialBatch):
-            messages = (item.last - item.first + 1) * item.messages
-            if count <= messages:
-                entry, index = divmod(count - 1, item.messages)
-                return (yield from _in_entry(Position(item.ledger_id, item.first + entry), index, item.messages))
-            count -= messages
-        ask = items.send(item)
+def _scan(queries: Queries, backlog: Backlog, first: Position, count: int, strategy: Strategy) -> FoundMessage | None:
+    with contextlib.closing(queries.scan(backlog, strategy, first)) as items:
+        for item in items:
+            if isinstance(item, Chunk):
+                chunk_one = _first_chunk(queries, item)
+                if chunk_one is not None:
+                    count -= 1
+                    if not count:
+                        return FoundMessage(item.position, first_chunk=chunk_one)
+            elif not isinstance(item, PartialBatch):
+                messages = (item.last - item.first + 1) * item.messages
+                if count <= messages:
+                    entry, index = divmod(count - 1, item.messages)
+                    return _in_entry(queries, Position(item.ledger_id, item.first + entry), index, item.messages)
+                count -= messages
     return None
 
 
-def _completed(chunk: Chunk) -> Search[Position | None]:
+def _first_chunk(queries: Queries, chunk: Chunk) -> Position | None:
     """Return the first chunk of the message that a chunk completes; None if it completes none."""
     if chunk.index + 1 < chunk.of:
         return None
     try:
-        chunks = yield from find_chunks(chunk.position)
+        return queries.chunks(chunk.position).positions[0]
     except IncompleteChunkedMessage:
         return None
-    return chunks.positions[0]
 
 
 def message_id_after(context: ClientContext, topic: str, start: MessageId, count: int) -> MessageId | None:
@@ -179,18 +160,17 @@ def message_id_after(context: ClientContext, topic: str, start: MessageId, count
         return start
     backlog = Backlog(Ledgers(internal.ledger_sizes()), Position(start.ledger_id(), start.entry_id()))
     stats = admin.stats(name)
-    runner = QueryRunner(context, name)
-    backlog = runner.deliverable(backlog, stats)
-    search = find_after(
-        backlog.ledgers,
-        backlog.mark_delete,
+    queries = Queries(context, name)
+    backlog = queries.deliverable(backlog, stats)
+    found = find_after(
+        queries,
+        backlog,
         start.batch_index(),
         count,
         unbatched=is_unbatched(internal, stats, backlog),
         chunked=bool(stats.raw.get("msgChunkPublished")),
         entry_bytes=internal.entry_bytes(),
     )
-    found: FoundMessage | None = runner.run(search, backlog)
     return None if found is None else _as_id(found, TopicName.parse(name))
 
 
@@ -253,57 +233,36 @@ class SkipResult:
 
 
 class Skipper:
-    """Planner and executor of skips of one subscription: the blocking shell around `plan_skip`.
-
-    Args:
-        context: context of the client that skips.
-        topic: a topic without partitions, or one partition.
-        subscription: must exist.
-        progress: show a progress bar on standard error while the topic is read, if `rich` is installed.
-
-    Raises:
-        InvalidUse: the name of the topic or the subscription is invalid.
-    """
+    """Planner and executor of skips of one existing subscription, on a topic without partitions or one partition."""
 
     def __init__(self, context: ClientContext, topic: str, subscription: str, *, progress: bool = False) -> None:
         if not isinstance(subscription, str) or not subscription:
             raise InvalidUse(f"A subscription's name must be a non-empty str, got {subscription!r}")
         self._context, self._admin = context, context.admin_api()
         self._topic, self._subscription = str(TopicName.parse(topic)), subscription
-        self._runner = QueryRunner(context, self._topic, subscription, progress=progress)
+        self._queries = Queries(context, self._topic, subscription, show_progress=progress)
 
     def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
-        """Plan a skip, and execute it unless `dry_run`.
-
-        Raises:
-            InvalidUse: the count or the unit is invalid.
-            SkipInsideMessage: the skip would end inside a message; the error has the possible counts.
-            CursorMoved: another client moved the cursor during the planning.
-            SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
-            AdminNotFound: the topic or the subscription does not exist.
-            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-            AdminError: the admin API rejected a request or did not answer.
-        """
+        """Plan a skip, and execute it unless `dry_run`; raise the errors of `Client.skip_messages()`."""
         plan = self.plan(count, unit)
         if not dry_run:
             self.apply(plan)
         return self._result(plan, count, unit, dry_run=dry_run)
 
-    # -- plan --------------------------------------------------------------------------------------------------------
-
     def plan(self, count: int, unit: Unit = "message") -> SkipPlan:
-        """Return the plan of a skip; move nothing. Raises what `skip` raises."""
+        """Return the plan of a skip; move nothing."""
         check_count(count)
         if unit not in ("message", "entry"):
             raise InvalidUse(f"unit must be 'message' or 'entry', got {unit!r}")
-        situation = self._read_situation()
         try:
-            plan: SkipPlan = self._runner.run(plan_skip(situation, count, unit), situation.backlog)
+            return self._plan(self._read_situation(), count, unit)
         except pulsar.ConsumerBusy:
             # A consumer has connected, so this client can no longer receive from the subscription.
-            situation = self._read_situation(idle=False)
-            plan = self._runner.run(plan_skip(situation, count, unit), situation.backlog)
-        return plan
+            return self._plan(self._read_situation(idle=False), count, unit)
+
+    def _plan(self, situation: Situation, count: int, unit: Unit) -> SkipPlan:
+        with self._queries.progress(situation.backlog):
+            return plan_skip(self._queries, situation, count, unit)
 
     def _read_situation(self, *, idle: bool = True) -> Situation:
         internal = self._admin.internal_stats(self._topic)
@@ -315,18 +274,18 @@ class Skipper:
         with ThreadPoolExecutor(2) as pool:
             # After the internal statistics: a message in between disproves `unbatched`, never proves it.
             stats_request = pool.submit(self._admin.stats, self._topic)
-            setting_request = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
+            setting_request = None if untouched else pool.submit(self._queries.keeps_batch_indexes)
             first = backlog.entry(1)
             if first is not None:
-                self._runner.prefetch_entry(first)
+                self._queries.prefetch_entry(first)
             stats = stats_request.result()
-        backlog = self._runner.deliverable(backlog, stats)
+        backlog = self._queries.deliverable(backlog, stats)
         own = self._of_subscription(stats.subscriptions)
         unbatched = is_unbatched(internal, stats, backlog)
         no_hidden_acks = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
         keeps_indexes = None  # unknown
         if not no_hidden_acks:
-            keeps_indexes = self._runner.keeps_batch_indexes() if setting_request is None else setting_request.result()
+            keeps_indexes = self._queries.keeps_batch_indexes() if setting_request is None else setting_request.result()
         return Situation(
             backlog=backlog,
             unbatched=unbatched,
@@ -340,10 +299,8 @@ class Skipper:
             may_hide_new_acks=not unbatched and keeps_indexes is not False,
         )
 
-    # -- apply -------------------------------------------------------------------------------------------------------
-
     def apply(self, plan: SkipPlan) -> None:
-        """Move the cursor to the plan's boundary. Raises what `skip` raises."""
+        """Move the cursor to the plan's boundary."""
         if not plan.moves:
             return
         self._raise_if_moved(plan)

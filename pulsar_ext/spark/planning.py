@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pulsar_ext.chunks.search import entry_headers, resolve_chunks, run_search
+from pulsar_ext.chunks.search import entry_headers, resolve_chunks
 from pulsar_ext.errors import (
     AdminNotFound,
     AdminPrecondition,
@@ -109,8 +110,7 @@ def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin
     ledgers = Ledgers(sizes)
     if ledgers.last is None or _known_readable.get(topic) == ledgers.last:
         return sizes
-    search = before_open_transactions(ledgers)
-    readable = run_search(search, lambda query: entry_headers(admin, topic, query.position))
+    readable = before_open_transactions(ledgers, partial(entry_headers, admin, topic))
     if readable is not ledgers:
         held_back = ledgers.next(readable.last or Position(-1, -1))
         assert held_back is not None  # noqa: S101  # the readable part has fewer entries

@@ -1,15 +1,16 @@
 """Model of a topic for the tests of skips: entries of every kind, and every possible position of a cursor."""
 
 import dataclasses
+from types import SimpleNamespace
 
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import EntryMetadata
-from pulsar_ext.chunks.search import AskEntry, run_search
+from pulsar_ext.chunks.search import resolve_chunks
+from pulsar_ext.errors import AdminNotFound
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
-from pulsar_ext.skip.boundaries import Backlog, item_of
+from pulsar_ext.skip.boundaries import Backlog, entry_after, item_of
 from pulsar_ext.skip.plan import Situation
-from pulsar_ext.skip.queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
 
 OLD, NOW = 1_000_000, 2_000_000
 _SMALL = st.integers(1, 4)
@@ -69,16 +70,16 @@ def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
 
 
 class Topic:
-    """The model as the broker shows it; it answers the queries of a search."""
+    """The model as the broker shows it, with the methods of `Queries` and of the admin API that searches call."""
 
     def __init__(self, entries, sizes, acked=(), *, index=False):
         self.at = [Position(ledger, entry) for ledger in sorted(sizes) for entry in range(sizes[ledger])]
-        self.entries = dict(zip(self.at, entries, strict=True))
+        self.stored = dict(zip(self.at, entries, strict=True))
         self.acked = {self.at[number] for number in acked}
         self.asked = 0
         self.index, self.headers = index, {}
         numbers, total = {}, 0
-        for position, entry in self.entries.items():
+        for position, entry in self.stored.items():
             total += entry.messages
             first = numbers.get(entry.producer, 0)
             if not entry.chunks or entry.chunk == 0:
@@ -119,43 +120,47 @@ class Topic:
         }
         return Situation(**(values | over))
 
-    def run(self, search):
-        """Run a search and return its result."""
-        return run_search(search, self._answer)
-
-    def _answer(self, ask):
+    def entry(self, position):
         self.asked += 1
-        return self.headers.get(ask.position) if isinstance(ask, AskEntry) else self._answered(ask)
+        return self.headers.get(position)
 
-    def _answered(self, ask):
-        if isinstance(ask, AskEntries):
-            return [self.headers.get(at) for at in ask.positions]
-        if isinstance(ask, AskIndex):
-            found = next((at for at in self.at if self.headers[at].index >= ask.index), None)
-            # The broker's answer inside the first batch.
-            inside = found == self.at[0] and self.headers[found].index > ask.index
-            return Position(-1, -1) if inside else found
-        if isinstance(ask, AskCount | AskUnbatched):
-            return self._counted(ask)
-        if isinstance(ask, AskBatchIndexAcks):
-            return True
-        if isinstance(ask, AskScan):
-            return item_of(self.headers[ask.first]) if ask.first in self.headers else None
-        return [
-            (ledger, 1 + max(at.entry_id for at in self.at if at.ledger_id == ledger))
-            for ledger in {at.ledger_id for at in self.at}
-        ]
+    def entries(self, positions):
+        self.asked += 1
+        return [self.headers.get(at) for at in positions]
 
-    def _counted(self, ask):
-        if isinstance(ask, AskUnbatched):
-            return all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
-        there = [at for at in self.at if ask.first <= at < ask.end and at not in self.acked]
-        return sum(self.entries[at].messages for at in there)
+    def entry_of_index(self, index):
+        self.asked += 1
+        found = next((at for at in self.at if self.headers[at].index >= index), None)
+        # The broker's answer inside the first batch.
+        return Position(-1, -1) if found == self.at[0] and self.headers[found].index > index else found
+
+    def messages_between(self, _, first, end):
+        self.asked += 1
+        return sum(self.stored[at].messages for at in self.at if first <= at < end and at not in self.acked)
+
+    def all_unbatched(self, _, first, last):
+        self.asked += 1
+        return all(entry.messages == 1 for at, entry in self.stored.items() if first <= at <= last)
+
+    def keeps_batch_indexes(self):
+        self.asked += 1
+        return True
+
+    def scan(self, backlog, _, first):
+        at = first
+        while at in self.headers:
+            self.asked += 1
+            item = item_of(self.headers[at])
+            yield item
+            at = entry_after(item, backlog.ledgers)
+
+    def chunks(self, position):
+        return resolve_chunks(_Admin(self), "t", position)
 
     def whole(self):
         """Return the deliverable messages, each with its entries, in the order of their last entries."""
         found, open_chunks = [], {}
-        for position, entry in self.entries.items():
+        for position, entry in self.stored.items():
             if not entry.chunks:
                 if position not in self.acked:
                     found += [(position, index, [position]) for index in range(entry.messages)]
@@ -174,6 +179,21 @@ class Topic:
             if all((first <= boundary) == (last <= boundary) for first, last in set(ends)):
                 before = sum(last <= boundary for _, last in ends)
                 yield boundary, before, sum(at <= boundary and at not in self.acked for at in self.at)
+
+
+class _Admin:
+    """Admin API of a topic."""
+
+    def __init__(self, topic):
+        self._topic = topic
+
+    def entry(self, _, ledger, entry):
+        if (found := self._topic.entry(Position(ledger, entry))) is None:
+            raise AdminNotFound("no such entry")
+        return found
+
+    def internal_stats(self, _):
+        return SimpleNamespace(ledger_sizes=lambda: list(self._topic.backlog.ledgers))
 
 
 def expected_boundary(topic, count, unit):

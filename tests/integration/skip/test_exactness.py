@@ -21,7 +21,7 @@ from pulsar_ext.errors import (
     SkipInsideMessage,
 )
 from pulsar_ext.ids.position import Ledgers, Position, position_after
-from pulsar_ext.skip.query_runner import BrokerCount
+from pulsar_ext.skip.queries import BrokerCount
 
 BOTH_CLIENTS = True
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import count
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.search import AskEntry, AskLedgers, Chunks, find_chunks, resolve_chunks, run_search
-from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
+from pulsar_ext.chunks.search import Chunks, resolve_chunks
+from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 
 
@@ -48,18 +46,32 @@ def topics(draw):
     return counts, entries
 
 
+class _Admin:
+    """Admin API of one topic, with the headers at each position and the size of each ledger."""
+
+    def __init__(self, headers, ledgers):
+        self.headers, self.ledgers, self.asked = headers, ledgers, []
+
+    def entry(self, _, ledger, entry):
+        self.asked.append(Position(ledger, entry))
+        if (found := self.headers(self.asked[-1])) is None:
+            raise AdminNotFound("no such entry")
+        return found
+
+    def internal_stats(self, _):
+        return SimpleNamespace(ledger_sizes=lambda: self.ledgers)
+
+
 def _run(entries, counts, position):
     ledgers = {}
     for at in entries:
         ledgers[at.ledger_id] = max(ledgers.get(at.ledger_id, 0), at.entry_id + 1)
 
-    def answer(query):
-        if isinstance(query, AskLedgers):
-            return [*ledgers.items(), (max(ledgers) + 7, 0)]
-        known = entries.get(query.position)
+    def headers(at):
+        known = entries.get(at)
         return known and _entry(*known, counts[known[0]])
 
-    return run_search(find_chunks(position), answer)
+    return resolve_chunks(_Admin(headers, [*ledgers.items(), (max(ledgers) + 7, 0)]), "t", position)
 
 
 @given(topics(), st.data())
@@ -97,31 +109,23 @@ def test_missing_entry_raises():
 
 def test_adjacent_chunks_take_two_requests():
     """Adjacent chunks are found with the id's own headers and one more request, for any number of chunks."""
-    search = find_chunks(Position(1, 99))
-    next(search)
-    assert search.send(_entry(0, 99, 100)) == AskEntry(Position(1, 0))
-    with pytest.raises(StopIteration) as done:
-        search.send(_entry(0, 0, 100))
-    assert len(done.value.value.positions) == 100
+    admin = _Admin(lambda at: _entry(0, at.entry_id, 100), [(1, 100)])
+    assert len(resolve_chunks(admin, "t", Position(1, 99)).positions) == 100
+    assert admin.asked == [Position(1, 99), Position(1, 0)]
 
 
 def test_search_for_distant_chunk_raises():
     """A chunk more than 10,000 other entries away raises."""
-    search = find_chunks(Position(1, 50_000))
-    next(search)
-    search.send(_entry(0, 1, 2))
-    asked = count()
+    start = Position(1, 50_000)
+    admin = _Admin(lambda at: _entry(0, 1, 2) if at == start else _entry(1, 0, 1), [(1, 50_001)])
     with pytest.raises(MessageIdUnresolved) as caught:
-        deque((search.send(_entry(1, 0, 1)) for _ in asked), maxlen=0)
+        resolve_chunks(admin, "t", start)
     assert caught.value.retriable
-    assert next(asked) == 10_002  # the adjacent position, and one other entry too many
+    assert len(admin.asked) == 10_003  # the chunk, the adjacent position, and one other entry too many
 
 
 def test_chunks_across_ledgers_by_admin_api():
     """A chunked message across two ledgers is found by the admin API."""
     entries = {Position(1, 0): _entry(0, 0, 2), Position(2, 0): _entry(0, 1, 2)}
-    admin = SimpleNamespace(
-        entry=lambda _, ledger, entry: entries.get(Position(ledger, entry)),
-        internal_stats=lambda _: SimpleNamespace(ledger_sizes=lambda: [(1, 1), (2, 1)]),
-    )
+    admin = _Admin(entries.get, [(1, 1), (2, 1)])
     assert resolve_chunks(admin, "t", Position(1, 0)) == Chunks((Position(1, 0), Position(2, 0)))

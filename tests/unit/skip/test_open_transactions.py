@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.search import run_search
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.skip.boundaries import before_open_transactions
 
@@ -16,9 +15,9 @@ def test_topic_ends_before_open_transactions(sizes, data):
     ledgers = Ledgers((3 * number, size) for number, size in enumerate(sizes))
     readable = data.draw(st.integers(0, sum(sizes)))
 
-    def headers(query):
-        return SimpleNamespace(txn_uncommitted=ledgers.up_to(query.position) > readable)
+    def headers(position):
+        return SimpleNamespace(txn_uncommitted=ledgers.up_to(position) > readable)
 
-    found = run_search(before_open_transactions(ledgers), headers)
+    found = before_open_transactions(ledgers, headers)
     assert (0 if found.last is None else found.up_to(found.last)) == readable
     assert found.last == ledgers.number(readable)

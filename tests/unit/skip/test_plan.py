@@ -9,9 +9,8 @@ from skip_model import NOW, Entry, Topic, expected_boundary, straight, topics
 
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
 from pulsar_ext.ids.position import Ledgers, Position
-from pulsar_ext.skip.boundaries import Backlog, Boundary, BoundaryFinder, PartialBatch
+from pulsar_ext.skip.boundaries import Backlog, Boundary, BoundaryFinder, PartialBatch, Strategy
 from pulsar_ext.skip.plan import cheapest_scan, check_count, plan_skip
-from pulsar_ext.skip.queries import Strategy
 
 _ACKED = st.sets(st.integers(0, 80))
 
@@ -43,7 +42,7 @@ def test_plan_of_large_batches_equals_the_model(data, made, acked, unit):
 def _check_plan(topic, count, unit):
     expected = expected_boundary(topic, count, unit)
     try:
-        plan = topic.run(plan_skip(topic.situation(), count, unit))
+        plan = plan_skip(topic, topic.situation(), count, unit)
     except SkipInsideMessage as error:
         possible = (error.below, error.above)
         plan = None
@@ -68,7 +67,7 @@ def test_inside_a_batch(made, acked, count, index, batch_index_acks):
     """With batch index acknowledgements, every count up to the end is exact."""
     entries, sizes = made
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
-    plan = topic.run(plan_skip(topic.situation(batch_index_acks=batch_index_acks), count, "message"))
+    plan = plan_skip(topic, topic.situation(batch_index_acks=batch_index_acks), count, "message")
     messages = topic.whole()
     assert plan.boundary.messages == min(count, len(messages))
     assert plan.exact == (count <= len(messages))
@@ -88,7 +87,7 @@ def test_requests_do_not_grow(each, index, strategy):
     """A topic of one producer is counted with a few requests, at any distance of the boundary."""
     for total in (400, 8_000):
         topic = Topic(*straight(total, each), index=index)
-        plan = topic.run(plan_skip(topic.situation(unbatched=each == 1), total // 2, "message"))
+        plan = plan_skip(topic, topic.situation(unbatched=each == 1), total // 2, "message")
         assert (plan.strategy.value, plan.boundary.messages, plan.exact) == (strategy, total // 2, True)
         assert topic.asked <= 7
 
@@ -101,7 +100,7 @@ def test_large_batches_are_counted_by_the_broker(uneven):
         topic = Topic(entries, {3: total // 2, 4: 0, 7: total - total // 2})
         entries_before = total * 3 // 4
         count = sum(entry.messages for entry in entries[:entries_before])
-        plan = topic.run(plan_skip(topic.situation(), count, "message"))
+        plan = plan_skip(topic, topic.situation(), count, "message")
         assert (plan.strategy, plan.boundary.messages, plan.boundary.entries, plan.exact) == (
             Strategy.ANALYSIS,
             count,
@@ -109,11 +108,11 @@ def test_large_batches_are_counted_by_the_broker(uneven):
             True,
         )
         assert topic.asked <= 12
-        inside = topic.run(plan_skip(topic.situation(batch_index_acks=True), count + 9, "message"))
+        inside = plan_skip(topic, topic.situation(batch_index_acks=True), count + 9, "message")
         assert inside.strategy is Strategy.ANALYSIS
         assert (inside.boundary.messages, inside.boundary.batch_index) == (count + 9, 9)
         with pytest.raises(SkipInsideMessage) as error:
-            topic.run(plan_skip(topic.situation(), count + 9, "message"))
+            plan_skip(topic, topic.situation(), count + 9, "message")
         assert (error.value.below, error.value.above) == (count, count + entries[entries_before].messages)
 
 
@@ -130,7 +129,7 @@ def test_plan_reads_what_the_broker_cannot_count(odd):
     topic = Topic(entries, {3: 30, 4: 50}, [20] if odd == "hole" else ())
     wanted = {"far": 10, "short": 70}.get(odd, 60)
     count = [number for number in (boundary[1] for boundary in topic.boundaries()) if number][wanted]
-    plan = topic.run(plan_skip(topic.situation(), count, "message"))
+    plan = plan_skip(topic, topic.situation(), count, "message")
     assert plan.strategy in (Strategy.READER, Strategy.HEADERS)
     assert (plan.boundary.messages, plan.exact) == (count, True)
 
@@ -140,7 +139,7 @@ def test_chunk_disproves_count_by_index():
     entries, sizes = straight(400)
     entries[200:203] = [Entry(0, 1, chunk, 3, 1) for chunk in range(3)]
     topic = Topic(entries, sizes, index=True)
-    plan = topic.run(plan_skip(topic.situation(), 300, "message"))
+    plan = plan_skip(topic, topic.situation(), 300, "message")
     assert plan.strategy is Strategy.READER
     assert (plan.boundary.messages, plan.boundary.entries) == (300, 302)
 
@@ -149,7 +148,7 @@ def test_unprintable_producer_name_proves_nothing():
     """Producer names that an HTTP header cannot represent prove nothing."""
     topic = Topic(*straight(400), index=True)
     topic.headers = {at: dataclasses.replace(one, producer_name="??") for at, one in topic.headers.items()}
-    assert topic.run(plan_skip(topic.situation(), 300, "message")).strategy is Strategy.READER
+    assert plan_skip(topic, topic.situation(), 300, "message").strategy is Strategy.READER
 
 
 def test_incomplete_message_is_not_divided():
@@ -157,9 +156,9 @@ def test_incomplete_message_is_not_divided():
     entries = [Entry(0), Entry(1, 1, 0, 2, 7, published=NOW - 59_000), Entry(0), Entry(0)]
     topic = Topic(entries, {3: 4})
     with pytest.raises(SkipInsideMessage, match="begins at 3:1") as error:
-        topic.run(plan_skip(topic.situation(), 2, "message"))
+        plan_skip(topic, topic.situation(), 2, "message")
     assert (error.value.below, error.value.above) == (1, None)
-    plan = topic.run(plan_skip(topic.situation(now_ms=NOW + 2_000), 2, "message"))
+    plan = plan_skip(topic, topic.situation(now_ms=NOW + 2_000), 2, "message")
     assert (plan.boundary.position, plan.boundary.messages, plan.exact) == (Position(3, 2), 2, True)
 
 
@@ -167,7 +166,7 @@ def test_incomplete_message_is_not_divided():
 def test_hidden_acknowledgements(idle, strategy, exact):
     """Acknowledgements inside batches are read through the subscription; if it is busy, the plan is inexact."""
     topic = Topic([Entry(0, 4), Entry(1, 4)], {3: 2})
-    plan = topic.run(plan_skip(topic.situation(may_hide_acks=True, idle=idle), 4, "message"))
+    plan = plan_skip(topic, topic.situation(may_hide_acks=True, idle=idle), 4, "message")
     assert (plan.strategy.value, plan.exact) == (strategy, exact)
 
 
@@ -175,17 +174,17 @@ def test_index_count_is_inexact_with_hidden_acks():
     """Batches that may be partly acknowledged count as whole: fewer messages are skipped, never more."""
     topic = Topic(*straight(400, 4), index=True)
     for count, hide, exact in ((200, True, False), (200, False, True), (999, False, False)):
-        plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide, idle=False), count, "message"))
+        plan = plan_skip(topic, topic.situation(may_hide_acks=hide, idle=False), count, "message")
         assert (plan.strategy, plan.boundary.messages, plan.exact) == (Strategy.INDEX, min(count, 400), exact)
 
 
 def test_index_count_ends_inside_a_batch():
     """The boundary is after the entry before that batch; a topic without batches hides no acknowledgements."""
     topic = Topic(*straight(400, 4), index=True)
-    plan = topic.run(plan_skip(topic.situation(batch_index_acks=True), 203, "message"))
+    plan = plan_skip(topic, topic.situation(batch_index_acks=True), 203, "message")
     assert plan.boundary == Boundary(topic.at[49], 203, 50, 3)
     single = Topic(*straight(400), index=True)
-    plan = single.run(plan_skip(single.situation(may_hide_acks=True, idle=False), 200, "message"))
+    plan = plan_skip(single, single.situation(may_hide_acks=True, idle=False), 200, "message")
     assert (plan.boundary.position, plan.exact) == (single.at[199], True)
 
 
@@ -193,7 +192,7 @@ def test_single_batch_has_two_counts():
     """A backlog of one batch has two possible counts."""
     topic = Topic([Entry(0, 4)], {3: 1})
     with pytest.raises(SkipInsideMessage) as error:
-        topic.run(plan_skip(topic.situation(), 2, "message"))
+        plan_skip(topic, topic.situation(), 2, "message")
     assert (error.value.below, error.value.above) == (0, 4)
 
 
@@ -208,7 +207,7 @@ def _long_topic(**odd):
 def test_counted_by_the_broker(hide):
     """A long range is skipped by arithmetic, in few requests, if the broker counts equal messages and entries."""
     topic = _long_topic()
-    plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide), 300, "message"))
+    plan = plan_skip(topic, topic.situation(may_hide_acks=hide), 300, "message")
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 149), Strategy.ARITHMETIC, True)
     assert topic.asked < 20
 
@@ -217,7 +216,7 @@ def test_counted_by_the_broker(hide):
 def test_few_entries_are_read(count, strategy):
     """Up to 256 entries, their headers are read; above that, the broker is asked if any of them is a batch."""
     topic = _long_topic()
-    assert topic.run(plan_skip(topic.situation(), count, "message")).strategy is strategy
+    assert plan_skip(topic, topic.situation(), count, "message").strategy is strategy
 
 
 def test_cheapest_scan_reads_headers_of_few_or_big_entries():
@@ -248,14 +247,14 @@ def test_invalid_count_raises(count):
 def test_batch_in_a_long_stretch():
     """A batch among hundreds of single messages is detected and counted."""
     topic = _long_topic(n123=Entry(0, 3))
-    plan = topic.run(plan_skip(topic.situation(), 300, "message"))
+    plan = plan_skip(topic, topic.situation(), 300, "message")
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 147), Strategy.READER, True)
 
 
 def test_chunks_in_a_long_stretch():
     """A count by the broker, which counts chunks as messages, does not hide a chunked message."""
     topic = _long_topic(n123=Entry(0, 1, 0, 2, 9), n124=Entry(0, 1, 1, 2, 9))
-    plan = topic.run(plan_skip(topic.situation(), 300, "message"))
+    plan = plan_skip(topic, topic.situation(), 300, "message")
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 150), Strategy.READER, True)
 
 

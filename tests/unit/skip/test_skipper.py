@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skip_model import Topic, topics
 
+from pulsar_ext.skip.boundaries import Backlog
 from pulsar_ext.skip.skipper import FoundMessage, find_after
 
 
@@ -17,14 +18,14 @@ def test_message_after(data, start, count, index):
     if start >= len(messages):
         return
     position, batch_index, _ = messages[start]
-    asked = -1 if topic.entries[position].messages == 1 else batch_index
-    found = topic.run(
-        find_after(topic.backlog.ledgers, position, asked, count, unbatched=False, chunked=False, entry_bytes=100.0)
+    asked = -1 if topic.stored[position].messages == 1 else batch_index
+    found = find_after(
+        topic, Backlog(topic.backlog.ledgers, position), asked, count, unbatched=False, chunked=False, entry_bytes=100.0
     )
     if start + count >= len(messages):
         assert found is None
         return
     at, inside, chunks = messages[start + count]
-    size = topic.entries[at].messages
+    size = topic.stored[at].messages
     first = chunks[0] if len(chunks) > 1 else None
     assert found == (FoundMessage(at, inside, size) if size > 1 else FoundMessage(at, first_chunk=first))
