@@ -15,13 +15,11 @@ from .thread_state import keep_thread_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ANSWER_SECONDS", "Answer", "answered_within"]
+    from .results import Result
 
 ANSWER_SECONDS = 1.0
 """Time in seconds that a close waits for open calls; a broker that does not answer may keep them open longer."""
 _POLL_SECONDS = 0.002
-
-
 _ABANDONED_SECONDS = 1.0
 """Time in seconds to wait for an abandoned call that opens something, so that it can be closed."""
 
@@ -37,14 +35,14 @@ class Answer:
     def __init__(self) -> None:
         self._waiter = threads.Lock()
         self._waiter.acquire()
-        self._outcome: tuple[Any, Any] | None = None
+        self._outcome: tuple[Result | Exception, Any] | None = None
         self._opened: Any = None
         """The object that the C++ client opened, even if another result was set before."""
         self._is_abandoned = False
         self.awaits_answer = True
         """True until the C++ client has answered."""
 
-    def __call__(self, result: Any, value: Any = None) -> None:
+    def __call__(self, result: Result | Exception, value: object = None) -> None:
         """Set the result."""
         keep_thread_state()
         if result == pulsar.Result.Ok:  # the value of any other result is not open
@@ -54,7 +52,7 @@ class Answer:
         if self._is_abandoned and self._opened is not None:
             self._opened.close_async(None)
 
-    def give_up(self, result: Any, value: Any = None) -> None:
+    def give_up(self, result: Result | Exception, value: object = None) -> None:
         """Set the result, unless one is set, so that the wait no longer depends on the C++ client."""
         if self._outcome is None:
             self._outcome = result, value
@@ -62,26 +60,20 @@ class Answer:
             self._waiter.release()
 
     @property
-    def result(self) -> Any:
+    def result(self) -> Result | Exception | None:
         """The result; None if it is not known yet."""
         return None if self._outcome is None else self._outcome[0]
 
-    def result_until(self, deadline: float) -> Any:
+    def result_until(self, deadline: float) -> Result | Exception:
         """Wait for the result until `deadline`, a monotonic time in seconds; return `Timeout` after it."""
         self._waiter.acquire(timeout=max(deadline - time.monotonic(), 0))
         return pulsar.Result.Timeout if self._outcome is None else self._outcome[0]
 
     def value(self) -> Any:
-        """Wait for the result and return its value.
-
-        Raises:
-            Exception: the exception that the call raised, or the official error of its result.
-        """
+        """Wait for the result and return its value, or raise the call's exception or the official error."""
         self._waiter.acquire()
         assert self._outcome is not None  # noqa: S101  # comes with the lock
         result, value = self._outcome
-        if isinstance(result, Exception):
-            raise result
         if result != pulsar.Result.Ok:
             raise_result(result, value if isinstance(value, str) else "")
         return value

@@ -8,9 +8,6 @@ import pulsar
 import pulsar.schema
 import pulsar.tableview
 
-__all__ = ["INCIDENTAL_NAMES", "PUBLIC_NAMES", "alias_submodules"]
-
-
 INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", "Tuple", "Optional", "Union"})
 """Names in `dir(pulsar)` that its source only imports."""
 

@@ -15,8 +15,6 @@ from pulsar_ext.errors import ForkedClientError, NotOpen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["LISTENED", "Refusing", "closed", "closed_error", "listening_stub", "never_opened", "refuse_after_fork"]
-
 LISTENED = "this consumer's messages go to its message_listener. Nothing was received; subscribe without a listener"
 
 
@@ -31,10 +29,10 @@ class Refusing:
             raise AttributeError(name)
         raise self._error()
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, *_: object) -> NoReturn:
         raise self._error()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[NoReturn]:
         raise self._error()
 
 

@@ -9,109 +9,65 @@ producer keeps its sender there. If a release of the official client moves an at
 from __future__ import annotations
 
 import itertools
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import _pulsar
 import pulsar
 import pulsar.asyncio
 import pulsar.schema
-import pulsar.tableview
 
-from .argument_checks import argument_error, check_sequence_id
 from .core import IdBase, MessageBase
 from .fork import never_opened
 from .messages import truthy
+from .signatures import argument_error, check_sequence_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
 
-__all__ = [
-    "AsyncClientHandle",
-    "AsyncConsumerHandle",
-    "AsyncProducerHandle",
-    "AsyncReaderHandle",
-    "ClientHandle",
-    "ConsumerHandle",
-    "MessageHandle",
-    "MessageIdHandle",
-    "ProducerHandle",
-    "ReaderHandle",
-    "SenderProducerHandle",
-    "adopt",
-    "build_plain",
-    "consumers_of",
-    "inner_of",
-    "inner_producer_of",
-    "listener_reader",
-    "rebuild_message",
-]
-
 if TYPE_CHECKING:  # the official client has no type hints; an untyped base class would hide misspelt names
 
     class _MessageId:
         def ledger_id(self) -> int: ...
-
         def entry_id(self) -> int: ...
-
         def batch_index(self) -> int: ...
-
         def partition(self) -> int: ...
 
     class _Message:
         def data(self) -> bytes: ...
-
         def properties(self) -> dict[str, str]: ...
-
         def partition_key(self) -> str: ...
-
         def ordering_key(self) -> str: ...
-
         def publish_timestamp(self) -> int: ...
-
         def event_timestamp(self) -> int: ...
-
         def topic_name(self) -> str: ...
-
         def redelivery_count(self) -> int: ...
-
         def schema_version(self) -> str: ...
-
         def producer_name(self) -> str: ...
-
         def has_null_value(self) -> bool: ...
-
         def encryption_context(self) -> Any: ...
 
     class _Producer:
         def topic(self) -> str: ...
-
         def producer_name(self) -> str: ...
-
         def last_sequence_id(self) -> int: ...
-
         def is_connected(self) -> bool: ...
-
         def _build_msg(self, *args: Any) -> Any: ...
 
     class _Consumer:
         def topic(self) -> str: ...
-
         def subscription_name(self) -> str: ...
-
         def consumer_name(self) -> str: ...
 
     class _Reader:
         def topic(self) -> str: ...
-
         def is_connected(self) -> bool: ...
 
     class _Client:
         def create_reader(self, *args: Any, **kwargs: Any) -> Any: ...
-
         def get_service_info(self) -> Any: ...
-
         def get_topic_partitions(self, topic: str) -> list[str]: ...
 
     _AsyncProducer = _Producer
@@ -143,18 +99,13 @@ class MessageHandle(MessageBase, _Message):
 
 
 class ProducerHandle(_Producer):
-    """`pulsar.Producer` with its C++ producer in `inner`, used by senders.
-
-    Args:
-        official: the official producer; do not use it afterwards.
-    """
+    """`pulsar.Producer` with its C++ producer in `inner`, used by senders in place of the official one."""
 
     __slots__ = ("_highest", "_next_ids", "inner", "schema")
 
     def __init__(self, official: pulsar.Producer) -> None:
         self.inner: Any = inner_producer_of(official)
-        untyped: Any = official
-        self.schema: Any = untyped._schema
+        self.schema: Any = official._schema
         self._highest = -1
         """The highest explicit sequence id of any message."""
         self._next_ids: Iterator[int] | None = None
@@ -247,32 +198,39 @@ class SenderProducerHandle(_Producer):
         self._client = client
 
 
-class ConsumerHandle(_Consumer):
-    """`pulsar.Consumer` with its C++ consumer in `inner`."""
+class _InnerHandle:
+    """Base of handles whose only way to the C++ client is `inner`."""
 
     __slots__ = ("inner",)
     inner: Any
+
+    def _after_fork_(self, refusal: Any) -> None:
+        """Raise on every use in this child process."""
+        self.inner = refusal
+
+
+class ConsumerHandle(_InnerHandle, _Consumer):
+    """`pulsar.Consumer` with its C++ consumer in `inner`."""
+
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.inner = never_opened("Consumer", "Client.subscribe()")
 
-    def _after_fork_(self, refusal: Any) -> None:
-        """Raise on every use in this child process."""
-        self.inner = refusal
 
-
-class ReaderHandle(_Reader):
+class ReaderHandle(_InnerHandle, _Reader):
     """`pulsar.Reader` with its C++ reader in `inner`."""
 
-    __slots__ = ("inner",)
-    inner: Any
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.inner = never_opened("Reader", "Client.create_reader()")
 
-    def _after_fork_(self, refusal: Any) -> None:
-        """Raise on every use in this child process."""
-        self.inner = refusal
+
+class ClientHandle(_InnerHandle, _Client):
+    """`pulsar.Client` with its C++ client in `inner`."""
+
+    __slots__ = ()
 
 
 class AsyncProducerHandle(_AsyncProducer):
@@ -282,36 +240,28 @@ class AsyncProducerHandle(_AsyncProducer):
         super().__init__(blocking.sender, blocking._schema)  # type: ignore[call-arg]  # untyped official constructor
 
 
+_current_inner: Any = property(attrgetter("blocking.inner"), lambda *_: None)
+"""The C++ object of the blocking counterpart, which a seek may replace; the official constructor cannot set it."""
+
+
 class AsyncConsumerHandle(_AsyncConsumer):
     """`pulsar.asyncio.Consumer` over a blocking consumer of this library."""
+
+    _consumer = _current_inner
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
         super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # untyped official constructor
-
-    @property
-    def _consumer(self) -> Any:
-        return self.blocking.inner
-
-    @_consumer.setter
-    def _consumer(self, _: Any) -> None:
-        """Ignore the value: a seek may replace the C++ consumer."""
 
 
 class AsyncReaderHandle(_AsyncReader):
     """`pulsar.asyncio.Reader` over a blocking reader of this library."""
 
+    _reader = _current_inner
+
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
         super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # untyped official constructor
-
-    @property
-    def _reader(self) -> Any:
-        return self.blocking.inner
-
-    @_reader.setter
-    def _reader(self, _: Any) -> None:
-        """Ignore the value: a seek may replace the C++ reader."""
 
 
 class AsyncClientHandle(_AsyncClient):
@@ -319,17 +269,6 @@ class AsyncClientHandle(_AsyncClient):
 
     def __init__(self, blocking: ClientHandle) -> None:
         self._client = blocking.inner  # the official constructor would connect a second client
-
-
-class ClientHandle(_Client):
-    """`pulsar.Client` with its C++ client in `inner`."""
-
-    __slots__ = ("inner",)
-    inner: Any
-
-    def _after_fork_(self, refusal: Any) -> None:
-        """Raise on every use in this child process."""
-        self.inner = refusal
 
 
 # A slot's descriptor works under any name: inherited methods use the official one.
@@ -365,13 +304,9 @@ def rebuild_message(sent: Any, options: dict[str, Any], sequence_id: int) -> Any
     return build_plain(data, again)
 
 
-_HANDLES = {"Consumer": "_consumer", "Reader": "_reader"}
-
-
 def inner_of(official: Any) -> Any:
     """Return the C++ object of an official Consumer or Reader."""
-    (private,) = (private for kind, private in _HANDLES.items() if isinstance(official, getattr(pulsar, kind)))
-    return getattr(official, private)
+    return official._consumer if isinstance(official, pulsar.Consumer) else official._reader
 
 
 def adopt(ours: Any, official: Any, client: Any) -> None:

@@ -5,36 +5,32 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pulsar
 from _pulsar import Error, TopicRegex
 
 from . import threads
-from .argument_checks import argument_error
 from .schemas import text_of
+from .signatures import argument_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .answer import Answer
+    from .messages import InnerClient
 
-__all__ = ["InterruptibleClient", "validate_arguments"]
+T = TypeVar("T")
+_official = pulsar.Client
 
-_official: Any = pulsar.Client
 
-
-def validate_arguments(method: Callable[..., Any], named: dict[str, Any]) -> None:
-    """Check the arguments of `pulsar.Client.subscribe` or `create_producer` without opening anything.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid.
-    """
+def validate_arguments(method: Callable[..., object], named: dict[str, Any]) -> None:
+    """Raise what `pulsar.Client.subscribe` or `create_producer` would raise, without opening anything."""
     with contextlib.suppress(_CheckedError):
         _call(method, _StubClient(), named)
 
 
-def _call(method: Callable[..., Any], client: Any, named: dict[str, Any]) -> Any:
+def _call(method: Callable[..., T], client: object, named: dict[str, Any]) -> T:
     """Call an official method that opens something, with `client` as its self."""
     try:
         return method(client, **named)
@@ -63,48 +59,41 @@ class InterruptibleClient:
 
     The official client keeps every consumer that it opens, so one that a Ctrl-C kept from the application would stay
     open. Its waits never end if the client is closed during them.
-
-    Args:
-        inner: the C++ client.
-        ask: starts an asynchronous call and returns its value.
-        configure: called with the configuration of each C++ producer, consumer or reader before it is opened.
-        versions: looks up schema versions for consumers and readers; see `pulsar_ext.schema.choice`.
     """
 
     __slots__ = ("_ask", "_client", "_configure", "_inner", "_versions")
-    _consumers: ClassVar[deque[Any]] = deque(maxlen=0)
+    _consumers: ClassVar[deque[object]] = deque(maxlen=0)
     """List that official methods append to; it keeps nothing."""
 
     def __init__(
         self,
-        inner: Any,
+        inner: InnerClient,
         ask: Callable[[Callable[[Answer], object]], Any],
-        configure: Callable[[Any], None] = lambda _: None,
-        versions: Any = None,
+        configure: Callable[[Any], object] = lambda _: None,
+        versions: object = None,
     ) -> None:
-        self._inner, self._versions = inner, versions
-        self._ask = ask
-        self._configure = configure
+        self._inner, self._ask, self._configure, self._versions = inner, ask, configure, versions
         self._client = self  # official methods call the methods of this attribute
 
     def open_producer(self, **named: Any) -> pulsar.Producer:
         """Create an official producer with the official arguments."""
-        producer: pulsar.Producer = _call(_official.create_producer, self, named)
-        return producer
+        return _call(_official.create_producer, self, named)
 
     def open_consumer(self, **named: Any) -> pulsar.Consumer:
         """Open an official consumer with the official arguments."""
-        named["schema"].attach_client(self._versions)  # first: a listener may be called before this returns
-        consumer: pulsar.Consumer = _call(_official.subscribe, self, named)
-        named["schema"].attach_client(self._versions)
-        return consumer
+        return self._open_with_versions(_official.subscribe, named)
 
     def open_reader(self, **named: Any) -> pulsar.Reader:
         """Create an official reader with the official arguments."""
-        named["schema"].attach_client(self._versions)
-        reader: pulsar.Reader = _call(_official.create_reader, self, named)
-        named["schema"].attach_client(self._versions)
-        return reader
+        return self._open_with_versions(_official.create_reader, named)
+
+    def _open_with_versions(self, method: Callable[..., T], named: dict[str, Any]) -> T:
+        """Open what decodes messages by `versions`, of which the official method attaches another client."""
+        schema = named["schema"]
+        schema.attach_client(self._versions)  # first: a listener may be called before this returns
+        opened = _call(method, self, named)
+        schema.attach_client(self._versions)
+        return opened
 
     def partitions_of(self, topic: str) -> list[str]:
         """Return the names of the topic's partitions, or the topic's own name if it is not partitioned."""
@@ -112,10 +101,7 @@ class InterruptibleClient:
         return partitions
 
     def schema_of(self, topic: str) -> tuple[str, str] | None:
-        """Return the type and definition of a topic's latest schema; None if it has none or the lookup fails.
-
-        A failed lookup is not reported: opening the topic reports the cause.
-        """
+        """Return the type and definition of a topic's latest schema; None without one, or if the lookup fails."""
 
         def ask(answer: Answer) -> None:
             try:
@@ -176,7 +162,7 @@ class InterruptibleClient:
             raise
 
 
-def _set_result(answer: Answer, outcome: Any) -> None:
+def _set_result(answer: Answer, outcome: object) -> None:
     """Set the object that was opened, or the error with the C++ client's message, as the result."""
     if isinstance(outcome, Error):
         answer(outcome.error, outcome.message)

@@ -19,8 +19,6 @@ from typing import Any
 
 from . import threads
 
-__all__ = ["Lock", "OwnedLock"]
-
 _acquire = threads.RLock.acquire
 
 

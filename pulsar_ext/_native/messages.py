@@ -7,36 +7,10 @@ from typing import Any
 
 import _pulsar
 import pulsar
-import pulsar.asyncio
-import pulsar.schema
-import pulsar.tableview
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 from .c_api import TRIED
-
-__all__ = [
-    "EMPTY_MESSAGE",
-    "InnerClient",
-    "InnerConsumer",
-    "InnerMessage",
-    "InnerMessageBuilder",
-    "InnerMessageId",
-    "InnerProducer",
-    "InnerReader",
-    "batch_message",
-    "batch_messages",
-    "deserialize_inner",
-    "inner_id_of",
-    "inner_message_of",
-    "official_message",
-    "prove_sequence_ids",
-    "sequence_id_of",
-    "serialized_ids",
-    "synthetic_batch_ids",
-    "truthy",
-    "wrap_batch",
-]
 
 InnerClient = _pulsar.Client
 InnerConsumer = _pulsar.Consumer
@@ -51,26 +25,27 @@ EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
 _SEQUENCE_ID = 4321
 
 
-class _Text(str):
-    """Empty string that is true, so that official code does not treat it as missing."""
-
+class _True:
     __slots__ = ()
 
     def __bool__(self) -> bool:
         return True
 
 
-class _Number(int):
-    """Zero that is true, so that official code does not treat it as missing."""
+class _Text(_True, str):
+    """Empty string that is true."""
 
     __slots__ = ()
 
-    def __bool__(self) -> bool:
-        return True
+
+class _Number(_True, int):
+    """Zero that is true."""
+
+    __slots__ = ()
 
 
-def truthy(value: Any) -> Any:
-    """Return a true value equal to `value`, or None for None: the official checks are `if value:`."""
+def truthy(value: object) -> object:
+    """Return a true value equal to `value`, or None for None: official code treats a false one as missing."""
     if value or value is None:
         return value
     if isinstance(value, str):
@@ -78,29 +53,23 @@ def truthy(value: Any) -> Any:
     return _Number(value) if isinstance(value, int) else value
 
 
-def wrap_batch(batch: pulsar.MessageBatch, data: bytes, size: int) -> list[Any]:
+def wrap_batch(batch: pulsar.MessageBatch, data: bytes, size: int) -> list[InnerMessage]:
     """Return the C++ messages of a batch payload, which must have been validated."""
     batch._msg_batch.parse_from(data, size)
-    return list(batch._msg_batch.messages())
+    return [*batch._msg_batch.messages()]
 
 
-def batch_message(payload: bytes, messages: int) -> Any:
-    """Build one C++ message that contains a whole batch.
-
-    Args:
-        payload: a batch payload whose first message's payload is the batch, followed by `messages - 1` empty messages,
-            which only make the C++ client count that number of messages.
-        messages: the number of messages in the batch.
-    """
+def batch_message(payload: bytes, messages: int) -> InnerMessage:
+    """Build one C++ message of a whole batch: the first message's payload, the others being empty and only counted."""
     return batch_messages(payload, messages, InnerMessageId(-1, -1, -1, -1))[0]
 
 
-def batch_messages(payload: bytes, size: int, base: Any) -> list[Any]:
+def batch_messages(payload: bytes, size: int, base: InnerMessageId) -> list[InnerMessage]:
     """Build the C++ messages of a batch payload whose entry has the C++ id `base`."""
     batch = _pulsar.MessageBatch()
     batch.with_message_id(base)
     batch.parse_from(payload, size)
-    return list(batch.messages())
+    return batch.messages()
 
 
 def serialized_ids(messages: list[Any]) -> list[bytes]:
@@ -108,14 +77,14 @@ def serialized_ids(messages: list[Any]) -> list[bytes]:
     return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, map(attrgetter("inner"), messages))))
 
 
-def inner_id_of(message_id: Any) -> Any:
+def inner_id_of(message_id: object) -> InnerMessageId | None:
     """Return the C++ id of any message id: ours, an official one, or a C++ id; None if it is not a message id."""
     if isinstance(message_id, _pulsar.MessageId):
         return message_id
     return message_id._msg_id if isinstance(message_id, pulsar.MessageId) else None
 
 
-def deserialize_inner(data: bytes) -> Any:
+def deserialize_inner(data: bytes) -> InnerMessageId:
     """Return the C++ id of serialized bytes, which must have been validated."""
     try:
         return _pulsar.MessageId.deserialize(data)
@@ -123,31 +92,24 @@ def deserialize_inner(data: bytes) -> Any:
         raise InvalidMessageId(f"The C++ client cannot deserialize {data.hex()}: {error}.") from None
 
 
-def synthetic_batch_ids(base: Any, size: int) -> list[Any]:
+def synthetic_batch_ids(base: InnerMessageId, size: int) -> list[InnerMessageId]:
     """Return the C++ ids of a batch of `size` messages in the entry of `base`, with a shared bit set as if received."""
     return [message.message_id() for message in batch_messages(EMPTY_MESSAGE * size, size, base)]
 
 
-def official_message(inner: Any) -> pulsar.Message:
+def official_message(inner: InnerMessage) -> pulsar.Message:
     """Wrap a C++ message in an official one."""
     return pulsar.Message._wrap(inner)
 
 
-def inner_message_of(official: Any) -> Any:
+def inner_message_of(official: Any) -> InnerMessage:
     """Return the C++ message of an official one."""
-    return official._message
+    inner: InnerMessage = official._message
+    return inner
 
 
-def sequence_id_of(inner: Any, producer: str) -> int:
-    """Return a message's sequence id, which the C++ client shows only in the message's text.
-
-    Args:
-        inner: the C++ message.
-        producer: the producer's name.
-
-    Raises:
-        InvalidUse: this build of the official client formats the text differently.
-    """
+def sequence_id_of(inner: InnerMessage, producer: str) -> int:
+    """Return a message's sequence id, which the C++ client shows only in the message's text."""
     text, begin = str(inner), f"Message(prod={producer}, seq="
     number = text[len(begin) :].partition(",")[0]
     if not (text.startswith(begin) and number.isdecimal()):
@@ -156,7 +118,7 @@ def sequence_id_of(inner: Any, producer: str) -> int:
 
 
 def prove_sequence_ids() -> None:
-    """Check on a message of known content that its sequence id can be read; raise like `sequence_id_of()`."""
+    """Raise `InvalidUse` if the sequence id of a message of known content cannot be read."""
     builder = InnerMessageBuilder()
     builder.sequence_id(_SEQUENCE_ID)
     built = builder.build()

@@ -19,8 +19,6 @@ from .c_api import TRIED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["lacking", "require"]
-
 _NAMES: Final = {
     "Client": "close_async create_producer_async_v2 create_reader_async_v2 get_schema_info get_topic_partitions_async "
     "shutdown subscribe_async_v2",
@@ -42,11 +40,7 @@ _SHOWN: Final = 3
 
 
 def require() -> None:
-    """Check that the installed official client has everything that this library needs.
-
-    Raises:
-        ImportError: something is missing.
-    """
+    """Check that the installed official client has everything that this library needs."""
     if lacks := lacking():
         more = f" and {len(lacks) - _SHOWN} more" if len(lacks) > _SHOWN else ""
         raise ImportError(
@@ -79,9 +73,9 @@ class _Native:
     def __init__(self) -> None:
         self.called: list[str] = []
         self._client = self
-        self._consumers: list[Any] = []
+        self._consumers: list[object] = []
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., _Native]:
         def call(*_: object) -> _Native:
             self.called.append(name)
             return self
@@ -131,7 +125,7 @@ def _wraps(kind: str, private: str) -> bool:
     return native.called == ["topic"] and getattr(made, private) is native
 
 
-def _builds(schema: Any) -> bool:
+def _builds(schema: pulsar.schema.Schema) -> bool:
     """Return if a producer without a C++ producer builds messages with and without a value."""
     producer: Any = pulsar.Producer()
     producer._schema = schema

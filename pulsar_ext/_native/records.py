@@ -20,16 +20,6 @@ from pulsar_ext.errors import InvalidUse, SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "Record",
-    "is_written_as",
-    "raise_if_fields_lost",
-    "read_whole_avro",
-    "record_class_of",
-    "record_of_avro",
-    "record_of_json",
-]
-
 _PARAMETERS = frozenset({"default", "required", "required_default"})
 """Field names that are also parameters of the official constructor."""
 
@@ -56,11 +46,7 @@ def record_class_of(schema: Any) -> Any:
 
 
 def raise_if_fields_lost(record: Any) -> None:
-    """Raise if an official `Record` class loses fields: inherited ones, or those named like a constructor parameter.
-
-    Raises:
-        InvalidUse: the class or a nested one loses fields.
-    """
+    """Raise if an official `Record` class loses fields: inherited ones, or those named like a constructor parameter."""
     if lost := _lost_fields(record):
         raise InvalidUse(
             f"pulsar.schema.Record loses {', '.join(lost)}: it keeps only fields of a class's own body that are not "
@@ -97,17 +83,7 @@ def _fields_of(record: Any) -> dict[str, Any]:
 
 
 def record_of_json(record: Any, data: bytes) -> Any:
-    """Return the record that an official client wrote as JSON.
-
-    Args:
-        record: the `Record` class.
-        data: the JSON.
-
-    Raises:
-        SchemaMismatch: the JSON is not an object, or a text is both a value and a name of different enum members.
-        ValueError: the data is not JSON.
-        TypeError: a value does not fit its field, as officially.
-    """
+    """Return the record that an official client wrote as JSON."""
     parsed = json.loads(data)
     if not isinstance(parsed, dict):
         raise SchemaMismatch(f"{record.__name__} must be a JSON object, got {type(parsed).__name__}.", differences=())
@@ -115,28 +91,14 @@ def record_of_json(record: Any, data: bytes) -> Any:
 
 
 def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
-    """Return the record of Avro data.
-
-    Args:
-        schema: the official schema object of the `Record` class.
-        decode: decodes to a dict with a schema object that shares the known versions of `schema`.
-    """
+    """Return the record of Avro data."""
     plain = copy.copy(schema)
     plain._record_cls = None
     return _make_record(schema._record_cls, decode(plain), lambda _, value: value)
 
 
 def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[str, Any]:
-    """Decode Avro to a dict like the official schema object, but reject trailing bytes.
-
-    Args:
-        schema: the official schema object.
-        data: the bytes.
-        written: the writer's definition.
-
-    Raises:
-        SchemaMismatch: bytes remain after the record.
-    """
+    """Decode Avro to a dict like the official schema object, but reject trailing bytes."""
     import fastavro  # noqa: PLC0415  # needed for Avro only
 
     buffer, read = io.BytesIO(data), schema._schema

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import _pulsar
 
@@ -17,8 +17,6 @@ from .c_api import address_of, exported, unknown_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["replicated_from", "replicated_from_reader"]
 
 _SharedPointer = ctypes.c_void_p * 2
 _WITNESS: Final = "a key to check the object layout"
@@ -30,16 +28,12 @@ class _CMessage(ctypes.Structure):
 
 
 def replicated_from(inner: _pulsar.Message) -> str | None:
-    """Return the cluster that a C++ message was replicated from; None if it was not replicated.
-
-    Raises:
-        InvalidUse: this build of the official client does not allow it.
-    """
+    """Return the cluster that a C++ message was replicated from, or None; raise `InvalidUse` with other builds."""
     return _ask(replicated_from_reader(), inner)
 
 
 @functools.cache
-def replicated_from_reader() -> Any:
+def replicated_from_reader() -> Callable[[object], bytes | None]:
     """Return the C function that reads the cluster, checked on messages of known content."""
     reads, key_of = (
         exported(f"pulsar_message_get_{name}", ctypes.c_char_p, [ctypes.c_void_p], _WHAT_FOR)
@@ -60,7 +54,7 @@ def _has_known_layout() -> bool:
     return result
 
 
-def _ask(function: Callable[[Any], bytes | None], inner: _pulsar.Message) -> str | None:
+def _ask(function: Callable[[object], bytes | None], inner: _pulsar.Message) -> str | None:
     asked = _CMessage(message=_SharedPointer.from_address(address_of(inner, _WHAT_FOR)))
     text = function(ctypes.byref(asked))
     return text.decode() if text is not None else None

@@ -8,32 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import _pulsar
 import pulsar
-import pulsar.asyncio
-import pulsar.schema
-import pulsar.tableview
 
 from . import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "POLL_MILLIS",
-    "UNREACHABLE",
-    "AlreadyClosed",
-    "InnerConsumer",
-    "NotConnected",
-    "Timeout",
-    "cooperative",
-    "exception_of",
-    "name_of",
-    "polling",
-    "raise_result",
-    "result_of",
-]
-
-
 InnerConsumer = _pulsar.Consumer
+Result = _pulsar.Result
 Timeout = _pulsar.Timeout
 AlreadyClosed = _pulsar.AlreadyClosed
 NotConnected = _pulsar.NotConnected
@@ -81,13 +63,15 @@ def cooperative(call: Callable[[int], Any]) -> Callable[[int], Any]:
     return wait
 
 
-def raise_result(result: Any, why: str = "") -> NoReturn:
-    """Raise the official exception of a `pulsar.Result`, with the C++ client's message if it has one."""
+def raise_result(result: Result | Exception, why: str = "") -> NoReturn:
+    """Raise an exception, or the official one of a result with the C++ client's message if it has one."""
     raise exception_of(result, why)
 
 
-def exception_of(result: Any, why: str = "") -> Exception:
-    """Return the official exception of a `pulsar.Result`, with the C++ client's message if it has one."""
+def exception_of(result: Result | Exception, why: str = "") -> Exception:
+    """Return an exception, or the official one of a result with the C++ client's message if it has one."""
+    if isinstance(result, Exception):
+        return result
     name = name_of(result)
     if name == "NotConnected":
         why = "the connection to the broker was lost or missing; the outcome is unknown. Try again"
@@ -95,11 +79,12 @@ def exception_of(result: Any, why: str = "") -> Exception:
     return kind(f"Pulsar error: {name}{f': {why}' if why else ''}")
 
 
-def result_of(error: BaseException) -> Any:
+def result_of(error: BaseException) -> Result:
     """Return the `pulsar.Result` of an official exception, `UnknownError` for any other."""
-    return getattr(pulsar.Result, type(error).__name__, pulsar.Result.UnknownError)
+    result: Result = getattr(Result, type(error).__name__, Result.UnknownError)
+    return result
 
 
-def name_of(result: Any) -> str:
+def name_of(result: Result) -> str:
     """Return the official name of a `pulsar.Result`."""
-    return "NotConnected" if int(result) == _DISCONNECTED else str(result.name)
+    return "NotConnected" if result.value == _DISCONNECTED else result.name

@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import _pulsar
 import pulsar
 import pulsar.schema
-from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import AvroSchema, BytesSchema
 
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
@@ -22,25 +22,13 @@ from .results import UNREACHABLE
 if TYPE_CHECKING:
     from pulsar.schema import Schema
 
-__all__ = [
-    "LETTER_VERSION",
-    "Encoded",
-    "EncodedSchema",
-    "SchemaInfo",
-    "SchemaType",
-    "begin_schema",
-    "prove_avro",
-    "reset_writer_schemas",
-    "text_of",
-    "value_of",
-    "version_of",
-    "without_writers",
-    "writer_definition",
-]
-
-
+SchemaInfo = _pulsar.SchemaInfo
+SchemaType = _pulsar.SchemaType
 LETTER_VERSION: Final = "PULSAR_EXT_SCHEMA_VERSION"
-"""Property of a dead or retry letter whose schema the C++ client cannot send: its version on the letter's topic."""
+"""Property of a dead or retry letter whose schema the C++ client cannot send: its version on the letter's topic.
+
+Such schemas are those of keys and values, numbers and times.
+"""
 _UNNAMED: Final = {
     5: "BOOLEAN",
     12: "DATE",
@@ -58,33 +46,17 @@ _log = logging.getLogger("pulsar_ext.schema")
 class Encoded(Protocol):
     """An encoded message: a C++ message, or a copy of its data."""
 
-    def data(self) -> bytes:
-        """Return the payload."""
-        ...
-
-    def has_null_value(self) -> bool:
-        """Return whether the message was sent without a value."""
-        ...
-
-    def topic_name(self) -> str:
-        """Return the topic or partition of the message."""
-        ...
-
-    def int_schema_version(self) -> int:
-        """Return the version of the writer's schema; -1 without one."""
-        ...
+    def data(self) -> bytes: ...
+    def has_null_value(self) -> bool: ...
+    def topic_name(self) -> str: ...
+    def int_schema_version(self) -> int: ...
 
 
 def value_of(schema: Schema, message: Encoded) -> Any:
     """Decode a message; return None for one without a value, unless the schema reads the key as well.
 
-    If the writer's schema cannot be looked up, the official client uses the reader's instead, and silently swaps
-    fields that are in another order. This function raises.
-
-    Raises:
-        pulsar.PulsarException: the broker cannot be asked for the writer's schema now.
-        SchemaMismatch: the client is connected to another cluster than the message's.
-        InvalidUse: the message is Avro, and this build of the official client reads Avro differently.
+    If the writer's schema cannot be looked up now, the official client uses the reader's instead, and silently swaps
+    fields that are in another order. This function raises the broker's error.
     """
     if message.has_null_value() and not getattr(schema, "reads_null_values", False):
         return None
@@ -120,17 +92,13 @@ class _Witness:
     def message_id(self) -> str:
         return "of known content"
 
-    def get_schema_info(self, *_: object) -> Any:
+    def get_schema_info(self, *_: object) -> SchemaInfo:
         return SchemaInfo(SchemaType.AVRO, "AVRO", json.dumps(self.definition))
 
 
 @cache
 def prove_avro() -> None:
-    """Check that an official Avro schema object decodes a message with the writer's schema.
-
-    Raises:
-        InvalidUse: this build of the official client decodes differently.
-    """
+    """Check that an official Avro schema object decodes a message with the writer's schema."""
     straight, crossed = _Witness("a", "b"), _Witness("b", "a")
     with suppress(Exception):  # any exception: the check failed
         schema, found = AvroSchema(None, straight.definition), []
@@ -146,10 +114,10 @@ def prove_avro() -> None:
     )
 
 
-def text_of(info: Any) -> tuple[str, str]:
+def text_of(info: SchemaInfo) -> tuple[str, str]:
     """Return the type and definition of a `SchemaInfo`; the definition of a key-value schema is empty (not text)."""
     kind = info.schema_type()
-    name = _UNNAMED.get(int(kind)) or str(kind.name)
+    name = _UNNAMED.get(kind.value) or kind.name
     try:
         return name, info.schema()
     except UnicodeDecodeError:
@@ -179,24 +147,14 @@ def without_writers(schema: Any) -> Any:
 
 
 def writer_definition(schema: Any, message: Encoded) -> Any:
-    """Return the writer's Avro definition of a message, looked up once per version.
-
-    Raises:
-        pulsar.PulsarException: the broker cannot be asked now, or does not have this version.
-        RuntimeError: the schema is not Avro.
-    """
+    """Return the writer's Avro definition of a message, looked up once per version."""
     return schema._get_writer_schema(message.topic_name(), message.int_schema_version())
 
 
 class EncodedSchema(BytesSchema):  # type: ignore[misc]  # the official client has no type hints
-    """Schema whose values are already encoded, like Java's `Schema.AUTO_PRODUCE_BYTES`.
+    """Schema whose values are already encoded, like Java's `Schema.AUTO_PRODUCE_BYTES`."""
 
-    Args:
-        info: the broker's schema info.
-        name: the name in errors.
-    """
-
-    def __init__(self, info: Any, name: str) -> None:
+    def __init__(self, info: SchemaInfo, name: str) -> None:
         super().__init__()
         self._schema_info, self._name = info, name
 
@@ -204,12 +162,9 @@ class EncodedSchema(BytesSchema):  # type: ignore[misc]  # the official client h
         return self._name
 
 
-def version_of(message: Any) -> int:
-    """Return the version of the writer's schema; -1 without one.
-
-    A property has the version of a letter whose schema the C++ client cannot send: of keys and values, numbers, times.
-    """
-    version: int = message.int_schema_version()
+def version_of(message: _pulsar.Message) -> int:
+    """Return the version of the writer's schema, of some letters by `LETTER_VERSION`; -1 without one."""
+    version = message.int_schema_version()
     if version < 0 and (said := message.properties().get(LETTER_VERSION, "")).isdecimal():
         return int(said)
     return version

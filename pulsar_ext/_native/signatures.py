@@ -1,16 +1,16 @@
-"""Signatures of the official client's methods: copied to ours, and bound by name."""
+"""Arguments of the official client's methods: copied signatures, binding by name, and clear errors for invalid ones."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pulsar_ext.errors import SequenceIdRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["default_arguments", "named_arguments", "with_official_arguments", "with_signature_of"]
-
+    from collections.abc import Callable, Mapping
 
 _PARAMETERS = "Parameters\n----------\n"
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -23,13 +23,9 @@ def with_signature_of(official: Callable[..., Any]) -> Callable[[_F], _F]:
 
     def shape(method: _F) -> _F:
         signature = inspect.signature(official)
-        own = [
-            one
-            for one in inspect.signature(method).parameters.values()
-            if one.kind is one.KEYWORD_ONLY and one.name not in signature.parameters
-        ]
-        parameters = [*signature.parameters.values(), *own]
-        method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        named = (one for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY)
+        own = [one for one in named if one.name not in signature.parameters]
+        method.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *own])  # type: ignore[attr-defined]
         method.__doc__ = with_official_arguments(method.__doc__, official.__doc__)
         return method
 
@@ -37,23 +33,14 @@ def with_signature_of(official: Callable[..., Any]) -> Callable[[_F], _F]:
 
 
 def with_official_arguments(ours: str | None, theirs: str | None) -> str:
-    """Return our docstring followed by the official one's description of the arguments.
-
-    Args:
-        ours: our docstring; None with `python -OO`.
-        theirs: the official docstring, in numpy style.
-    """
+    """Return our docstring followed by the official one's description of the arguments."""
     said = inspect.cleandoc(theirs or "").partition(_PARAMETERS)[2].strip()
     own = inspect.cleandoc(ours or "")
     return f"{own}\n\nThe official arguments\n{'-' * 22}\n\n{said}" if said else own
 
 
 def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call of an official method by name, with defaults.
-
-    Raises:
-        TypeError: as the call itself would, with the method's name.
-    """
+    """Return all arguments of a call of an official method by name, with defaults."""
     # A fast `Signature.bind()`, which takes 0.1 ms; that is called only to raise its error.
     names, known = _arguments_of(method)
     named = known | dict(zip(names, args, strict=False)) | kwargs
@@ -78,3 +65,30 @@ def default_arguments(method: Callable[..., Any]) -> dict[str, Any]:
     """Return the defaults of an official method's optional parameters by name."""
     known = _arguments_of(method)[1]
     return {name: default for name, default in known.items() if default is not inspect.Parameter.empty}
+
+
+MAX_SEQUENCE_ID: Final = (1 << 63) - 1
+"""The broker compares sequence ids as Java's `long`."""
+_BINDING = re.compile(r"(\w+)\(\): incompatible function arguments\.")
+_ARGUMENTS = {"property": "properties"}
+"""Arguments whose setters have other names."""
+
+
+def check_sequence_id(sequence_id: object) -> None:
+    """Raise if a value is not a sequence id; automatic sequence ids continue after the highest explicit one."""
+    if isinstance(sequence_id, bool) or not isinstance(sequence_id, int) or not 0 <= sequence_id <= MAX_SEQUENCE_ID:
+        raise SequenceIdRejected(
+            f"sequence_id must be an int from 0 to 2**63 - 1, got {sequence_id!r}. Nothing was sent.",
+            sequence_id=sequence_id,
+            last_pushed=None,
+            last_published=None,
+        )
+
+
+def argument_error(error: TypeError, arguments: Mapping[str, Any], unchanged: str) -> TypeError:
+    """Return an error that names the argument which a C++ setter rejected; return any other error unchanged."""
+    found = _BINDING.match(str(error))
+    if found is None:
+        return error
+    name = _ARGUMENTS.get(found[1], found[1])
+    return TypeError(f"{name} cannot be {arguments.get(name)!r}: the client does not accept this value. {unchanged}")

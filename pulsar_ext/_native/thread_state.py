@@ -17,15 +17,13 @@ import sys
 
 from . import threads
 
-__all__ = ["keep_thread_state"]
-
 _IS_SHOWN = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
 _MAX_KEPT = 256 if _IS_SHOWN else 0
 """Maximum number of kept thread states, 4 MB. A client has two such threads by default, for connections and for
 listeners, so this is enough for 128 clients."""
 
 
-class _ThreadData(threads.local):  # type: ignore[misc]  # a C class
+class _ThreadData(threads.local):
     """Data of the running thread, which lives as long as its thread state."""
 
     kept = False

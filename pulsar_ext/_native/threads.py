@@ -26,8 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["IS_PATCHED", "Lock", "Queue", "RLock", "local", "pauses", "shares_thread", "sleep", "start", "start_in_c"]
-
 _POLLS_SECONDS: Final = (0.001, 0.002, 0.005, 0.01)
 """The first poll intervals of a wait; the last one repeats."""
 
@@ -47,23 +45,12 @@ def _copy_of(module: Any) -> Any:
 
 
 _own: Any = _copy_of(_thread) if IS_PATCHED else _thread
-local: Any = _own._local  # the implementation of `threading.local`
 start_in_c: Callable[..., int] = _own.start_new_thread
 """Starts an operating system thread in one C call, which no signal handler interrupts."""
 
 
 def start(target: Callable[..., object], *args: Any, name: str, daemon: bool = True) -> None:
-    """Start an operating system thread.
-
-    Args:
-        target: the function to run.
-        *args: its arguments.
-        name: the thread's name; unused beside greenlets, where `threading.Thread` is a greenlet.
-        daemon: if the program may end before the thread; always true beside greenlets.
-
-    Raises:
-        RuntimeError: the interpreter is shutting down and starts no more threads.
-    """
+    """Start an operating system thread; beside greenlets it is a daemon and has no name."""
     if _thread.start_new_thread is start_in_c:
         threading.Thread(target=target, args=args, name=name, daemon=daemon).start()
         return
@@ -222,7 +209,10 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 if IS_PATCHED:
     time.sleep(0)  # creates the first hub: two threads doing this at once would deadlock in gevent's imports
-Lock: Any = _Lock if IS_PATCHED else _thread.allocate_lock
+if TYPE_CHECKING:
+    Lock, Queue, sleep = threading.Lock, SimpleQueue, time.sleep
+    local = threading.local
+else:
+    Lock, Queue, sleep = (_Lock, _Queue, _sleep) if IS_PATCHED else (_thread.allocate_lock, SimpleQueue, time.sleep)
+    local = _own._local  # the implementation of `threading.local`
 RLock: Any = _RLock if IS_PATCHED else _thread.RLock
-Queue: Any = _Queue if IS_PATCHED else SimpleQueue
-sleep: Callable[[float], None] = _sleep if IS_PATCHED else time.sleep

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.consumer_settings import set_priority_level, set_subscription_properties
+from pulsar_ext._native.consumer_settings import (
+    set_event_listener,
+    set_priority_level,
+    set_subscription_properties,
+)
 from pulsar_ext._native.core import IS_USED
-from pulsar_ext._native.event_listener import set_event_listener
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._runtime.callbacks import guard_event, guard_listener, weak_listener
 from pulsar_ext.ack.acknowledger import Acknowledger

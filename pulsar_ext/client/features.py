@@ -5,8 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from pulsar_ext._native.consumer_settings import priority_level_setter, subscription_properties_setter
-from pulsar_ext._native.event_listener import event_listener_setter
+from pulsar_ext._native.consumer_settings import (
+    event_listener_setter,
+    priority_level_setter,
+    subscription_properties_setter,
+)
 from pulsar_ext._native.messages import prove_sequence_ids
 from pulsar_ext._native.replicated import replicated_from_reader
 from pulsar_ext._native.schemas import prove_avro

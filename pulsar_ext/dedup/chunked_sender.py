@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.argument_checks import check_sequence_id
 from pulsar_ext._native.handles import build_plain, inner_producer_of
 from pulsar_ext._native.results import result_of
+from pulsar_ext._native.signatures import check_sequence_id
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, from_inner

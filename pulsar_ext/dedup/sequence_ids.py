@@ -19,8 +19,8 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pulsar_ext._native.argument_checks import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext._native.core import SequenceBase
+from pulsar_ext._native.signatures import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import InFlight
 

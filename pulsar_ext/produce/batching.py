@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pulsar
 import pulsar.schema
 
-from pulsar_ext._native.argument_checks import check_sequence_id
 from pulsar_ext._native.results import raise_result
-from pulsar_ext._native.signatures import with_signature_of
+from pulsar_ext._native.signatures import check_sequence_id, with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, option_fields

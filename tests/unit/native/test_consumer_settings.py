@@ -8,7 +8,7 @@ import gc
 import _pulsar
 import pytest
 
-from pulsar_ext._native import consumer_settings, event_listener
+from pulsar_ext._native import consumer_settings
 from pulsar_ext._native.c_api import address_of, exported
 from pulsar_ext.client.consumers import ActiveEvents
 from pulsar_ext.errors import InvalidUse
@@ -66,13 +66,13 @@ def test_native_listener_is_called_until_it_is_freed():
     listener = Listener()
     reporter = ActiveEvents(listener)
     reporter.attach(listener)
-    event_listener.set_event_listener(_pulsar.ConsumerConfiguration(), reporter)
-    made = event_listener._native_listeners[-1]
+    consumer_settings.set_event_listener(_pulsar.ConsumerConfiguration(), reporter)
+    made = consumer_settings._native_listeners[-1]
     methods = (ctypes.c_void_p * 4).from_address(made[0])
     for index, active in ((2, True), (3, False)):
-        event_listener._METHOD(methods[index])(ctypes.addressof(made), None, 7)
+        consumer_settings._METHOD(methods[index])(ctypes.addressof(made), None, 7)
         assert listener.events[-1] == (7, active)
     del reporter
     gc.collect()
-    event_listener._METHOD(methods[2])(ctypes.addressof(made), None, 8)
+    consumer_settings._METHOD(methods[2])(ctypes.addressof(made), None, 8)
     assert len(listener.events) == 2

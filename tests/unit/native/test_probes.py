@@ -15,7 +15,6 @@ import pulsar_ext
 from pulsar_ext._native import (
     c_api,
     consumer_settings,
-    event_listener,
     messages,
     probes,
     replicated,
@@ -112,7 +111,7 @@ def _uses():
     return {
         _LEVEL: lambda: consumer_settings.set_priority_level(configuration, 1),
         _PROPERTIES: lambda: consumer_settings.set_subscription_properties(configuration, {"a": "b"}),
-        _LISTENER: lambda: event_listener.set_event_listener(configuration, None),
+        _LISTENER: lambda: consumer_settings.set_event_listener(configuration, None),
         _REPLICATED: lambda: replicated.replicated_from(message),
     }
 
@@ -144,9 +143,9 @@ def test_class_without_type_info_raises(monkeypatch):
 def test_wrongly_read_known_object_raises(monkeypatch, feature):
     """Features raise before any change if an object of known content is read incorrectly."""
     monkeypatch.setattr(consumer_settings, "_QUEUE", 1 << 32)
-    monkeypatch.setattr(consumer_settings._pulsar.ConsumerConfiguration, "receiver_queue_size", lambda *_: None)
+    monkeypatch.setattr(consumer_settings.ConsumerConfiguration, "receiver_queue_size", lambda *_: None)
     monkeypatch.setattr(consumer_settings, "_WITNESS", {b"a": b"x\0y"})
-    monkeypatch.setattr(event_listener, "_IS_SET", "_ZNK6pulsar21ConsumerConfiguration15isReadCompactedEv")
+    monkeypatch.setattr(consumer_settings, "_IS_SET", "_ZNK6pulsar21ConsumerConfiguration15isReadCompactedEv")
     monkeypatch.setattr(replicated, "_WITNESS", "\0")
     with pytest.raises(InvalidUse, match="nothing was changed"):
         _uses()[feature]()
