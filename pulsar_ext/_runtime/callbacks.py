@@ -54,13 +54,7 @@ class CallbackGuard:
     def guarded(
         self, callback: SendCallback, wrap: Callable[[Any], MessageId], senders: Container[int]
     ) -> Callable[[Any, Any], None]:
-        """Return a send callback for the C++ client that calls the application's.
-
-        Args:
-            callback: the application's callback.
-            wrap: creates a message id from the C++ client's.
-            senders: the threads that are inside a send of the producer now.
-        """
+        """Return a send callback for the C++ client that calls the application's."""
         threads = self._threads
 
         def outcome(result: Any, inner: Any) -> None:
@@ -82,11 +76,7 @@ class CallbackGuard:
         return outcome
 
     def raise_inside(self, what: str) -> None:
-        """Raise if a call would wait for the thread that it runs on.
-
-        Raises:
-            InvalidUse: a send callback of the client is running on this thread.
-        """
+        """Raise if a call would wait for the thread that it runs on."""
         if get_ident() in self._threads:
             raise InvalidUse(
                 f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or "

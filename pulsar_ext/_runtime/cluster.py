@@ -29,11 +29,7 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class ClusterChanges:
-    """Counts the changes of a service URL (pure).
-
-    Args:
-        service_url: the first URL.
-    """
+    """Counts the changes of a service URL (pure)."""
 
     __slots__ = ("count", "service_url")
 
@@ -66,13 +62,7 @@ class Follower(Protocol):
 
 
 class ClusterWatch:
-    """Numbers the clusters that one client is connected to, and moves its consumers and readers.
-
-    Args:
-        service_url: returns the client's service URL; None if it never changes.
-        followers: returns the client's open consumers and readers.
-        forget: drops what the client itself keeps of a cluster.
-    """
+    """Numbers the clusters that one client is connected to, and moves its consumers and readers."""
 
     def __init__(
         self,
@@ -104,11 +94,7 @@ class ClusterWatch:
             return self._changes.count
 
     def tick(self, now: float) -> float:  # noqa: ARG002  # the scheduler's protocol
-        """Move consumers and readers to the current cluster; called by the scheduler.
-
-        Returns:
-            Seconds until the next check.
-        """
+        """Move consumers and readers to the current cluster; called by the scheduler."""
         number = self.number()
         if number != self._forgotten:
             self._forget()

@@ -18,11 +18,7 @@ from pulsar_ext.errors import InvalidUse
 
 
 def raise_if_interrupting(what: str, *locks: OwnedLock) -> None:
-    """Raise if a signal handler interrupts a call that must not be entered again.
-
-    Raises:
-        InvalidUse: this thread holds one of these locks, so the state that it guards is inconsistent.
-    """
+    """Raise if a signal handler interrupts a call that must not be entered again."""
     if any(lock.is_held for lock in locks):
         raise InvalidUse(
             f"{what} in a signal handler would interfere with the call that it interrupts. Do it after that call."

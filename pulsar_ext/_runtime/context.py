@@ -40,12 +40,7 @@ _FIRST_SKIPPING_MAJOR: Final = 4
 
 
 class BrokerVersion:
-    """The version of the broker that a client is connected to; it is queried in the background.
-
-    Args:
-        ask: queries the admin API for the version.
-        run: calls a function on another thread.
-    """
+    """The version of the broker that a client is connected to; it is queried in the background."""
 
     def __init__(self, ask: Callable[[], str], run: Callable[[Callable[[], object]], object]) -> None:
         self._ask, self._run = ask, run
@@ -106,12 +101,7 @@ class RecentAnswers:
         self._known.clear()
 
     def ask(self, question: Hashable, ask: Callable[[], T]) -> T:
-        """Return a recent answer, or ask.
-
-        Args:
-            question: the key of the answer.
-            ask: returns a new answer; an exception is not kept.
-        """
+        """Return a recent answer, or ask."""
         now = time.monotonic()
         while self._known and next(iter(self._known.values())).asked + _SECONDS <= now:
             del self._known[next(iter(self._known))]
@@ -174,19 +164,7 @@ class AdminChoice(Protocol):
 
 
 class ClientContext:
-    """The shared services of one client.
-
-    Args:
-        opener: the client, which opens consumers and readers.
-        admin: an existing admin API; None to create one when it is first needed.
-        make_admin: creates the admin API.
-        choose_admin: returns the admin API of the cluster that the client is connected to, instead of both.
-        owns_admin: whether the admin API is closed with the client; False for the application's.
-        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
-        schema_info: queries the broker for a version of a topic's schema, in the C++ client's form.
-        operation_timeout_seconds: the client's operation timeout.
-        service_url: returns the URL that the client connects to; None if it never changes.
-    """
+    """The shared services of one client."""
 
     begun: ClassVar[list[Callable[[ClientContext], object]]] = []
     """Functions that are called with each new client, before it opens anything."""
@@ -257,15 +235,7 @@ class ClientContext:
             notify(self)
 
     def admin_api(self) -> PulsarAdmin:
-        """Return the admin API.
-
-        Raises:
-            pulsar.AlreadyClosed: the client is closed.
-            AdminUnavailable: no admin API was configured, and none can be derived from the service URL.
-            InvalidUse: the environment's `PULSAR_ADMIN_URL` is invalid.
-            AdminRequired: the client's credentials are not known here, or would be sent to a URL that was not
-                configured as a broker's. It is logged once, because background tasks continue without an admin API.
-        """
+        """Return the admin API."""
         with self._admin_lock:
             if self._released:
                 self.senders.raise_if_ended()
@@ -304,14 +274,6 @@ class ClientContext:
         """Begin an asynchronous call of the C++ client, retry while the broker cannot be reached; return its value.
 
         The blocking calls of the C++ client return without an error if the connection ends before the answer.
-
-        Args:
-            begin: begins an idempotent call.
-            again: the errors that are retried.
-
-        Raises:
-            pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`;
-                `AlreadyClosed` if the client was closed or shut down during the call.
         """
         return self.persist(partial(self.senders.ask, begin), again)
 

@@ -33,12 +33,7 @@ _END_SECONDS = 1.0
 
 
 def log_through(logger: logging.Logger) -> pulsar.FileLogger:
-    """Log the C++ client's lines through a logger, instead of the previous one.
-
-    Returns:
-        The `logger` argument of the official client. The C++ client uses the one of the process's first client only,
-        with its level, which is the logger's current one.
-    """
+    """Log the C++ client's lines through a logger, instead of the previous one."""
     global _pipe  # noqa: PLW0603  # the C++ client has one logger per process too
     with _lock:
         if _pipe is None:

@@ -26,11 +26,7 @@ T = TypeVar("T")
 
 
 class CancellableCall(Generic[T]):
-    """A blocking call; once it is cancelled, its current or next wait for the C++ client raises `CancelledError`.
-
-    Args:
-        call: the function to call once.
-    """
+    """A blocking call; once it is cancelled, its current or next wait for the C++ client raises `CancelledError`."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -52,11 +48,7 @@ class CancellableCall(Generic[T]):
             self._awaited.give_up(CancelledError())
 
     def give_up_with(self, answer: Answer) -> None:
-        """End the wait for an answer when the call is cancelled.
-
-        Raises:
-            CancelledError: the call was cancelled before.
-        """
+        """End the wait for an answer when the call is cancelled."""
         self._awaited = answer  # first: a cancellation in between must see it
         if self._cancelled:
             raise CancelledError
@@ -66,11 +58,7 @@ _running: ContextVar[CancellableCall[Any] | None] = ContextVar("pulsar_ext_cance
 
 
 def end_if_cancelled(answer: Answer) -> None:
-    """End the wait for an answer when the current call is cancelled, if that is a `CancellableCall`.
-
-    Raises:
-        CancelledError: it was cancelled before.
-    """
+    """End the wait for an answer when the current call is cancelled, if that is a `CancellableCall`."""
     if (call := _running.get()) is not None:
         call.give_up_with(answer)
 
@@ -130,12 +118,7 @@ class OpenSenders:
         self._failed = -math.inf
 
     def ask(self, begin: Callable[[Answer], object]) -> Any:
-        """Begin an asynchronous call of the C++ client, and wait for its value, even if the client is being closed.
-
-        Raises:
-            pulsar.PulsarException: it failed; `AlreadyClosed` if the client was closed or shut down during the call.
-            CancelledError: the enclosing `CancellableCall` was cancelled.
-        """
+        """Begin an asynchronous call of the C++ client, and wait for its value, even if the client is being closed."""
         answer = self._note()
         try:
             self.raise_if_ended()  # after noting it: `end()` sees the open request, or this sees the end
@@ -169,11 +152,7 @@ class OpenSenders:
         return answer
 
     def add(self, one: OpenSender) -> None:
-        """Add a sender that has just been opened.
-
-        Raises:
-            pulsar.AlreadyClosed: the client was closed or shut down in between.
-        """
+        """Add a sender that has just been opened."""
         self._known[one] = None
         self.raise_if_ended()
 
@@ -199,10 +178,6 @@ def close_together(endings: Iterable[OpenSender], deadline: float) -> None:
     """Close senders, and wait for pending messages until `deadline`, a monotonic time in seconds.
 
     After a Ctrl-C it may be called again, and completes the rest.
-
-    Raises:
-        InvalidUse: a signal handler that interrupts a send calls this; nothing is closed.
-        pulsar.PulsarException: the first error; all senders are closed or closing.
     """
     endings = list(endings)
     for one in endings:
@@ -229,10 +204,6 @@ def fail_together(endings: Sequence[OpenSender], close_client: Callable[[Callabl
     It runs on a separate thread, because a callback may wait for the thread that shuts down. The C++ client is closed,
     not shut down: a shutdown holds Python's lock, and blocks for twenty seconds if a C++ thread waits for that lock to
     report an outcome. If a broker does not answer, the close continues in the background.
-
-    Args:
-        endings: the senders, after `forget()`.
-        close_client: begins to close the C++ client, and calls a function once that is done.
     """
     closed = Flag()  # set when the last reference is dropped: an `Event`'s lock may be held there by its waiter
 

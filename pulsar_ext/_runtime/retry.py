@@ -13,14 +13,7 @@ T = TypeVar("T")
 
 
 def retry(call: Callable[[], T], may: Callable[[Exception], bool], *, seconds: float, longest: float = 0.0) -> T:
-    """Call until it succeeds, and return its result; a Ctrl-C ends the pause between two calls.
-
-    Args:
-        call: an idempotent function.
-        may: returns whether to retry after an error; otherwise the error is raised.
-        seconds: the first pause.
-        longest: the longest pause in seconds; each pause is a quarter longer than the last one. 0 for equal pauses.
-    """
+    """Call until it succeeds, and return its result; a Ctrl-C ends the pause between two calls."""
     while True:
         try:
             return call()

@@ -58,12 +58,6 @@ class Scheduler:
     """Calls `tick` of scheduled objects, kept weakly, when they are due; its thread starts with the first one.
 
     Every method may be called from a signal handler that interrupts another one.
-
-    Args:
-        thread_name: the name of its thread.
-        log: the logger for exceptions of ticks and jobs.
-        trouble: the message to log.
-        lasting: whether an idle thread stays: a program that ends cannot start new threads.
     """
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str, *, lasting: bool) -> None:
@@ -184,13 +178,7 @@ class Scheduler:
 
 
 class ClientScheduler(Scheduler):
-    """A scheduler of one client, which is closed with it.
-
-    Args:
-        thread_name: the name of its thread.
-        log: the logger for exceptions of ticks and jobs.
-        trouble: the message to log.
-    """
+    """A scheduler of one client, which is closed with it."""
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str) -> None:
         super().__init__(thread_name, log, trouble, lasting=False)
@@ -266,11 +254,7 @@ class PolledConnection(Closable, Protocol):
 
 
 class ConnectionPolls:
-    """Polls objects that have nothing else to do until their next tick; used on the scheduler's thread.
-
-    Args:
-        scheduler: calls this object, and the tick of each object whose connection has changed.
-    """
+    """Polls objects that have nothing else to do until their next tick; used on the scheduler's thread."""
 
     def __init__(self, scheduler: ClientScheduler) -> None:
         self._scheduler = scheduler

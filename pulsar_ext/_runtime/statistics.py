@@ -90,14 +90,7 @@ class ClientStats:
 def consumer_stats(
     topics: Iterable[tuple[str, TopicStats]], subscription: str, consumer_name: str, **known: Any
 ) -> ConsumerStats:
-    """Sum the broker's statistics of a consumer.
-
-    Args:
-        topics: the full names of its topics and partitions, with the broker's statistics of each.
-        subscription: the subscription's name.
-        consumer_name: the consumer's name.
-        **known: the fields that this client knows.
-    """
+    """Sum the broker's statistics of a consumer."""
     topics = list(topics)
     found = [one.subscriptions[subscription] for _, one in topics if subscription in one.subscriptions]
     rows = [row for one in found for row in one.raw.get("consumers") or () if row.get("consumerName") == consumer_name]

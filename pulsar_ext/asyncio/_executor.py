@@ -36,22 +36,14 @@ class Executor:
         """True after the client was closed."""
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call. A cancelled caller stops waiting; the call itself completes.
-
-        Raises:
-            PulsarException: `AlreadyClosed`, or the error of the call.
-        """
+        """Run a blocking call. A cancelled caller stops waiting; the call itself completes."""
         self._raise_if_closed()
         with translating():
             in_context = partial(contextvars.copy_context().run, call, *args, **kwargs)
             return await asyncio.get_running_loop().run_in_executor(self._pool, in_context)
 
     async def end(self, call: Callable[[], object], ended: Callable[[], None]) -> None:
-        """Run a call that closes something, and then `ended()` in the loop, even if the caller is cancelled.
-
-        Raises:
-            PulsarException: `AlreadyClosed`, or the error of the call.
-        """
+        """Run a call that closes something, and then `ended()` in the loop, even if the caller is cancelled."""
         await asyncio.shield(asyncio.ensure_future(self._end(call, ended)))
 
     async def _end(self, call: Callable[[], object], ended: Callable[[], None]) -> None:

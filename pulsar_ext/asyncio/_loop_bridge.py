@@ -18,11 +18,7 @@ def is_own_cancellation(error: BaseException) -> bool:
 
 
 class LoopBridge:
-    """Runs calls of other threads in an event loop, in the order in which they were added.
-
-    Args:
-        loop: the event loop.
-    """
+    """Runs calls of other threads in an event loop, in the order in which they were added."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # A weak reference: the loop is the dictionary key of this object.

@@ -49,12 +49,7 @@ async def drive(steps: Steps) -> None:
 
 
 async def finish_batches(batches: BegunBatches, begin_one: Callable[[], Awaitable[object]]) -> None:
-    """Handle the rest of each batch that was begun; see `BegunBatches`.
-
-    Args:
-        batches: the batches of which a message was received.
-        begin_one: receives a message and starts its handler; raises `Timeout` without a message.
-    """
+    """Handle the rest of each batch that was begun; see `BegunBatches`."""
     # The rest of a batch may not be in the queue: it arrives with a new connection, or never.
     with contextlib.suppress(TimeoutError, pulsar.Timeout, pulsar.AlreadyClosed):
         while seconds := batches.seconds_left(time.monotonic()):
@@ -63,12 +58,7 @@ async def finish_batches(batches: BegunBatches, begin_one: Callable[[], Awaitabl
 
 
 class ProcessRun:
-    """A call of `process()` in the running loop.
-
-    Args:
-        consumer: the asyncio consumer.
-        handling: the handler and its options.
-    """
+    """A call of `process()` in the running loop."""
 
     def __init__(self, consumer: Any, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling

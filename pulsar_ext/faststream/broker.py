@@ -47,11 +47,7 @@ if TYPE_CHECKING:
 
 
 def driver_annotations(broker: Any) -> UnderlyingDriverAnnotations:
-    """Return the annotations to use instead of bare classes.
-
-    Args:
-        broker: the class of the broker.
-    """
+    """Return the annotations to use instead of bare classes."""
     rows = (
         (Client, "Client", "broker._connection"),
         (PulsarMessage, "PulsarMessage", "message"),

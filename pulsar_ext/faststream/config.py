@@ -32,14 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Topics as they were declared.
-
-    Args:
-        declared: a name, several of them, or a pattern.
-
-    Raises:
-        SetupError: it has another type, or is empty.
-    """
+    """Topics as they were declared."""
 
     declared: str | Sequence[str] | re.Pattern[str]
 
@@ -164,21 +157,13 @@ _REDELIVERY: Final = tuple(field.name for field in dataclasses.fields(Redelivery
 
 
 def check_ack_policy(policy: Any) -> None:
-    """Check a policy; FastStream compares policies by identity, and would ignore their names.
-
-    Raises:
-        SetupError: it is set, and is not an `AckPolicy`.
-    """
+    """Check a policy; FastStream compares policies by identity, and would ignore their names."""
     if policy is not EMPTY and not isinstance(policy, AckPolicy):
         raise SetupError(f"ack_policy must be an AckPolicy of faststream, such as AckPolicy.MANUAL, got {policy!r}.")
 
 
 def check_client_options(options: Mapping[str, Any]) -> None:
-    """Check the arguments that `PulsarBroker()` passes on to the client.
-
-    Raises:
-        SetupError: an argument is unknown, or its value has another type than its default.
-    """
+    """Check the arguments that `PulsarBroker()` passes on to the client."""
     known = _check_names("PulsarBroker()", options, pulsar_ext.Client)
     for name, value in options.items():
         kind = type(known[name].default)
@@ -187,11 +172,7 @@ def check_client_options(options: Mapping[str, Any]) -> None:
 
 
 def check_consumer_options(topic: Any, subscription: str, subscription_type: Any, options: Mapping[str, Any]) -> None:
-    """Check the arguments that a subscriber passes on to `Client.subscribe()`, as that does before it connects.
-
-    Raises:
-        SetupError: an argument is unknown, has another name here, or has an invalid value.
-    """
+    """Check the arguments that a subscriber passes on to `Client.subscribe()`, as that does before it connects."""
     for name in options:
         if name in _OTHER_NAMES:
             raise SetupError(f"subscriber() does not accept {name}: {_OTHER_NAMES[name]}.")
@@ -215,11 +196,7 @@ def check_consumer_options(topic: Any, subscription: str, subscription_type: Any
 
 
 def check_producer_options(options: Mapping[str, Any] | None) -> None:
-    """Check `producer_options`, as `Client.create_producer()` does before it connects.
-
-    Raises:
-        SetupError: an argument is unknown, or has an invalid value.
-    """
+    """Check `producer_options`, as `Client.create_producer()` does before it connects."""
     options = options or {}
     official = _check_names("producer_options", options, pulsar.Client.create_producer, Client.create_producer)
     with _as_setup_error("producer_options"):

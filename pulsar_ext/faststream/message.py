@@ -34,11 +34,7 @@ _REPLY_TO: Final = "reply_to"
 def properties_of(
     headers: Mapping[str, Any], *, content_type: str | None, correlation_id: str | None, reply_to: str
 ) -> dict[str, str]:
-    """Return the properties of a message to send; the application's headers take precedence.
-
-    Raises:
-        InvalidUse: a header is not text.
-    """
+    """Return the properties of a message to send; the application's headers take precedence."""
     ours = {_CONTENT_TYPE: content_type, _CORRELATION_ID: correlation_id, _REPLY_TO: reply_to}
     properties = {name: value for name, value in ours.items() if value}
     for name, value in headers.items():
@@ -211,12 +207,7 @@ async def redeliver(consumer: Consumer[Any], raw_message: Raw) -> None:
 
 
 class PulsarParser:
-    """Parser of messages, unless the application has its own parser or decoder.
-
-    Args:
-        consumer: returns the consumer that acknowledges the messages; None for replies.
-        rejection: the action for rejected messages.
-    """
+    """Parser of messages, unless the application has its own parser or decoder."""
 
     def __init__(
         self, consumer: Callable[[], Consumer[Any] | None], rejection: Rejection = Rejection.ACKNOWLEDGE
@@ -259,11 +250,7 @@ class PulsarParser:
         return [await self.decode_message(await self.parse_message(raw)) for raw in message.raw_message]
 
     async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
-        """Decode a body by its content type; without one as JSON, or else as bytes.
-
-        Returns:
-            None for a message without a value.
-        """
+        """Decode a body by its content type; without one as JSON, or else as bytes."""
         raw = message.raw_message
         if isinstance(raw, Message) and raw.has_null_value():
             return None

@@ -158,12 +158,7 @@ class PulsarBatchPublisher(PulsarPublisher):
 
 
 class PulsarReplyPublisher(FakePublisher):
-    """Publisher of the reply to one message.
-
-    Args:
-        producer: sends the reply.
-        message: the message that requests it.
-    """
+    """Publisher of the reply to one message."""
 
     def __init__(self, producer: ProducerProto[Any], message: StreamMessage[Any]) -> None:
         super().__init__(producer=producer)

@@ -59,10 +59,6 @@ class EndpointPool(Generic[EndpointT]):
     """Pool of producers or requesters, opened on first use, once for all waiting tasks, and closed after a minute idle.
 
     Closing lets the broker delete an idle topic, and reply topics are many.
-
-    Args:
-        is_closed: returns true for an endpoint that has closed by itself and has to be reopened.
-        clock: returns a time in seconds.
     """
 
     def __init__(self, is_closed: Callable[[EndpointT], bool], clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,17 +110,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 class PulsarSender(ProducerProto[PulsarPublishCommand]):
-    """Producer and requester of a connected broker.
-
-    Args:
-        parser: the application's parser of replies, if it has one.
-        decoder: the application's decoder of replies, if it has one.
-        producer_options: of every producer, over the defaults.
-        reply_topic: the topic that receives replies; None for a topic per requester.
-
-    Raises:
-        SetupError: an option is invalid or unknown.
-    """
+    """Producer and requester of a connected broker."""
 
     _parser: AsyncCallable
     _decoder: AsyncCallable
@@ -180,11 +166,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
-        """Publish a request, and return the first reply.
-
-        Raises:
-            TimeoutError: no reply arrived in time; its cause is the `NoReply`.
-        """
+        """Publish a request, and return the first reply."""
         options = _requester_options(cmd.reply_topic or self._reply_topic, cmd.destination)
         opening = partial(self._connected().requester, cmd.destination, **options)
         name = cmd.destination, options.get("reply_topic")

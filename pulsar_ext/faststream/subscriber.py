@@ -48,12 +48,6 @@ class ExceptionAcknowledger(BaseMiddleware):
 
     With manual acknowledgement, it applies `AckMessage`, `NackMessage` and `RejectMessage`. With a policy, it only
     acknowledges a message whose handler raised `SkipMessage`, which would otherwise stay unacknowledged.
-
-    Args:
-        raw_message: the received message or messages.
-        context: FastStream's.
-        is_manual: true with manual acknowledgement.
-        log: logs a line at a level, with an error.
     """
 
     def __init__(
@@ -294,16 +288,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     async def _take(
         self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
     ) -> Raw:
-        """Receive the input of a handler.
-
-        Args:
-            consumer: of the subscription.
-            timeout_millis: the maximum wait for a message; None for no limit.
-            most: the maximum number of messages of a batch; None for the declared one.
-
-        Raises:
-            pulsar.Timeout: no message arrived in time.
-        """
+        """Receive the input of a handler."""
         if self._max_records is None:
             return await consumer.receive(timeout_millis)
         messages = await consumer.receive_many(most or self._max_records, timeout_millis)

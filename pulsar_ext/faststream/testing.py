@@ -83,12 +83,7 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
 
 
 class _Loopback(ProducerProto[PulsarPublishCommand]):
-    """Producer that passes published messages to the handlers.
-
-    Args:
-        broker: the publishing broker.
-        brokers: the brokers whose handlers receive the messages.
-    """
+    """Producer that passes published messages to the handlers."""
 
     _parser: AsyncCallable
     _decoder: AsyncCallable
