@@ -210,8 +210,9 @@ os.register_at_fork(after_in_child=_in_child)
 if IS_PATCHED:
     time.sleep(0)  # creates the first hub: two threads doing this at once would deadlock in gevent's imports
 if TYPE_CHECKING:
-    Lock, Queue, sleep = threading.Lock, SimpleQueue, time.sleep
+    Lock = threading.Lock
     local = threading.local
+    Queue, sleep = SimpleQueue, time.sleep
 else:
     Lock, Queue, sleep = (_Lock, _Queue, _sleep) if IS_PATCHED else (_thread.allocate_lock, SimpleQueue, time.sleep)
     local = _own._local  # the implementation of `threading.local`

@@ -10,7 +10,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, SupportsInt, TypeVar, TypeVarTuple
 
 import pulsar
 
@@ -21,8 +21,20 @@ from pulsar_ext.ids.message_id import MessageId
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from pulsar_ext._native.messages import InnerMessageId
+    from pulsar_ext._native.results import Result
 
-SendCallback = Callable[[Any, MessageId], object]
+
+class _Message(Protocol):
+    def message_id(self) -> object: ...
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+M = TypeVar("M", bound=_Message)
+Args = TypeVarTuple("Args")
+
+SendCallback = Callable[["Result", MessageId], object]
 
 _INTERRUPTED, _CLOSED = pulsar.Result.Interrupted, pulsar.Result.AlreadyClosed
 
@@ -39,7 +51,7 @@ class CallbackGuard:
     def __init__(self) -> None:
         self._threads: set[int] = set()
 
-    def run(self, call: Callable[..., object], *args: Any) -> None:
+    def run(self, call: Callable[[*Args], object], *args: *Args) -> None:
         """Call `call(*args)`, which calls the application's send callbacks, on a thread that delivers outcomes."""
         threads, thread = self._threads, get_ident()
         if thread in threads:
@@ -52,12 +64,12 @@ class CallbackGuard:
             threads.discard(thread)
 
     def guarded(
-        self, callback: SendCallback, wrap: Callable[[Any], MessageId], senders: Container[int]
-    ) -> Callable[[Any, Any], None]:
-        """Return a send callback for the C++ client that calls the application's."""
+        self, callback: SendCallback, wrap: Callable[[InnerMessageId], MessageId], senders: Container[int]
+    ) -> Callable[[Result, InnerMessageId], None]:
+        """Return a send callback for the C++ client; `senders` are the threads inside a send of the producer now."""
         threads = self._threads
 
-        def outcome(result: Any, inner: Any) -> None:
+        def outcome(result: Result, inner: InnerMessageId) -> None:
             keep_thread_state()
             thread = get_ident()
             noted = thread in threads or thread in senders
@@ -84,7 +96,7 @@ class CallbackGuard:
             )
 
 
-def call_back(callback: SendCallback, result: Any, message_id: MessageId) -> None:
+def call_back(callback: SendCallback, result: Result, message_id: MessageId) -> None:
     """Call a send callback; log an exception."""
     try:
         callback(result, message_id)
@@ -92,7 +104,7 @@ def call_back(callback: SendCallback, result: Any, message_id: MessageId) -> Non
         _log.exception("A send callback raised; the result of its message was %s", result)
 
 
-def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, message: Any) -> None:
+def guard_listener(listener: Callable[[A, M], object], consumer: A, message: M) -> None:
     """Call a listener; log an exception, and leave the message unacknowledged, as Java's client does."""
     try:
         listener(consumer, message)
@@ -100,7 +112,7 @@ def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, messag
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
 
-def guard_event(listener: Callable[..., object], *event: Any) -> None:
+def guard_event(listener: Callable[[*Args], object], *event: *Args) -> None:
     """Call a listener of events other than messages; log an exception."""
     try:
         listener(*event)
@@ -108,7 +120,7 @@ def guard_event(listener: Callable[..., object], *event: Any) -> None:
         _log.exception("A listener raised; the event was %s", event)
 
 
-def weak_listener(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def weak_listener(listener: Callable[[A, B], None]) -> Callable[[A, B], None]:
     """Return a listener for the C++ client that does nothing once `listener` has been collected.
 
     Python's garbage collector does not see references of the C++ client. A strong one would keep the client alive
@@ -116,7 +128,7 @@ def weak_listener(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], 
     """
     kept = weakref.ref(listener)
 
-    def listen(official: Any, message: Any) -> None:
+    def listen(official: A, message: B) -> None:
         keep_thread_state()
         if (listener := kept()) is not None:
             listener(official, message)
@@ -124,13 +136,13 @@ def weak_listener(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], 
     return listen
 
 
-def guard_router(router: Callable[[Any, int], Any]) -> Callable[[Any, int], int]:
+def guard_router(router: Callable[[A, int], SupportsInt]) -> Callable[[A, int], int]:
     """Return a message router whose exceptions and invalid results do not reach the C++ client, which would crash.
 
     The message then has no partition, and fails with `UnknownError`.
     """
 
-    def guarded(message: Any, partitions: int) -> int:
+    def guarded(message: A, partitions: int) -> int:
         try:
             return int(router(message, partitions))
         except BaseException:  # noqa: BLE001  # no exception may reach the C++ client

@@ -28,22 +28,6 @@ _RETRY_SECONDS: Final = 1.0
 _log = logging.getLogger("pulsar_ext")
 
 
-class ClusterChanges:
-    """Counts the changes of a service URL (pure)."""
-
-    __slots__ = ("count", "service_url")
-
-    def __init__(self, service_url: str) -> None:
-        self.service_url, self.count = service_url, 0
-
-    def note(self, service_url: str) -> bool:
-        """Note the current service URL; return if it has changed since the last call."""
-        if service_url == self.service_url:
-            return False
-        self.service_url, self.count = service_url, self.count + 1
-        return True
-
-
 class Follower(Protocol):
     """A consumer or a reader."""
 
@@ -62,7 +46,10 @@ class Follower(Protocol):
 
 
 class ClusterWatch:
-    """Numbers the clusters that one client is connected to, and moves its consumers and readers."""
+    """Numbers the clusters that one client is connected to, and moves its consumers and readers.
+
+    `service_url` is None if it never changes; `forget` drops what the client itself keeps of a cluster.
+    """
 
     def __init__(
         self,
@@ -71,7 +58,7 @@ class ClusterWatch:
         forget: Callable[[], object],
     ) -> None:
         self._service_url, self._followers, self._forget = service_url, followers, forget
-        self._changes = ClusterChanges("" if service_url is None else service_url())
+        self._last_url, self._number = "" if service_url is None else service_url(), 0
         self._forgotten, self._all_open = 0, True
         self._lock = OwnedLock()
 
@@ -85,16 +72,18 @@ class ClusterWatch:
         if self._service_url is None:
             return 0
         with self._lock:
-            if self._changes.note(self._service_url()):
+            service_url = self._service_url()
+            if service_url != self._last_url:
+                self._last_url, self._number = service_url, self._number + 1
                 _log.warning(
                     "The client is connected to another cluster, %s. Unsent acknowledgements are dropped, and its "
                     "consumers and readers are reopened, because ids belong to one cluster.",
-                    self._changes.service_url,
+                    service_url,
                 )
-            return self._changes.count
+            return self._number
 
     def tick(self, now: float) -> float:  # noqa: ARG002  # the scheduler's protocol
-        """Move consumers and readers to the current cluster; called by the scheduler."""
+        """Move consumers and readers to the current cluster; return the seconds until the next check."""
         number = self.number()
         if number != self._forgotten:
             self._forget()

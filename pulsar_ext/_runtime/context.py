@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 import pulsar
@@ -30,13 +31,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from pulsar_ext._native.answer import Answer
+    from pulsar_ext._native.messages import InnerMessageId
+    from pulsar_ext._native.schemas import SchemaInfo
     from pulsar_ext.admin import PulsarAdmin
 
 
+T = TypeVar("T")
+Happening = Literal["dead letter", "closed hole"]
+"""An action that a consumer takes by itself, without the application."""
 _ASK_AGAIN_SECONDS: Final = 60.0
 """Interval of queries while the admin API does not answer."""
 _FIRST_SKIPPING_MAJOR: Final = 4
 """First major version that ignores acknowledgements of unknown ledgers on every type of subscription."""
+_RECENT_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 0.1
+_log = logging.getLogger("pulsar_ext")
 
 
 class BrokerVersion:
@@ -44,7 +53,7 @@ class BrokerVersion:
 
     def __init__(self, ask: Callable[[], str], run: Callable[[Callable[[], object]], object]) -> None:
         self._ask, self._run = ask, run
-        self._due, self._skips_unknown = -math.inf, False
+        self.forget()
 
     def forget(self) -> None:
         """Drop the version: the client is connected to another cluster."""
@@ -67,11 +76,9 @@ class BrokerVersion:
             self._run(self._learn)
 
     def _learn(self) -> None:
-        try:
+        with suppress(PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the client is closed
             self._skips_unknown = skips_unknown_ledgers(self._ask())
-        except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the client is closed
-            return
-        self._due = math.inf
+            self._due = math.inf
 
 
 def skips_unknown_ledgers(version: str) -> bool:
@@ -80,75 +87,38 @@ def skips_unknown_ledgers(version: str) -> bool:
     return major.isdecimal() and int(major) >= _FIRST_SKIPPING_MAJOR
 
 
-T = TypeVar("T")
-_SECONDS: Final = 0.5
-
-
-class _Known(NamedTuple):
-    asked: float
-    answer: Any
-
-
 class RecentAnswers:
     """The answers of the last half second; used by one thread."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, _Known] = {}
-        """Answers by question, the oldest first."""
+        self._known: dict[Hashable, tuple[float, Any]] = {}
+        """The time and the answer of each question, the oldest first."""
 
     def forget(self) -> None:
         """Drop every answer: another cluster is queried from now on."""
         self._known.clear()
 
     def ask(self, question: Hashable, ask: Callable[[], T]) -> T:
-        """Return a recent answer, or ask."""
+        """Return the recent answer of a question, or ask; an exception is not kept."""
         now = time.monotonic()
-        while self._known and next(iter(self._known.values())).asked + _SECONDS <= now:
+        while self._known and next(iter(self._known.values()))[0] + _RECENT_SECONDS <= now:
             del self._known[next(iter(self._known))]
-        known = self._known.get(question)
-        if known is None:
-            known = self._known[question] = _Known(time.monotonic(), ask())
-        answer: T = known.answer
-        return answer
-
-
-Happening = Literal["dead letter", "closed hole"]
-"""An action that a consumer takes by itself, without the application."""
-
-_RETRY_SECONDS = 0.1
-_log = logging.getLogger("pulsar_ext")
+        if question not in self._known:
+            self._known[question] = time.monotonic(), ask()
+        found: T = self._known[question][1]
+        return found
 
 
 class MessageOpener(Protocol):
     """Opens producers, consumers and readers of this library on a topic: a `Client`."""
 
-    def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Subscribe, as `Client.subscribe()`."""
-        ...
-
-    def _open_consumer_(self, named: dict[str, Any], **options: Any) -> Any:
-        """Subscribe with the official arguments by name."""
-        ...
-
-    def _open_reader_(self, named: dict[str, Any], **options: Any) -> Any:
-        """Create a reader with the official arguments by name."""
-        ...
-
-    def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Any:
-        """Create a reader, as `Client.create_reader()`."""
-        ...
-
-    def create_producer(self, topic: str, **kwargs: Any) -> Any:
-        """Create a producer, as `Client.create_producer()`."""
-        ...
-
-    def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the names of a topic's partitions, as `Client.get_topic_partitions()`."""
-        ...
-
-    def _open_receivers_(self) -> list[Any]:
-        """Return the open consumers and readers, as `Client._open_receivers_()`."""
-        ...
+    def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Any: ...
+    def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Any: ...
+    def create_producer(self, topic: str, **kwargs: Any) -> Any: ...
+    def get_topic_partitions(self, topic: str) -> list[str]: ...
+    def _open_consumer_(self, named: dict[str, Any], **options: Any) -> Any: ...
+    def _open_reader_(self, named: dict[str, Any], **options: Any) -> Any: ...
+    def _open_receivers_(self) -> list[Any]: ...
 
 
 class AdminChoice(Protocol):
@@ -164,7 +134,11 @@ class AdminChoice(Protocol):
 
 
 class ClientContext:
-    """The shared services of one client."""
+    """The shared services of one client.
+
+    Its admin API is `admin`, the application's, or else `make_admin()`, when it is first needed; or it depends on the
+    cluster, by `choose_admin`. `service_url` is None if it never changes.
+    """
 
     begun: ClassVar[list[Callable[[ClientContext], object]]] = []
     """Functions that are called with each new client, before it opens anything."""
@@ -177,8 +151,8 @@ class ClientContext:
         make_admin: Callable[[], PulsarAdmin],
         choose_admin: AdminChoice | None = None,
         owns_admin: bool,
-        open_reader: Callable[[str, Any], pulsar.Reader],
-        schema_info: Callable[[str, int], Any],
+        open_reader: Callable[[str, InnerMessageId], pulsar.Reader],
+        schema_info: Callable[[str, int], SchemaInfo],
         operation_timeout_seconds: int,
         service_url: Callable[[], str] | None = None,
     ) -> None:
@@ -192,20 +166,14 @@ class ClientContext:
         )
         self.connection_polls = ConnectionPolls(self.scheduler)
         self.inquiries = ClientScheduler(
-            "pulsar-ext-inquiries",
-            logging.getLogger("pulsar_ext"),
-            "Redelivery or cursor lookup failed; it is retried",
+            "pulsar-ext-inquiries", _log, "Redelivery or cursor lookup failed; it is retried"
         )
         """For requests to the admin API and reads, which may block and must not delay acknowledgements."""
         self.failover = ClientScheduler(
-            "pulsar-ext-failover",
-            logging.getLogger("pulsar_ext"),
-            "A change of the cluster could not be followed; it is retried",
+            "pulsar-ext-failover", _log, "A change of the cluster could not be followed; it is retried"
         )
         """For cluster changes: closes consumers and readers before the C++ client connects them to the new cluster."""
-        self.outcomes = OutcomeScheduler(
-            "pulsar-ext-outcomes", logging.getLogger("pulsar_ext"), "The result of a message could not be reported"
-        )
+        self.outcomes = OutcomeScheduler("pulsar-ext-outcomes", _log, "The result of a message could not be reported")
         self.recent = RecentAnswers()
         """Answers to queries of `inquiries`, used on its thread."""
         self.broker_version = BrokerVersion(lambda: self.admin_api().broker_version(), self.inquiries.run)
@@ -218,7 +186,7 @@ class ClientContext:
         """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.producers: WeakSet[Any] = WeakSet()
         """The application's producers."""
-        self.report_event: Callable[[Happening, str, str, int], object] = _ignore_event
+        self.report_event: Callable[[Happening, str, str, int], object] = lambda *_: None
         """Called with an event, its topic and subscription, and a count."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
@@ -235,24 +203,32 @@ class ClientContext:
             notify(self)
 
     def admin_api(self) -> PulsarAdmin:
-        """Return the admin API."""
+        """Return the admin API.
+
+        Raises:
+            pulsar.AlreadyClosed: the client is closed.
+            AdminUnavailable: no admin API was configured, and none can be derived from the service URL.
+            InvalidUse: the environment's `PULSAR_ADMIN_URL` is invalid.
+            AdminRequired: the client's credentials are not known here, or would be sent to a URL that was not
+                configured as a broker's. It is logged once, because background tasks continue without an admin API.
+        """
         with self._admin_lock:
             if self._released:
                 self.senders.raise_if_ended()
             if self._choose_admin is None:
-                return self._only_admin()
+                if self._admin is None:
+                    self._admin = self._make_only_admin()
+                return self._admin
         return self._choose_admin()  # outside the lock: it may query each of them
 
-    def _only_admin(self) -> PulsarAdmin:
-        if self._admin is None:
-            try:
-                self._admin = self._make_admin()
-            except AdminRequired as error:
-                if not self._warned_admin_required:
-                    self._warned_admin_required = True
-                    _log.warning("This client uses no admin API. %s", error)
-                raise
-        return self._admin
+    def _make_only_admin(self) -> PulsarAdmin:
+        try:
+            return self._make_admin()
+        except AdminRequired as error:
+            if not self._warned_admin_required:
+                self._warned_admin_required = True
+                _log.warning("This client uses no admin API. %s", error)
+            raise
 
     def _forget_cluster(self) -> None:
         """Drop everything that is known of the previous cluster."""
@@ -271,13 +247,13 @@ class ClientContext:
     def call_with_retries(
         self, begin: Callable[[Answer], object], again: type[Exception] | tuple[type[Exception], ...] = NotConnected
     ) -> Any:
-        """Begin an asynchronous call of the C++ client, retry while the broker cannot be reached; return its value.
+        """Begin an idempotent call of the C++ client, retry while the broker cannot be reached; return its value.
 
         The blocking calls of the C++ client return without an error if the connection ends before the answer.
         """
         return self.persist(partial(self.senders.ask, begin), again)
 
-    def persist(self, call: Callable[[], Any], again: type[Exception] | tuple[type[Exception], ...]) -> Any:
+    def persist(self, call: Callable[[], T], again: type[Exception] | tuple[type[Exception], ...]) -> T:
         """Call, and retry the errors `again` for `operation_timeout_seconds`; return the result."""
         deadline = time.monotonic() + self.operation_timeout_seconds
         return retry(
@@ -305,7 +281,3 @@ class ClientContext:
                 self._admin.close()
         if self._choose_admin is not None:
             self._choose_admin.close()
-
-
-def _ignore_event(*_: object) -> None:
-    """Ignore an event."""

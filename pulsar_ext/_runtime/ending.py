@@ -48,20 +48,13 @@ class CancellableCall(Generic[T]):
             self._awaited.give_up(CancelledError())
 
     def give_up_with(self, answer: Answer) -> None:
-        """End the wait for an answer when the call is cancelled."""
+        """End the wait for an answer when the call is cancelled; raise if it was cancelled before."""
         self._awaited = answer  # first: a cancellation in between must see it
         if self._cancelled:
             raise CancelledError
 
 
 _running: ContextVar[CancellableCall[Any] | None] = ContextVar("pulsar_ext_cancellable_call", default=None)
-
-
-def end_if_cancelled(answer: Answer) -> None:
-    """End the wait for an answer when the current call is cancelled, if that is a `CancellableCall`."""
-    if (call := _running.get()) is not None:
-        call.give_up_with(answer)
-
 
 _CLOSED = (pulsar.Result.Ok, pulsar.Result.AlreadyClosed)
 _GRACE_SECONDS = 1.0
@@ -118,11 +111,17 @@ class OpenSenders:
         self._failed = -math.inf
 
     def ask(self, begin: Callable[[Answer], object]) -> Any:
-        """Begin an asynchronous call of the C++ client, and wait for its value, even if the client is being closed."""
+        """Begin an asynchronous call of the C++ client, and wait for its value.
+
+        Raises:
+            pulsar.PulsarException: it failed; `AlreadyClosed` if the client was closed or shut down during the call.
+            CancelledError: the enclosing `CancellableCall` was cancelled.
+        """
         answer = self._note()
         try:
             self.raise_if_ended()  # after noting it: `end()` sees the open request, or this sees the end
-            end_if_cancelled(answer)
+            if (call := _running.get()) is not None:
+                call.give_up_with(answer)
             begin(answer)
         except Exception:
             answer.awaits_answer = False
@@ -152,7 +151,7 @@ class OpenSenders:
         return answer
 
     def add(self, one: OpenSender) -> None:
-        """Add a sender that has just been opened."""
+        """Add a sender that has just been opened; raise `AlreadyClosed` if the client was closed in between."""
         self._known[one] = None
         self.raise_if_ended()
 
@@ -177,7 +176,8 @@ class OpenSenders:
 def close_together(endings: Iterable[OpenSender], deadline: float) -> None:
     """Close senders, and wait for pending messages until `deadline`, a monotonic time in seconds.
 
-    After a Ctrl-C it may be called again, and completes the rest.
+    After a Ctrl-C it may be called again, and completes the rest. In a signal handler that interrupts a send it raises
+    before anything is closed; otherwise it raises the first error after all are closed or closing.
     """
     endings = list(endings)
     for one in endings:
@@ -198,7 +198,7 @@ def close_together(endings: Iterable[OpenSender], deadline: float) -> None:
             raise_result(result)
 
 
-def fail_together(endings: Sequence[OpenSender], close_client: Callable[[Callable[[Any], None]], None]) -> None:
+def fail_together(endings: Sequence[OpenSender], close_client: Callable[[Callable[[object], None]], object]) -> None:
     """Fail messages without an outcome, and close the C++ client, without waiting for long.
 
     It runs on a separate thread, because a callback may wait for the thread that shuts down. The C++ client is closed,
@@ -208,7 +208,7 @@ def fail_together(endings: Sequence[OpenSender], close_client: Callable[[Callabl
     closed = Flag()  # set when the last reference is dropped: an `Event`'s lock may be held there by its waiter
 
     def fail() -> None:
-        def answer(_: Any) -> None:
+        def answer(_: object) -> None:
             """Ignore the answer; only its collection matters: a callback must not be running as the program ends."""
 
         weakref.finalize(answer, closed.set)

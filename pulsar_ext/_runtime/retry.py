@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 def retry(call: Callable[[], T], may: Callable[[Exception], bool], *, seconds: float, longest: float = 0.0) -> T:
-    """Call until it succeeds, and return its result; a Ctrl-C ends the pause between two calls."""
+    """Call until it succeeds, or `may` returns false for its error; a Ctrl-C ends the pause between two calls.
+
+    Each pause is a quarter longer than the last one, up to `longest` seconds; 0 for equal pauses.
+    """
     while True:
         try:
             return call()

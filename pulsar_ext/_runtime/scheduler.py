@@ -20,7 +20,7 @@ import time
 import weakref
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 import pulsar
@@ -45,6 +45,7 @@ class Scheduled(Protocol):
 
     def tick(self, now: float) -> float | None:
         """Run what is due at `now`, a monotonic time in seconds; return the seconds until the next call, or None."""
+        ...
 
 
 class Closable(Scheduled, Protocol):
@@ -52,34 +53,37 @@ class Closable(Scheduled, Protocol):
 
     def close(self) -> None:
         """Stop: the client is closing."""
+        ...
 
 
-class Scheduler:
+S = TypeVar("S", bound=Scheduled)
+
+
+class Scheduler(Generic[S]):
     """Calls `tick` of scheduled objects, kept weakly, when they are due; its thread starts with the first one.
 
-    Every method may be called from a signal handler that interrupts another one.
+    Every method may be called from a signal handler that interrupts another one. Exceptions of ticks and jobs are
+    logged with the message `trouble`. A `lasting` one keeps its idle thread: a program that ends cannot start new ones.
     """
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str, *, lasting: bool) -> None:
-        self._thread_name = thread_name
-        self._lasting = lasting
-        self._log = log
-        self._trouble = trouble
+        self._thread_name, self._lasting = thread_name, lasting
+        self._log, self._trouble = log, trouble
         self._begin()
         _schedulers.add(self)
 
     def _begin(self) -> None:
         self._changed = Condition()
-        self._due: dict[weakref.ref[Scheduled], float] = {}
+        self._due: dict[weakref.ref[S], float] = {}
         """Due times of scheduled objects; collected objects stay until they are due."""
-        self._queue: list[tuple[float, int, weakref.ref[Scheduled]]] = []
+        self._queue: list[tuple[float, int, weakref.ref[S]]] = []
         """A heap of due times, with a number that orders equal ones; outdated entries are ignored."""
         self._numbers = count()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakes = 0.0
         self._has_thread = False
 
-    def watch(self, one: Scheduled, after: float = 0.0) -> None:
+    def watch(self, one: S, after: float = 0.0) -> None:
         """Call `one.tick()` in `after` seconds, or sooner."""
         due = time.monotonic() + after
         with self._changed:
@@ -156,7 +160,7 @@ class Scheduler:
             heapq.heappop(queue)
         return queue[0][0] if queue else otherwise
 
-    def _tick(self, one: Scheduled, now: float) -> None:
+    def _tick(self, one: S, now: float) -> None:
         wait: float | None = _RETRY_SECONDS
 
         def tick() -> None:
@@ -177,7 +181,7 @@ class Scheduler:
             self._log.exception(self._trouble)
 
 
-class ClientScheduler(Scheduler):
+class ClientScheduler(Scheduler[Closable]):
     """A scheduler of one client, which is closed with it."""
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str) -> None:
@@ -185,7 +189,7 @@ class ClientScheduler(Scheduler):
         self._kept: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._closed = False
 
-    def watch(self, one: Closable, after: float = 0.0) -> None:  # type: ignore[override]  # closes what it watches
+    def watch(self, one: Closable, after: float = 0.0) -> None:
         """Call `one.tick()` in `after` seconds, or sooner, unless the client is closed."""
         with self._changed:
             if not self._closed:
@@ -200,7 +204,7 @@ class ClientScheduler(Scheduler):
         """Close all kept and scheduled objects, and schedule nothing any more."""
         with self._changed:
             self._closed = True
-            every: dict[Any, None] = dict.fromkeys((*self._kept, *(weak() for weak in self._due)))
+            every = dict.fromkeys((*self._kept, *(weak() for weak in self._due)))
             self._due.clear()
             self._wakes = 0.0
             self._changed.notify()
@@ -209,9 +213,9 @@ class ClientScheduler(Scheduler):
                 one.close()
 
 
-_schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+_schedulers: weakref.WeakSet[Scheduler[Any]] = weakref.WeakSet()
 
-batch_scheduler = Scheduler(
+batch_scheduler: Scheduler[Scheduled] = Scheduler(
     "pulsar_ext-batches", logging.getLogger("pulsar_ext"), "A batch could not be cut in time", lasting=True
 )
 

@@ -8,7 +8,7 @@ reopens it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +88,12 @@ class ClientStats:
 
 
 def consumer_stats(
-    topics: Iterable[tuple[str, TopicStats]], subscription: str, consumer_name: str, **known: Any
+    topics: Iterable[tuple[str, TopicStats]],
+    subscription: str,
+    consumer_name: str,
+    *,
+    is_connected: bool,
+    pending_acks: int,
 ) -> ConsumerStats:
     """Sum the broker's statistics of a consumer."""
     topics = list(topics)
@@ -98,31 +103,35 @@ def consumer_stats(
         topics=tuple(name for name, _ in topics),
         subscription=subscription,
         consumer_name=consumer_name,
-        messages_received=_sum(rows, "msgOutCounter"),
-        bytes_received=_sum(rows, "bytesOutCounter"),
+        is_connected=is_connected,
+        messages_received=int(_sum(rows, "msgOutCounter")),
+        bytes_received=int(_sum(rows, "bytesOutCounter")),
         message_rate=_sum(rows, "msgRateOut"),
         byte_rate=_sum(rows, "msgThroughputOut"),
-        unacked_messages=_sum(rows, "unackedMessages"),
-        available_permits=_sum(rows, "availablePermits"),
+        unacked_messages=int(_sum(rows, "unackedMessages")),
+        available_permits=int(_sum(rows, "availablePermits")),
         backlog_entries=sum(one.backlog_entries for one in found),
-        **known,
+        pending_acks=pending_acks,
     )
 
 
-def producer_stats(topics: Iterable[TopicStats], producer_name: str, **known: Any) -> ProducerStats:
-    """Sum the broker's statistics of a producer; the arguments are those of `consumer_stats()`."""
-    rows = [
-        row for one in topics for row in one.raw.get("publishers") or () if row.get("producerName") == producer_name
-    ]
+def producer_stats(
+    topics: Iterable[TopicStats], producer_name: str, *, topic: str, is_connected: bool, last_sequence_id_published: int
+) -> ProducerStats:
+    """Sum the broker's statistics of a producer of a topic; `topics` are those of its partitions."""
+    every = [row for one in topics for row in one.raw.get("publishers") or ()]
+    rows = [row for row in every if row.get("producerName") == producer_name]
     messages, size = _sum(rows, "msgRateIn"), _sum(rows, "msgThroughputIn")
     return ProducerStats(
+        topic=topic,
         producer_name=producer_name,
+        is_connected=is_connected,
+        last_sequence_id_published=last_sequence_id_published,
         message_rate=messages,
         byte_rate=size,
         average_message_size=size / messages if messages else 0.0,
-        **known,
     )
 
 
-def _sum(rows: list[Any], name: str) -> Any:
+def _sum(rows: list[dict[str, float]], name: str) -> float:
     return sum(row.get(name) or 0 for row in rows)

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def at_termination(task: Terminable) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _terminate(number: int, _: Any) -> None:
+def _terminate(number: int, _: object) -> None:
     tasks = [one for known in _active.keyrefs() if (one := known()) is not None]
     if not tasks:  # end the process, as without a handler
         signal.signal(number, signal.SIG_DFL)

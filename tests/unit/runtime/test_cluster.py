@@ -8,7 +8,7 @@ import pulsar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext._runtime.cluster import ClusterChanges, ClusterWatch
+from pulsar_ext._runtime.cluster import ClusterWatch
 
 WEST, EAST = "pulsar://west:6650", "pulsar://east:6650"
 
@@ -39,9 +39,11 @@ def watch_of(*followers):
 @given(urls=st.lists(st.sampled_from([WEST, EAST, "pulsar://north:6650"])))
 def test_each_service_url_change_counts_once(urls):
     """The number grows by one with each URL that differs from the previous one."""
-    changes = ClusterChanges(WEST)
-    noted = [changes.note(url) for url in urls]
-    assert changes.count == sum(noted) == len(list(groupby([WEST, *urls]))) - 1
+    watch, service_urls, _ = watch_of()
+    for url in urls:
+        service_urls.append(url)
+        watch.number()
+    assert watch.number() == len(list(groupby([WEST, *urls]))) - 1
 
 
 def test_fixed_service_url_is_never_queried():
