@@ -14,7 +14,7 @@ from faststream._internal.configs import UnderlyingDriverAnnotation, UnderlyingD
 from faststream._internal.constants import EMPTY
 from faststream._internal.context import ContextRepo
 from faststream._internal.di import FastDependsConfig
-from faststream._internal.logger import DefaultLoggerStorage, LoggerState, make_logger_state
+from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
 from faststream._internal.logger.logging import get_broker_logger
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
@@ -44,20 +44,6 @@ if TYPE_CHECKING:
     from faststream.specification.schema import Tag, TagDict
 
     from pulsar_ext.ids.message_id import MessageId
-
-
-def driver_annotations(broker: Any) -> UnderlyingDriverAnnotations:
-    """Return the annotations to use instead of bare classes."""
-    rows = (
-        (Client, "Client", "broker._connection"),
-        (PulsarMessage, "PulsarMessage", "message"),
-        (broker, "PulsarBroker", "broker"),
-    )
-    module = f"{__package__}.annotations"
-    return {
-        kind: UnderlyingDriverAnnotation(type_hint=Annotated[kind, Context(path)], module=module, name=name)
-        for kind, name, path in rows
-    }
 
 
 _ID_WIDTH: Final = 10
@@ -90,11 +76,6 @@ class _Columns(DefaultLoggerStorage):
             )
             self._logger_ref.add(logger)
         return logger
-
-
-def logger_state(logger: LoggerProto | None, log_level: int) -> LoggerState:
-    """Return the state of the logger: the application's, FastStream's by default, or None to disable logging."""
-    return make_logger_state(logger=logger, log_level=log_level, default_storage_cls=_Columns)
 
 
 _PING_SECONDS = 5.0
@@ -195,7 +176,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                 broker_decoder=decoder,
                 broker_codec=codec,
                 broker_dependencies=dependencies,
-                logger=logger_state(logger, log_level),
+                logger=make_logger_state(logger=logger, log_level=log_level, default_storage_cls=_Columns),
                 fd_config=FastDependsConfig(
                     use_fastdepends=apply_types,
                     serializer=serializer,
@@ -206,7 +187,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                 ack_policy=ack_policy,
                 id_generator=id_generator,
                 extra_context={"broker": self},
-                default_driver_annotations=driver_annotations(PulsarBroker),
+                default_driver_annotations=_annotations(),
             ),
             specification=broker_specification(
                 specification_url, service_url, protocol, protocol_version, description, tags
@@ -307,7 +288,6 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             ordering_key=ordering_key,
             event_timestamp=event_timestamp,
             deliver_after=deliver_after,
-            _publish_type=PublishType.PUBLISH,
         )
         sent: MessageId = await self._basic_publish(cmd, producer=self.config.producer)
         return sent
@@ -332,7 +312,6 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             correlation_id=correlation_id or self.config.id_generator(),
             reply_to=reply_to,
             key=key,
-            _publish_type=PublishType.PUBLISH,
         )
         cmd.batch_bodies = messages
         sent: list[MessageId] = await self._basic_publish_batch(cmd, producer=self.config.producer)
@@ -395,3 +374,17 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             if isinstance(subscriber, PulsarSubscriber) and not subscriber.topics.is_pattern:
                 yield subscriber.topic.partition(",")[0]
         yield from (one.topic for one in self.publishers if isinstance(one, PulsarPublisher))
+
+
+def _annotations() -> UnderlyingDriverAnnotations:
+    """Return the annotations that stand for bare classes in the arguments of handlers."""
+    module = f"{__package__}.annotations"
+    rows = (
+        (Client, "Client", "broker._connection"),
+        (PulsarMessage, "PulsarMessage", "message"),
+        (PulsarBroker, "PulsarBroker", "broker"),
+    )
+    return {
+        kind: UnderlyingDriverAnnotation(type_hint=Annotated[kind, Context(path)], module=module, name=name)
+        for kind, name, path in rows
+    }

@@ -69,28 +69,18 @@ class Topics:
             return [topics.pattern]
         return [topics] if isinstance(topics, str) else topics
 
-    def shown(self, prefix: str) -> str:
-        """Return all of them as one text, for logs."""
-        return ",".join(self.each(prefix))
-
     def include(self, topic: str, prefix: str) -> bool:
-        """Return true if a topic is one of them."""
-        topics = self.with_prefix(prefix)
+        """Return true if a topic, by its short or full name, is one of them."""
+        topics, name = self.with_prefix(prefix), TopicName.parse(topic)
         if isinstance(topics, re.Pattern):
-            full = str(TopicName.parse(topic))
-            names = (full, full.partition("://")[2])  # a pattern may omit the domain
-            return any(topics.fullmatch(name) for name in names)
-        return any(same_topic(topic, one) for one in ([topics] if isinstance(topics, str) else topics))
+            full = str(name)
+            return any(topics.fullmatch(one) for one in (full, full.partition("://")[2]))  # it may omit the domain
+        return any(TopicName.parse(one) == name for one in self.each(prefix))
 
 
 def full_topic(topic: str) -> str:
     """Return the full name of a topic; empty for an empty name, for which a publish raises."""
     return str(TopicName.parse(topic)) if topic else topic
-
-
-def same_topic(one: str, other: str) -> bool:
-    """Return true if two names, short or full, are of one topic."""
-    return TopicName.parse(one) == TopicName.parse(other)
 
 
 @dataclass(kw_only=True)

@@ -47,27 +47,6 @@ def properties_of(
     return properties
 
 
-def content_type_of(properties: Mapping[str, str]) -> str | None:
-    """Return the content type; None if the sender set none."""
-    return properties.get(_CONTENT_TYPE)
-
-
-def correlation_id_of(properties: Mapping[str, str]) -> str | None:
-    """Return the correlation id of FastStream or of a requester."""
-    return properties.get(_CORRELATION_ID) or properties.get(CORRELATION)
-
-
-def reply_topic_of(properties: Mapping[str, str]) -> str:
-    """Return the topic for a reply; empty if no reply is requested."""
-    return properties.get(_REPLY_TO) or properties.get(REPLY_TOPIC, "")
-
-
-def reply_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties by which a requester recognizes the reply to a request with these properties."""
-    asked = properties.get(CORRELATION)
-    return {} if asked is None else {CORRELATION: asked}
-
-
 _log = logging.getLogger("pulsar_ext")
 Raw: TypeAlias = Message | tuple[Message, ...]
 """Input of a handler: a message, or the messages of a batch."""
@@ -76,11 +55,9 @@ Raw: TypeAlias = Message | tuple[Message, ...]
 class Rejection(Enum):
     """Action for a rejected message."""
 
-    ACKNOWLEDGE = "acknowledged"
-    """Acknowledged, because there is no dead letter topic."""
+    ACKNOWLEDGE = "there is no dead letter topic"
     DEAD_LETTER = "sent to the dead letter topic"
-    REDELIVER = "delivered again"
-    """Redelivered until the broker's redelivery count makes it a dead letter."""
+    REDELIVER = "redelivered until the redelivery count makes it a dead letter"
 
 
 class PulsarMessage(StreamMessage[Raw]):
@@ -207,7 +184,7 @@ async def redeliver(consumer: Consumer[Any], raw_message: Raw) -> None:
 
 
 class PulsarParser:
-    """Parser of messages, unless the application has its own parser or decoder."""
+    """Parser of messages; `consumer` returns the one that acknowledges them, None for replies."""
 
     def __init__(
         self, consumer: Callable[[], Consumer[Any] | None], rejection: Rejection = Rejection.ACKNOWLEDGE
@@ -223,9 +200,9 @@ class PulsarParser:
             rejection=self._rejection,
             body=raw.data(),
             headers=dict(properties),
-            reply_to=reply_topic_of(properties),
-            content_type=content_type_of(properties),
-            correlation_id=correlation_id_of(properties),
+            reply_to=properties.get(_REPLY_TO) or properties.get(REPLY_TOPIC, ""),
+            content_type=properties.get(_CONTENT_TYPE),
+            correlation_id=properties.get(_CORRELATION_ID) or properties.get(CORRELATION),
             message_id=raw.message_id().to_text(),
         )
 
@@ -250,7 +227,7 @@ class PulsarParser:
         return [await self.decode_message(await self.parse_message(raw)) for raw in message.raw_message]
 
     async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
-        """Decode a body by its content type; without one as JSON, or else as bytes."""
+        """Decode a body by its content type; without one as JSON, or else as bytes; None without a value."""
         raw = message.raw_message
         if isinstance(raw, Message) and raw.has_null_value():
             return None

@@ -8,7 +8,8 @@ from faststream._internal.endpoint.publisher import PublisherSpecification, Publ
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream.response import PublishCommand, PublishType
 
-from .message import PulsarMessage, reply_properties
+from pulsar_ext.request.envelope import CORRELATION
+
 from .response import PulsarPublishCommand
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import PulsarBrokerConfig, PulsarPublisherConfig
+    from .message import PulsarMessage
 
 
 class PulsarPublisher(PublisherUsecase):
@@ -62,19 +64,9 @@ class PulsarPublisher(PublisherUsecase):
         deliver_after: timedelta | None = None,
     ) -> MessageId:
         """Publish a message, and return its id; the arguments are those of `PulsarBroker.publish()`."""
-        cmd = PulsarPublishCommand(
-            message,
-            topic=topic or self.topic,
-            headers=self.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            reply_to=reply_to or self.reply_to,
-            key=key or self.key,
-            ordering_key=ordering_key,
-            event_timestamp=event_timestamp,
-            deliver_after=deliver_after,
-            producer_options=self.producer_options,
-            _publish_type=PublishType.PUBLISH,
-        )
+        cmd = self._new_command(message, topic, headers, correlation_id, key)
+        cmd.reply_to, cmd.producer_options = reply_to or self.reply_to, self.producer_options
+        cmd.ordering_key, cmd.event_timestamp, cmd.deliver_after = ordering_key, event_timestamp, deliver_after
         sent: MessageId = await self._basic_publish(cmd, producer=self._outer_config.producer, _extra_middlewares=())
         return sent
 
@@ -90,16 +82,8 @@ class PulsarPublisher(PublisherUsecase):
         reply_topic: str | None = None,
     ) -> PulsarMessage:
         """Publish a request, and return its reply; the arguments are those of `PulsarBroker.request()`."""
-        cmd = PulsarPublishCommand(
-            message,
-            topic=topic or self.topic,
-            headers=self.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            key=key or self.key,
-            timeout=timeout,
-            reply_topic=reply_topic,
-            _publish_type=PublishType.REQUEST,
-        )
+        cmd = self._new_command(message, topic, headers, correlation_id, key)
+        cmd.publish_type, cmd.timeout, cmd.reply_topic = PublishType.REQUEST, timeout, reply_topic
         reply: PulsarMessage = await self._basic_request(cmd, producer=self._outer_config.producer)
         return reply
 
@@ -107,6 +91,17 @@ class PulsarPublisher(PublisherUsecase):
         """Publish a handler's return value."""
         command = self._command(cmd)
         await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
+
+    def _new_command(
+        self, message: object, topic: str, headers: dict[str, str] | None, correlation_id: str | None, key: str | None
+    ) -> PulsarPublishCommand:
+        return PulsarPublishCommand(
+            message,
+            topic=topic or self.topic,
+            headers=self.headers | (headers or {}),
+            correlation_id=correlation_id or self._outer_config.id_generator(),
+            key=key or self.key,
+        )
 
     def _command(self, cmd: PublishCommand) -> PulsarPublishCommand:
         """Return the command for a handler's return value."""
@@ -134,16 +129,8 @@ class PulsarBatchPublisher(PulsarPublisher):
         key: str | None = None,
     ) -> list[MessageId]:
         """Publish several messages, and return their ids; the arguments are those of `PulsarBroker.publish_batch()`."""
-        cmd = PulsarPublishCommand(
-            None,
-            topic=topic or self.topic,
-            headers=self.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            reply_to=reply_to or self.reply_to,
-            key=key or self.key,
-            producer_options=self.producer_options,
-            _publish_type=PublishType.PUBLISH,
-        )
+        cmd = self._new_command(None, topic, headers, correlation_id, key)
+        cmd.reply_to, cmd.producer_options = reply_to or self.reply_to, self.producer_options
         cmd.batch_bodies = messages
         producer = self._outer_config.producer
         sent: list[MessageId] = await self._basic_publish_batch(cmd, producer=producer, _extra_middlewares=())
@@ -162,7 +149,9 @@ class PulsarReplyPublisher(FakePublisher):
 
     def __init__(self, producer: ProducerProto[Any], message: StreamMessage[Any]) -> None:
         super().__init__(producer=producer)
-        self._topic, self._headers = message.reply_to, reply_properties(message.headers)
+        self._topic = message.reply_to
+        self._headers = {name: value for name, value in message.headers.items() if name == CORRELATION}
+        """The property by which a `Requester` recognizes its reply."""
 
     def patch_command(self, cmd: PublishCommand) -> PulsarPublishCommand:
         """Set the reply topic, and the properties of the request."""

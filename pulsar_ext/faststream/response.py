@@ -49,7 +49,6 @@ class PulsarResponse(Response):
             ordering_key=self.ordering_key,
             event_timestamp=self.event_timestamp,
             deliver_after=self.deliver_after,
-            _publish_type=PublishType.PUBLISH,
         )
 
     def get_publish_key(self) -> str | None:
@@ -81,7 +80,7 @@ class PulsarPublishCommand(BatchPublishCommand):
         message: Any,
         /,
         *messages: Any,
-        _publish_type: PublishType,
+        _publish_type: PublishType = PublishType.PUBLISH,
         topic: str = "",
         correlation_id: str | None = None,
         headers: dict[str, Any] | None = None,

@@ -79,13 +79,14 @@ class ExceptionAcknowledger(BaseMiddleware):
         return self._is_manual
 
     async def _apply(self, message: StreamMessage[Any], error: HandlerException) -> None:
-        if isinstance(error, SkipMessage) and not self._is_manual:
-            await message.ack()
-        elif isinstance(error, AckMessage) and self._is_manual:
+        if not self._is_manual:
+            if isinstance(error, SkipMessage):
+                await message.ack()
+        elif isinstance(error, AckMessage):
             await message.ack(**error.extra_options)
-        elif isinstance(error, NackMessage) and self._is_manual:
+        elif isinstance(error, NackMessage):
             await message.nack(**error.extra_options)
-        elif isinstance(error, RejectMessage) and self._is_manual:
+        elif isinstance(error, RejectMessage):
             await message.reject(**error.extra_options)
 
 
@@ -139,7 +140,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     @property
     def topic(self) -> str:
         """Topic with its router's prefix; several topics joined, or the pattern."""
-        return self.topics.shown(self._outer_config.prefix)
+        return ",".join(self.topics.each(self._outer_config.prefix))
 
     @property
     def is_batch(self) -> bool:
@@ -233,11 +234,8 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     def get_log_context(self, message: StreamMessage[Raw] | None) -> dict[str, str]:
         """Return the context of log lines."""
         topic = message.topic if isinstance(message, PulsarMessage) else self.topic
-        return {
-            "topic": topic,
-            "subscription": self.subscription,
-            "message_id": getattr(message, "message_id", ""),
-        }
+        message_id = getattr(message, "message_id", "")
+        return {"topic": topic, "subscription": self.subscription, "message_id": message_id}
 
     async def _close_consumer(self, consumer: Consumer[Any] | None) -> None:
         if consumer is not None:
