@@ -4,11 +4,19 @@ Correct parts of the official consumer are kept: a received message is acknowled
 chunks. These defects are fixed: a Ctrl-C in `receive()` loses the next message; a deserialized or rebuilt id of a
 chunked message acknowledges only one chunk; a negative acknowledgement on a Shared or Key_Shared subscription
 redelivers only some chunks, which cannot be assembled. Mirrors Java's `ConsumerImpl`.
+
+A consumer has its parts: `receive/` (its base, its sources and its order), `ack/`, `redelivery/` and `process/`. The
+receives and `acknowledge()` are here whole, because each call costs time. `receive.order.Part` lists the order in which
+a seek, a close and other transitions call the parts.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from itertools import repeat
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,52 +24,56 @@ import pulsar
 
 from ._native.fork import closed, listening_stub, refuse_after_fork
 from ._native.handles import ConsumerHandle, adopt
-from ._native.messages import InnerMessage, inner_message_of
-from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout
-from ._native.seek_gate import GatedConsumer
-from .ack.confirm import AckScope
+from ._native.messages import InnerConsumer, InnerMessage, inner_message_of
+from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout, cooperative
+from ._runtime.statistics import consumer_stats
+from ._runtime.termination import at_termination
+from .ack.confirm import AckScope, flush_acks
 from .chunks.resolver import as_message_id
+from .errors import InvalidUse
 from .ids.message_id import MessageId, Origin, from_inner
+from .ids.topic_name import TopicName
 from .message import Message
-from .process.processing import Processing
+from .process.actions import Redeliver
+from .process.processing import Handling, ProcessRun
 from .receive.filter import RedeliveryFilter, ScreenedSource
-from .receive.many import Prefetch
+from .receive.many import Prefetch, require_max_messages
 from .receive.native import Unsubscription, is_of_several
-from .receive.order import ReceiveOrder, Transition
-from .receive.receiver import Interrupted, Measured, Pause
-from .receive.source import NativeSource
+from .receive.order import Transition
+from .receive.receiver import CLOSING_SECONDS, Interrupted, Pause, Receiving
+from .receive.source import NativeSource, Recorder
+from .redelivery.letters import check_retry
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from typing_extensions import TypeIs
 
     from ._native.answer import Answer
     from ._native.locks import OwnedLock
     from ._native.seek_gate import SeekGate
     from ._runtime.context import ClientContext
+    from ._runtime.statistics import ConsumerStats
     from .ack.acknowledger import Acknowledger
+    from .admin import InternalStats
+    from .process.actions import Action
+    from .receive.order import ReceiveOrder
+    from .receive.source import ReceiveAsync
     from .receive.undecryptable import Flow
+    from .redelivery.letters import RetryLetters
     from .redelivery.tracker import Redelivery
 
 __all__ = ["Consumer", "Subscription"]
 
+_RECONNECT_MILLIS = 100
+"""Milliseconds to wait for an unreachable broker before a batch is returned empty; the official default timeout."""
+_REDELIVER = Redeliver()
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The parts of a consumer besides the official one.
-
-    Args:
-        context: the context of the client.
-        order, acks, gate: the order and the acknowledgements of its messages, and the gate of its C++ consumer.
-        redelivery: its negative acknowledgements.
-        message_class, topics: the class of its messages, and the subscribed topics.
-        is_shared: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
-        listens: whether the C++ consumer has a listener.
-        queued: whether it has a receiver queue, so that a receive with a timeout is possible.
-        fetches: the size of a fetch of the prefetch, see `configure_prefetch()`.
-        flow: the counts of messages, if undecryptable messages can use up permits.
-    """
+    """The parts of a consumer besides the official one."""
 
     context: ClientContext
     order: ReceiveOrder
@@ -71,13 +83,18 @@ class Subscription:
     message_class: type[Message]
     topics: str | list[str] | re.Pattern[str]
     is_shared: bool
+    """Whether the broker redelivers single entries (Shared and Key_Shared subscriptions)."""
     listens: bool = False
+    """Whether the C++ consumer has a listener."""
     queued: bool = True
+    """Whether it has a receiver queue, so that a receive with a timeout is possible."""
     fetches: int = 0
+    """The size of a fetch of the prefetch, see `configure_prefetch()`."""
     flow: Flow | None = None
+    """The counts of messages, if undecryptable messages can use up permits."""
 
 
-class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
+class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
     """A `pulsar.Consumer` that treats a chunked message as one, by any id; created by `Client.subscribe()`."""
 
     __slots__ = (
@@ -86,6 +103,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         "_closed",
         "_context",
         "_flow",
+        "_gate",
         "_inbox",
         "_interrupted",
         "_is_shared",
@@ -106,11 +124,28 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         "_unsubscription",
     )
 
+    _gate: SeekGate
+    _acks: Acknowledger
+    _inbox: list[Message]
+    """Messages acknowledged one by one, before `_acks` reads them."""
+    _is_shared: bool
+    _redelivery: Redelivery
+    _interrupted: Interrupted
+    _pause: Pause
+    _prefetch: Prefetch | None
+    _recorder: Recorder | None
+    _redelivery_filter: RedeliveryFilter | None
+    _screen: Callable[[InnerMessage], bool] | None
+    _screened: ScreenedSource | None
+    _runs: list[ProcessRun]
+    """Running calls of `process()`."""
+    _unsubscription: Unsubscription
+
     def __init__(self) -> None:
         super().__init__()
-        self._client = self._context = self._gate = self._source = self._order = self.inner  # raises: never opened
-        self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
-        self._pause = self._runs = self.inner
+        raising: Any = self.inner  # never opened
+        self._client = self._context = self._gate = self._source = self._order = self._pause = self._runs = raising
+        self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = raising
         self._flow = self._prefetch = self._recorder = self._screen = self._screened = self._redelivery_filter = None
         self._closed = self._is_shared = self._queued = False
         self._message_class = Message
@@ -164,11 +199,11 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
             self._redelivery_filter = redelivery_filter
         return self._redelivery_filter
 
-    def _is_redelivered_duplicate_(self, inner: Any) -> bool:
+    def _is_redelivered_duplicate_(self, inner: InnerMessage) -> bool:
         """Return whether a C++ message was acknowledged already, and is not for the application."""
         return self._acks.is_redelivered_duplicate(inner)
 
-    def _is_wanted(self, inner: Any) -> bool:
+    def _is_wanted(self, inner: InnerMessage) -> bool:
         if self._screen is not None:
             return self._screen(inner)
         return not (self._order.is_screening and self._acks.is_redelivered_duplicate(inner))
@@ -188,6 +223,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         """Locks that a signal handler checks: if its thread holds one, a close would see an inconsistent state."""
         return (*super()._locks_, self._acks.lock)
 
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
     def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901, PLR0912  # a call would cost as much
         """Receive one message.
 
@@ -206,7 +243,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
                 while order.redelivery_filter is None:
                     for made in order.made:
                         if (redelivery_filter := order.redelivery_filter) is None:
-                            return made  # type: ignore[no-any-return]  # a call would cost as much
+                            return made
                         redelivery_filter.unseen.append(made.inner)  # atomic: a Ctrl-C finds it there
                         break
                     new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
@@ -233,10 +270,405 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
             self._order.claim(get_ident())
         return self._receive_next_(timeout_millis)
 
-    _receive_plain = receive  # pyright: ignore[reportAssignmentType]  # a method where a callable is declared
+    def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
+        """Receive several messages at once: wait for the first, and return it with those that have arrived.
+
+        Messages that are not in the list stay available to other receives, seeks and redeliveries. After a Ctrl-C, the
+        next call on the same thread returns the messages of the interrupted one.
+
+        Args:
+            max_messages: the most messages to return; a hundred are faster than a thousand, which exceed the CPU cache.
+            timeout_millis: the milliseconds to wait for the first message; None waits forever.
+
+        Returns:
+            The messages, in order; an empty list if none arrived in time.
+
+        Raises:
+            InvalidUse: `max_messages` is not an int >= 1.
+            pulsar.AlreadyClosed: the consumer is closed.
+        """
+        require_max_messages(max_messages)
+        thread, kept_by = get_ident(), self._interrupted.many
+        kept = kept_by.setdefault(thread, [])
+        try:
+            if not kept:
+                kept.append(Consumer.receive(self, timeout_millis))  # without interceptors
+                self._take(kept, max_messages)
+        except Timeout:
+            if self._prefetch is not None:
+                self._prefetch.note_few_found()
+        except AlreadyClosed:  # or replaced: messages received before that are returned first
+            if not kept:
+                raise
+        try:  # noqa: SIM105  # no call from here on: a Ctrl-C would lose messages that are in no list
+            del kept_by[thread]
+        except KeyError:  # a seek on another thread has dropped it
+            pass
+        return kept
+
+    def batch_receive(self) -> list[Message[T]]:
+        """Receive as many messages at once as the `batch_receive_policy` defines.
+
+        After a Ctrl-C, the next call on the same thread returns the messages of the interrupted one.
+
+        Returns:
+            The messages, in order; an empty list if none arrived within the policy's timeout.
+        """
+        thread, batches = get_ident(), self._interrupted.batches
+        while True:
+            batch = self._receive_batch(thread)
+            new = self._message_class  # afterwards: the wait may have ended on another cluster
+            messages = []
+            screens = self._screen is not None or self._order.is_screening
+            for inner in filter(self._is_wanted, batch) if screens else batch:
+                message = new()
+                message.inner = inner
+                messages.append(message)
+            if self._recorder is not None:
+                self._recorder.note([message.inner for message in messages])
+            try:  # noqa: SIM105  # no call from here on: a Ctrl-C would lose the messages
+                del batches[thread]
+            except KeyError:  # a seek on another thread has dropped it, or no messages arrived
+                pass
+            if messages or not batch:  # else none of them was for the application
+                return messages
+
+    def __iter__(self) -> Iterator[Message[T]]:  # noqa: C901, PLR0912  # as in `receive()`
+        """Receive one message after the other until the consumer is closed."""
+        order, tried = self._order, None
+        while not self._closed:
+            new = self._message_class
+            message = new()
+            try:
+                if order.redelivery_filter is not None:
+                    yield self._receive_next_(POLL_MILLIS)
+                    continue
+                self._refill()
+                made = order.made
+                for message in made:
+                    if (redelivery_filter := order.redelivery_filter) is not None:
+                        redelivery_filter.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                        break
+                    yield message
+                    if order.made is not made:
+                        break
+                run = order.run
+                if run is not None and run.thread == get_ident():
+                    for message.inner, message.number in run.messages:
+                        if (redelivery_filter := order.redelivery_filter) is not None:
+                            redelivery_filter.unseen.append(message.inner)
+                            break
+                        yield message
+                        if order.run is not run:
+                            break
+                        message = new()
+                else:
+                    ready = order.ready
+                    for message.inner in ready:
+                        if (redelivery_filter := order.redelivery_filter) is not None:
+                            redelivery_filter.unseen.append(message.inner)
+                            break
+                        yield message
+                        if order.ready is not ready:
+                            break
+                        message = new()
+            except Timeout:
+                self._context.callbacks.raise_inside("a receive without messages")
+            except AlreadyClosed:
+                if not self._closed:
+                    tried = self._replacement_of(tried)
+
+    def pause(self) -> None:
+        """Deliver no messages until `resume()`: receives, loops and the listener wait as if none had arrived.
+
+        A receive that waits already may still return one message. A listener may still be called with one after a
+        concurrent seek. The receiver queue stays full, and the broker sends no more messages. In a `batch_receive()` a
+        pause counts as a time without messages. Java's `Consumer.pause` still delivers the messages in the queue.
+
+        Raises:
+            pulsar.AlreadyClosed: the consumer is closed.
+        """
+        self._raise_if_closed()
+        self._pause.begin(self.inner)
+
+    def resume(self) -> None:
+        """Deliver messages again after `pause()`; mirrors Java's `Consumer.resume`.
+
+        Raises:
+            pulsar.AlreadyClosed: the consumer is closed.
+        """
+        self._raise_if_closed()
+        self._pause.end(self.inner)
+
+    def pause_message_listener(self) -> None:
+        """Pause the listener until `resume_message_listener()`, across seeks and redeliveries.
+
+        Raises:
+            pulsar.InvalidConfiguration: the consumer has no listener.
+            pulsar.AlreadyClosed: the consumer is closed.
+        """
+        self._pause.silence(self.inner)
+
+    def resume_message_listener(self) -> None:
+        """Resume the listener; during a `pause()`, once that ends. Raises as `pause_message_listener()`."""
+        self._pause.unsilence(self.inner)
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the consumer is paused by `pause()`."""
+        return self._order.is_paused
+
+    def fetched_ahead(self) -> int:
+        """Return the number of messages that were prefetched from the receiver queue.
+
+        Loops over a fast topic prefetch; consumers of `pulsar_ext.asyncio` never do.
+        """
+        prefetch = self._prefetch
+        return 0 if prefetch is None else prefetch.ahead
+
+    def _receive_batch(self, thread: int) -> list[InnerMessage]:
+        """Receive several C++ messages, and keep them for the thread's next call."""
+        batches, tried = self._interrupted.batches, None
+        while True:
+            try:
+                self._wait_while_paused(POLL_MILLIS)
+            except Timeout:
+                return batches.setdefault(thread, [])
+            try:
+                batch: list[InnerMessage] = batches.setdefault(thread, [])
+                if not batch and self._interrupted.is_blocked:  # checked last: the blocker waits for registered threads
+                    batches.pop(thread, None)
+                    self._order.wait_for_transition()
+                    self._context.senders.raise_if_ended()
+                    continue
+                self._take_ahead(batch)
+                if self._prefetch is not None:
+                    self._order.claim(thread)
+                    self._prefetch.batch(batch)
+                    return batch
+                if not batch:
+                    for batch in iter(self.inner.batch_receive, None):
+                        batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
+                        break
+                    if self._flow is not None:
+                        self._flow.received += len(batch)
+                        self._flow.empty += not batch
+                return batch  # noqa: TRY300  # an `else` could not distinguish the branches
+            except AlreadyClosed:
+                try:
+                    tried = self._replacement_of(tried, _RECONNECT_MILLIS)
+                except Timeout:
+                    return batches.setdefault(thread, [])
+
+    def _take_ahead(self, batch: list[InnerMessage]) -> None:
+        """Move the messages that precede the C++ consumer's batches into an empty batch."""
+        if not batch:
+            batch += self._interrupted.ahead
+        for kept in (self._screened, self._redelivery_filter):
+            if not batch and kept is not None:
+                kept.drain_to(batch)
+
+    def _take(self, kept: list[Message], limit: int) -> None:
+        """Append messages that have arrived to a list until it has `limit` of them, or raise `pulsar.Timeout`."""
+        thread = get_ident()
+        while len(kept) < limit:
+            new = self._message_class
+            numbers, ahead, left = self._order.claim(thread), self._fetching(), limit - len(kept)
+            source: Iterator[Any] = map(self._source.wait, repeat(0, left))
+            are_made = False
+            if ahead is not None:
+                source, are_made = ahead.available_messages(left)
+                self._note_foreign_fetch(ahead)
+            message = new()
+            if are_made:
+                kept.extend(source)
+            elif numbers is not None:
+                for message.inner, message.number in zip(source, numbers, strict=False):
+                    kept.append(message)
+                    message = new()
+            else:
+                for message.inner in source:
+                    kept.append(message)
+                    message = new()
+
+    def _receives_of(self, inner: InnerConsumer) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
+        return cooperative(inner.receive), inner.receive_async
+
+    def _record_(self) -> list[InnerMessage]:
+        """Record the C++ messages received from now on in the list that is returned."""
+        if self._recorder is None:
+            self._recorder = Recorder(self._source)
+            self._source = self._recorder
+            self._order.begin_epoch()
+        return self._recorder.begin()
+
+    def _end_record_(self, noted: list[InnerMessage]) -> list[Message[T]]:
+        """Stop recording in a list that `_record_()` returned, and return its messages."""
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.end(noted)
+            if not recorder.lists:
+                self._recorder, self._source = None, recorder.source
+                self._order.begin_epoch()
+        return [self._message_of_(inner) for inner in noted]
+
+    def _message_of_(self, inner: InnerMessage) -> Message[T]:
+        """Return a C++ message as a message of this consumer."""
+        message = self._message_class()
+        message.inner = inner
+        return message
+
+    def _refill(self) -> None:
+        """Offer messages to this thread's next receives, with numbers if numbering is possible."""
+        self._wait_while_paused(POLL_MILLIS)
+        numbers, ahead = self._order.claim(get_ident()), self._fetching()
+        if ahead is None:
+            self._order.offer(self._fast_source(), numbers)
+            return
+        source, are_made = ahead.next_messages()
+        self._note_foreign_fetch(ahead)
+        if are_made:
+            self._order.offer_made(source)
+        else:
+            self._order.offer(source, numbers)
+
+    def _wait_while_paused(self, timeout_millis: int) -> None:
+        if self._order.is_paused and not self._closed:
+            self._pause.wait(timeout_millis)
+
+    def _note_foreign_fetch(self, ahead: Prefetch) -> None:
+        """Skip a number if another thread fetched: during its fetch, this thread may have received later messages."""
+        if ahead.is_from_other_thread:
+            self._order.skip_number()
+
+    def _fetching(self) -> Prefetch | None:
+        """Return the prefetch; None without prefetching, or if another source precedes it."""
+        if self._recorder is not None or (self._redelivery_filter is not None and self._redelivery_filter.is_active):
+            return None
+        return self._prefetch
+
+    def _fast_source(self) -> Iterator[InnerMessage]:
+        """Return an endless iterator for loops that check for a redelivery filter after each wait."""
+        return (
+            self._source.each
+            if self._recorder is not None or self._redelivery_filter is None
+            else self._redelivery_filter.fast
+        )
+
+    def _stop_fetching_(self) -> None:
+        """Stop waiting for the C++ consumer's answers: its client ends, and may never answer."""
+        interrupted = self._interrupted  # first: later this raises only if it is closed
+        if not self._closed:
+            interrupted.block()
+        if (prefetch := self._prefetch) is not None:
+            self._prefetch = None
+            prefetch.end()
+
+    def _end_batches_(self, deadline: float) -> None:
+        """Wait until `deadline` for threads inside `batch_receive()`; close the C++ consumer to answer the others."""
+        interrupted = self._interrupted  # first: later this raises only if it is closed
+        if not (self._closed or interrupted.wait_for_others(deadline)):
+            untyped: Any = self.inner
+            untyped.close_async(None)
+            interrupted.wait_for_others(time.monotonic() + CLOSING_SECONDS[Transition.CLOSE])
+
+    # -- acknowledging -------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, message: object) -> None:
+        """Acknowledge a message with all its chunks, by the message or any id of it.
+
+        A message of a cluster to which the client is no longer connected is not acknowledged.
+
+        Args:
+            message: a received message, or an id: live, deserialized, parsed or built from numbers.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id has no topic.
+            MessageIdUnresolved: the chunks of the message were not found; nothing was acknowledged.
+        """
+        if type(message) is self._message_class:
+            inbox = self._inbox
+            inbox.append(message)
+            acks = self._acks
+            if len(inbox) >= acks.limit:
+                acks.process_inbox()
+            elif not acks.scheduled:
+                acks.schedule()
+        elif type(message) is MessageId and self._acks.collector.is_self_contained(message):
+            self._acks.put(self._acks.inbox.ids, message)
+        elif isinstance(message, InnerMessage | pulsar.Message):
+            if type(own := self._own(message)) is self._message_class:
+                self.acknowledge(own)
+        else:
+            self._acks.add_id(message)
+
+    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+        """Acknowledge several messages; see `acknowledge()`.
+
+        Args:
+            messages: received messages or ids, in any order.
+
+        Raises:
+            TopicRequired, MessageIdUnresolved: see `acknowledge()`; the messages before this one are acknowledged.
+        """
+        messages = list(messages)
+        if {*map(type, messages)} <= {self._message_class}:
+            self._acks.add_messages(messages)
+        else:
+            for message in messages:
+                self.acknowledge(message)
+
+    def acknowledge_cumulative(self, message: object) -> None:
+        """Acknowledge every message up to and including this one with all its chunks, by the message or any id of it.
+
+        A message of a cluster to which the client is no longer connected acknowledges nothing.
+
+        A chunked message of another producer with chunks before and after this message is acknowledged in part only:
+        the broker's cursor allows nothing else, for any client. Acknowledge one by one if such producers share a topic.
+
+        Raises:
+            pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
+        """
+        if self._is_shared:
+            if not isinstance(message, InnerMessage | pulsar.Message):
+                self._acks.collector.topic_of(as_message_id(message))
+            raise pulsar.CumulativeAcknowledgementNotAllowedError(
+                "Pulsar error: CumulativeAcknowledgementNotAllowedError: cumulative acknowledgements are not allowed "
+                "on a Shared or Key_Shared subscription. Nothing was acknowledged; acknowledge messages one by one."
+            )
+        acks = self._acks
+        if type(message) is self._message_class:
+            acks.put(acks.inbox.positions, message)
+        elif type(message) is MessageId and acks.collector.is_self_contained(message):
+            acks.put(acks.inbox.position_ids, message)
+        elif isinstance(message, InnerMessage | pulsar.Message):
+            if type(own := self._own(message)) is self._message_class:
+                acks.put(acks.inbox.positions, own)
+        else:
+            acks.add_cumulative(message)
+
+    def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
+        """Send pending acknowledgements, and optionally confirm that the broker has them.
+
+        Args:
+            confirm: True to return only when the subscription's cursor on the broker shows every acknowledged message.
+                A non-persistent topic has no cursor: the call returns when they were sent.
+            timeout_ms: timeout of the confirmation, in milliseconds.
+
+        Raises:
+            AckNotConfirmed: the cursor does not show all of them in time; see `missing`.
+            AdminError: the admin API rejects the request.
+            pulsar.AlreadyClosed: the consumer or its client is closed.
+        """
+        self._context.callbacks.raise_inside("flush_acks")
+        flush_acks(self._context, self._acks, confirm=confirm, timeout_ms=timeout_ms)
+
+    def pending_acks(self) -> int:
+        """Return the number of acknowledgements that were not sent: entries and partly acknowledged batches."""
+        return self._acks.pending
 
     def ack_scope(
-        self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
+        self, messages: Iterable[object] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
     ) -> AckScope:
         """Process some messages; acknowledge all at the end, or redeliver all after an exception.
 
@@ -249,15 +681,9 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         """
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
-    def fetched_ahead(self) -> int:
-        """Return the number of messages that were prefetched from the receiver queue.
+    # -- redelivering --------------------------------------------------------------------------------------------------
 
-        Loops over a fast topic prefetch; consumers of `pulsar_ext.asyncio` never do.
-        """
-        prefetch = self._prefetch
-        return 0 if prefetch is None else prefetch.ahead
-
-    def negative_acknowledge(self, message: Any) -> None:
+    def negative_acknowledge(self, message: object) -> None:
         """Redeliver one whole message after `negative_ack_redelivery_delay_ms`, by the message or any id of it.
 
         On an Exclusive or Failover subscription the broker then redelivers every unacknowledged message.
@@ -292,6 +718,255 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         else:
             self._order.replace()  # a new C++ consumer holds no incomplete chunked message
 
+    def reconsume_later(self, message: object, delay_ms: int, properties: dict[str, str] | None = None) -> None:
+        """Send a message to the retry topic to be redelivered after a delay, and acknowledge it.
+
+        The call returns when the letter is persisted. After `max_redeliver_count` retries the letter is sent to the
+        dead letter topic. After an error the message stays unacknowledged, and may be delivered twice. Java's
+        `reconsumeLater`.
+
+        Args:
+            message: a received message: one message of a batch, or a whole chunked message.
+            delay_ms: delay in milliseconds; the broker ignores it on an Exclusive or Failover subscription.
+            properties: added to the message's own, and take precedence.
+
+        Raises:
+            InvalidUse: the consumer was opened without `enable_retry`, the delay or the properties are invalid, or the
+                call is made in a callback of the client; nothing was sent.
+            pulsar.PulsarException: the letter was not persisted, or this is unknown.
+        """
+        ours, letters = self._check_reconsume("reconsume_later", message, delay_ms, properties)
+        letters.send(ours.inner, delay_ms, properties)
+        self.acknowledge(ours)
+
+    def reconsume_later_cumulative(
+        self, message: object, delay_ms: int, properties: dict[str, str] | None = None
+    ) -> None:
+        """Send a message to the retry topic, and acknowledge cumulatively up to and including it.
+
+        With several topics or partitions, only messages of the message's own one are acknowledged. Java's
+        `reconsumeLaterCumulative`.
+
+        Raises:
+            InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
+            pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared; nothing was sent.
+        """
+        if self._is_shared:
+            self.acknowledge_cumulative(message)  # raises before anything is sent
+        ours, letters = self._check_reconsume("reconsume_later_cumulative", message, delay_ms, properties)
+        letters.send(ours.inner, delay_ms, properties)
+        self.acknowledge_cumulative(ours)
+
+    def send_dead_letter(self, message: object, properties: dict[str, str] | None = None) -> None:
+        """Send a message to the dead letter topic at once, and acknowledge it: a retry would not help.
+
+        The call returns when the letter is persisted. After an error the message stays unacknowledged, and may be
+        delivered twice.
+
+        Args:
+            message: a received message: one message of a batch, or a whole chunked message.
+            properties: added to the message's own, and take precedence.
+
+        Raises:
+            InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
+        """
+        ours, letters = self._check_reconsume("send_dead_letter", message, 0, properties)
+        letters.send_dead(ours.inner, properties)
+        self.acknowledge(ours)
+
+    @property
+    def _has_letters_(self) -> bool:
+        """True if the consumer was opened with `enable_retry=True`."""
+        return self._redelivery.retry_letters is not None
+
+    def _check_reconsume(
+        self, method: str, message: object, delay_ms: int, properties: dict[str, str] | None
+    ) -> tuple[Message, RetryLetters]:
+        """Check the call; return the message as one of this consumer's, and the sender of its letter."""
+        self._context.callbacks.raise_inside(method)
+        self._raise_if_closed()
+        letters = self._redelivery.retry_letters
+        if letters is None:
+            raise InvalidUse(f"{method}() needs a consumer opened with subscribe(…, enable_retry=True).")
+        if not isinstance(message, InnerMessage | pulsar.Message):
+            raise InvalidUse(f"{method}() needs a received message, got {type(message).__name__}: an id has no data.")
+        check_retry(delay_ms, properties)
+        return self._own(message), letters
+
+    # -- processing ----------------------------------------------------------------------------------------------------
+
+    def process(
+        self,
+        handler: Callable[[Message[T]], object],
+        *,
+        concurrency: int = 1,
+        on_error: Action | Callable[[Message[T], Exception], Action] = _REDELIVER,
+        batch_timeout_ms: int = 10_000,
+    ) -> None:
+        """Call `handler` with every message, `concurrency` at a time on as many threads, until something ends it.
+
+        A message is acknowledged when its handler returns, in any order, and is received only when a handler is free.
+        It ends when the consumer is closed, after `stop_processing()`, and after a SIGTERM on the main thread if the
+        application has no handler for that signal. Running handlers end first, and their acknowledgements are sent; so
+        they do before an error of a receive or of a signal handler is raised. A second Ctrl-C waits for no handler.
+        After `stop_processing()` and a SIGTERM, the rest of a begun batch is handled too if the broker keeps only whole
+        batches, as it would redeliver the entire batch.
+
+        Args:
+            handler: a function of one message.
+            concurrency: the number of messages handled at once; with 1, one after the other in their order.
+            on_error: the action for a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
+                or `Acknowledge()`, or a function of the message and the error that returns one of them. If the action
+                fails, for example because a letter cannot be sent, the message is redelivered.
+            batch_timeout_ms: milliseconds after the end in which the rest of a begun batch is handled, if the broker
+                keeps only whole batches. 0 to handle no more messages.
+
+        Raises:
+            InvalidUse: an argument is invalid; nothing was received.
+            pulsar.AlreadyClosed: the consumer was closed before.
+            pulsar.InvalidConfiguration: the consumer has a message listener, which gets every message.
+            pulsar.PulsarException: a receive failed.
+        """
+        self._context.callbacks.raise_inside("process")
+        self._raise_if_closed()
+        if iscoroutinefunction(handler):
+            raise InvalidUse("The handler is an async function; use process() of pulsar_ext.asyncio.")
+        run = ProcessRun(self, Handling(handler, concurrency, on_error, self._has_letters_, batch_timeout_ms))
+        try:
+            self._runs.append(run)
+            with at_termination(run):
+                run.work()
+        finally:
+            if run in self._runs:  # a Ctrl-C may have come first
+                self._runs.remove(run)
+
+    def _ask_about_batches_(self, answer: Callable[[bool | None], object]) -> None:
+        """Call `answer` on another thread with `ClientContext.keeps_batch_indexes()`."""
+        context = self._context
+        context.inquiries.run(lambda: answer(context.keeps_batch_indexes()))
+
+    def stop_processing(self) -> None:
+        """Stop every running `process()`: it receives no more, and returns when its handlers have ended.
+
+        This does not wait, and may be called on any thread, in a handler, and in a signal handler.
+        """
+        for run in list(self._runs):
+            run.end()
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+
+    def seek(self, messageid: object) -> None:
+        """Move to a message, or to a publish time in milliseconds.
+
+        Any id of a chunked message stands for its first chunk. With `start_message_id_inclusive=True` the target is the
+        next message to be received, otherwise the one after it, as in Java. The broker searches for a time as if
+        publish times increased along the topic: if producers' clocks differ, later messages may precede the target.
+
+        A consumer of several topics or partitions also accepts a dict of an id or a time by topic. Only these topics
+        are moved; on the others, unacknowledged messages are redelivered.
+
+        Raises:
+            IncompleteChunkedMessage: chunks of the message were trimmed, so it cannot be delivered any more.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidUse: the target is neither an id nor an int.
+        """
+        self._seek(messageid)
+
+    def get_last_message_ids(self) -> list[MessageId]:
+        """Return the id of the last message of each topic and partition; mirrors Java's `Consumer.getLastMessageIds`.
+
+        Each id knows its topic. On an empty topic the entry is -1; for a chunked message it is the last chunk's, as
+        plain numbers. The ids come from the admin API.
+
+        Raises:
+            AdminError: the admin API rejected the request, or did not answer.
+        """
+        return self._get_last_message_ids()
+
+    def has_reached_end_of_topic(self) -> bool:
+        """Return whether every topic was terminated and completely consumed.
+
+        A consumer has consumed what its subscription has acknowledged: call `flush_acks()` first. Mirrors Java's
+        `Consumer.hasReachedEndOfTopic`. The C++ client does not expose it, so the admin API is queried.
+
+        Raises:
+            AdminError: the admin API rejected the request, or did not answer; a topic that is not persistent cannot be
+                terminated.
+        """
+        return self._has_reached_end(self._has_acknowledged_all)
+
+    def _has_acknowledged_all(self, stats: list[InternalStats]) -> bool:
+        subscription = self.inner.subscription_name()
+        cursors = [(one, one.cursors.get(subscription)) for one in stats]
+        return all(
+            cursor is not None and cursor.mark_delete_position >= one.last_confirmed_entry for one, cursor in cursors
+        )
+
+    def get_last_message_id(self) -> MessageId:
+        """Return the id of the topic's last entry; for a chunked message its last chunk's, as plain numbers.
+
+        Raises:
+            pulsar.UnknownError: the topic is not persistent, as officially.
+            pulsar.PulsarException: the broker could not be reached for the client's `operation_timeout_seconds`.
+        """
+        self._context.callbacks.raise_inside("get_last_message_id")
+        last = from_inner(self._ask_stored(lambda inner: inner.get_last_message_id_async))
+        last.origin = Origin.NUMBERS
+        return last
+
+    # -- state and end -------------------------------------------------------------------------------------------------
+
+    def subscribed_to(self) -> str:
+        """Return the subscribed topics: a topic's full name, several joined by commas, or the text of a pattern.
+
+        With several topics, `topic()` returns the official client's name, which is different for each consumer.
+        """
+        topics = self._topics
+        if isinstance(topics, re.Pattern):
+            return str(topics.pattern)
+        return ",".join(str(TopicName.parse(one)) for one in ([topics] if isinstance(topics, str) else topics))
+
+    def stats(self) -> ConsumerStats:
+        """Return statistics of this consumer from the admin API; mirrors Java's `Consumer.getStats`.
+
+        Raises:
+            AdminError: the admin API rejected the request, or did not answer.
+            pulsar.AlreadyClosed: the consumer is closed.
+        """
+        self._context.callbacks.raise_inside("stats")
+        self._raise_if_closed()
+        admin = self._context.admin_api()
+        return consumer_stats(
+            [(topic, admin.stats(topic)) for topic in self._topics_read()],
+            self.subscription_name(),
+            self.consumer_name(),
+            is_connected=self.is_connected(),
+            pending_acks=self.pending_acks(),
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """True if this or its client was closed."""
+        return self._closed
+
+    def is_connected(self) -> bool:
+        """Return whether the consumer is connected to the broker on every topic and partition."""
+        return bool(self._gate.ask(self.inner.is_connected))
+
+    def close(self) -> None:
+        """Close, after sending pending acknowledgements; closing again does nothing.
+
+        Raises:
+            pulsar.PulsarException: the broker did not answer, or rejected the close; this is closed nevertheless.
+        """
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def unsubscribe(self) -> None:
         """Delete the subscription on all topics; the consumer is closed afterwards."""
         self._context.callbacks.raise_inside("unsubscribe")
@@ -312,9 +987,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
                 self._ask(self._unsubscribing, NotConnected)
             self._release_()
 
-    def _unsubscribing(self, inner: Any) -> Callable[[Answer], object]:
-        begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribe_starter(inner))
-        return begin
+    def _unsubscribing(self, inner: InnerConsumer) -> Callable[[Answer], object]:
+        return self._unsubscription.noted(self._gate.unsubscribe_starter(inner))
 
     def _enter_cluster(self) -> None:
         super()._enter_cluster()
@@ -332,18 +1006,6 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         self._prefetch = self._recorder = None
         self._acks.mark_closed()
 
-    def get_last_message_id(self) -> MessageId:
-        """Return the id of the topic's last entry; for a chunked message its last chunk's, as plain numbers.
-
-        Raises:
-            pulsar.UnknownError: the topic is not persistent, as officially.
-            pulsar.PulsarException: the broker could not be reached for the client's `operation_timeout_seconds`.
-        """
-        self._context.callbacks.raise_inside("get_last_message_id")
-        last = from_inner(self._ask_stored(lambda inner: inner.get_last_message_id_async))
-        last.origin = Origin.NUMBERS
-        return last
-
     def _disable(self, raising: Any) -> None:
         super()._disable(raising)
         self._inbox = self._interrupted = raising
@@ -354,11 +1016,11 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerHandle):
         super()._after_fork_(raising)
         self._acks = self._redelivery = raising
 
-    def _is_of_another_cluster(self, message: Any) -> bool:
+    def _is_of_another_cluster(self, message: object) -> TypeIs[Message[T]]:
         return isinstance(message, Message) and message.cluster != self._message_class.cluster
 
-    def _own(self, message: Any) -> Message[T]:
+    def _own(self, message: pulsar.Message | InnerMessage) -> Message[T]:
         """Return a C++ message, or another consumer's, as this consumer's; another cluster's message unchanged."""
         if self._is_of_another_cluster(message):
-            return message  # type: ignore[no-any-return]  # one of ours
+            return message
         return self._message_of_(message if isinstance(message, InnerMessage) else inner_message_of(message))

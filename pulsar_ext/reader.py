@@ -1,4 +1,7 @@
-"""Readers: read at full speed, start from and seek to whole messages; mirrors Java's `ReaderImpl`."""
+"""Readers: read at full speed, start from and seek to whole messages; mirrors Java's `ReaderImpl`.
+
+`receive.order.Part` lists the order in which a seek, a close and other transitions call its parts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderHandle, adopt
+from ._native.messages import InnerReader
 from ._native.results import Timeout, cooperative
 from .chunks.leftovers import ends_in_incomplete_message
 from .message import Message
@@ -22,9 +26,11 @@ if TYPE_CHECKING:
 
     import pulsar
 
+    from ._native.messages import InnerMessage, InnerMessageId
     from ._runtime.context import ClientContext
-    from .admin import InternalStats
+    from .ids.message_id import MessageId
     from .receive.compacted import CompactionFilter
+    from .receive.source import ReceiveAsync
     from .receive.undecryptable import Flow
 
 __all__ = ["Reader"]
@@ -33,7 +39,7 @@ _SILENT_SECONDS: Final = 3.0
 _LONGEST_SECONDS: Final = 60.0
 
 
-class Reader(Receiving[T], ReaderHandle):
+class Reader(Receiving[InnerReader, T], ReaderHandle):
     """A `pulsar.Reader` that finds a chunked message by any of its ids; created by `Client.create_reader()`."""
 
     __slots__ = (
@@ -50,12 +56,13 @@ class Reader(Receiving[T], ReaderHandle):
         "_topics",
     )
 
-    _filter: Any
-    """A `FilteredSource`; None if every message is delivered."""
+    _filter: FilteredSource | None
+    """None if every message is delivered."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._client = self._context = self._source = self._order = self.inner  # never opened
+        raising: Any = self.inner  # never opened
+        self._client = self._context = self._source = self._order = raising
         self._closed = self._queued = False
         self._filter = None
         self._flow = None
@@ -73,16 +80,10 @@ class Reader(Receiving[T], ReaderHandle):
         compaction: CompactionFilter | None = None,
         flow: Flow | None = None,
     ) -> Self:
-        """Create a reader from an official one.
+        """Create a reader from an official one, which is not used afterwards.
 
-        Args:
-            official: the official reader; it is not used afterwards.
-            context: the context of the client.
-            message_class: the class of its messages.
-            topic: the topic that it reads.
-            queued: whether it has a receiver queue, so that a read with a timeout is possible.
-            compaction: the filter of a compacted topic; None if every message is read.
-            flow: the counts of messages, if undecryptable messages can use up permits.
+        `queued` is false if it has no receiver queue, so that a read with a timeout is impossible. `flow` counts
+        messages if undecryptable ones can use up permits.
         """
         self = cls.__new__(cls)
         adopt(self, official, context.opener)
@@ -101,10 +102,11 @@ class Reader(Receiving[T], ReaderHandle):
         refuse_after_fork(self)
         return self
 
-    def _filter_by(self, wanted: Callable[[Any], bool]) -> None:
-        """Deliver only the C++ messages that a function accepts."""
-        self._source = self._filter = FilteredSource(self._source, wanted)
-        self._order.add_subscriber(self._filter)
+    def _filter_by(self, wanted: Callable[[InnerMessage], bool]) -> FilteredSource:
+        """Deliver only the C++ messages that a function accepts; return the filter."""
+        self._source = self._filter = found = FilteredSource(self._source, wanted)
+        self._order.add_subscriber(found)
+        return found
 
     @property
     def _screens_(self) -> bool:
@@ -114,30 +116,71 @@ class Reader(Receiving[T], ReaderHandle):
     if TYPE_CHECKING:
 
         def read_next(self, timeout_millis: int | None = None) -> Message[T]:
-            """Read one message, as `receive_next()`."""
+            """Read one message.
+
+            A Ctrl-C ends the wait within 100 ms and loses no message.
+
+            Args:
+                timeout_millis: the milliseconds to wait; None waits forever.
+
+            Raises:
+                pulsar.Timeout: no message arrived in time.
+                pulsar.AlreadyClosed: the reader is closed.
+            """
             ...
     else:
         read_next = Receiving._receive_next_
 
-    def _monitor_permits_(self, flow: Flow, name: str, move: Callable[[Any], None]) -> None:
-        """Replace the C++ reader whenever undecryptable messages have used up its permits.
-
-        Args:
-            flow: the counts of messages.
-            name: the name by which the broker lists it.
-            move: moves the next C++ reader to the entry of a C++ id.
-        """
+    def _monitor_permits_(self, flow: Flow, name: str, move: Callable[[InnerMessageId], None]) -> None:
+        """Replace the C++ reader, listed by the broker as `name`, when undecryptable messages use up its permits."""
         permits = PermitWatch(self._context, self._order, flow, self._topics, name, move=move)
         self._order.add_subscriber(permits)
         permits.begin()
 
-    @staticmethod
-    def _receives_of(inner: Any) -> tuple[Any, Any]:
-        """Return the receive with a timeout of a C++ reader, and the asynchronous one."""
+    def _receives_of(self, inner: InnerReader) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
         return cooperative(inner.read_next), inner.read_next_async
 
-    def _has_consumed_all(self, _: list[InternalStats], /) -> bool:
-        return not self.has_message_available()
+    def seek(self, messageid: object) -> None:
+        """Move to a message, or to a publish time in milliseconds; see `Consumer.seek()`.
+
+        Raises:
+            IncompleteChunkedMessage: chunks of the message were trimmed, so it cannot be delivered any more.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidUse: the target is neither an id nor an int, or it is an id of one of several partitions.
+        """
+        self._seek(messageid)
+
+    def get_last_message_ids(self) -> list[MessageId]:
+        """Return the id of the last message of each topic and partition; see `Consumer.get_last_message_ids()`."""
+        return self._get_last_message_ids()
+
+    def has_reached_end_of_topic(self) -> bool:
+        """Return whether every topic was terminated and completely read; mirrors Java's `Reader.hasReachedEndOfTopic`.
+
+        Raises:
+            AdminError: the admin API rejected the request, or did not answer; a topic that is not persistent cannot be
+                terminated.
+        """
+        return self._has_reached_end(lambda _: not self.has_message_available())
+
+    @property
+    def is_closed(self) -> bool:
+        """True if this or its client was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close; closing again does nothing.
+
+        Raises:
+            pulsar.PulsarException: the broker did not answer, or rejected the close; this is closed nevertheless.
+        """
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def has_message_available(self) -> bool:
         """Return whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.
@@ -165,7 +208,7 @@ class Reader(Receiving[T], ReaderHandle):
             now = time.monotonic()
             if found.skipped_count != seen or not self.inner.is_connected():
                 since, seen = now, found.skipped_count
-            elif now - since > _SILENT_SECONDS and ends_in_incomplete_message(self._context.admin_api, self._topics):
+            elif now - since > _SILENT_SECONDS and self._ends_incomplete():
                 return False
             elif now - since > _LONGEST_SECONDS:
                 raise Timeout(
@@ -173,6 +216,10 @@ class Reader(Receiving[T], ReaderHandle):
                     f"{_LONGEST_SECONDS:.0f} seconds."
                 )
         return True
+
+    def _ends_incomplete(self) -> bool:
+        topic = self._topics
+        return isinstance(topic, str) and ends_in_incomplete_message(self._context.admin_api, topic)
 
     def _has_native_message_(self) -> bool:
         """Return if the native reader has a message to read, which may be one that is skipped here."""

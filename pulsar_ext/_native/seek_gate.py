@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar
 
@@ -119,14 +119,3 @@ def _call_on_network_thread(
     except RuntimeError:  # the interpreter is shutting down and starts no more threads
         begun.append(0)
         run()
-
-
-class GatedConsumer:
-    """Consumer methods that hold the GIL; a base class before the official one."""
-
-    inner: Any
-    _gate: SeekGate
-
-    def is_connected(self) -> bool:
-        """Return whether the consumer is connected to the broker on every topic and partition."""
-        return bool(self._gate.ask(self.inner.is_connected))

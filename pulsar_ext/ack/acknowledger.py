@@ -28,7 +28,7 @@ from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext._runtime.scheduler import CONNECTION_POLL_SECONDS
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Transition, TransitionSubscriber
+from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
 from .cursor import ArrivalProof, CursorMonitor, Resender
 from .delivery import INBOX_SIZE, MAX_INBOX_SIZE, ConnectionWatch, GroupTimer, is_same_connection
@@ -121,6 +121,8 @@ class AckIntake(TransitionSubscriber, ABC):
         collector: stores the acknowledgements.
         grouping: the grouping options of the consumer.
     """
+
+    part = Part.ACKS
 
     def __init__(self, collector: AckCollector, grouping: AckGrouping) -> None:
         self.collector, self._grouping = collector, grouping

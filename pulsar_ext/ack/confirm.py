@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-from pulsar_ext.chunks.resolver import as_message_id
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
-from pulsar_ext.ids.message_id import MessageId
 
 from .groups import AckGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.message import Message
 
     from .acknowledger import Acknowledger
     from .groups import Entry
@@ -276,109 +273,3 @@ class AckScope(ScopeCore):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for _returned in self.finish(failed=kind is not None):
             pass
-
-
-class Acknowledging:
-    """The acknowledging methods of `Consumer`; listed before the official class."""
-
-    __slots__ = ()
-    _acks: Acknowledger
-    _context: ClientContext
-    _inbox: list[Any]
-    _message_class: type[Message]
-    _own: Callable[[Any], Message]
-    _is_shared: bool
-
-    def acknowledge(self, message: Any) -> None:
-        """Acknowledge a message with all its chunks, by the message or any id of it.
-
-        A message of a cluster to which the client is no longer connected is not acknowledged.
-
-        Args:
-            message: a received message, or an id: live, deserialized, parsed or built from numbers.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id has no topic.
-            MessageIdUnresolved: the chunks of the message were not found; nothing was acknowledged.
-        """
-        if type(message) is self._message_class:
-            inbox = self._inbox
-            inbox.append(message)
-            acks = self._acks
-            if len(inbox) >= acks.limit:
-                acks.process_inbox()
-            elif not acks.scheduled:
-                acks.schedule()
-        elif type(message) is MessageId and self._acks.collector.is_self_contained(message):
-            self._acks.put(self._acks.inbox.ids, message)
-        elif isinstance(message, InnerMessage | pulsar.Message):
-            if type(own := self._own(message)) is self._message_class:
-                self.acknowledge(own)
-        else:
-            self._acks.add_id(message)
-
-    def acknowledge_many(self, messages: Iterable[Any]) -> None:
-        """Acknowledge several messages; see `acknowledge()`.
-
-        Args:
-            messages: received messages or ids, in any order.
-
-        Raises:
-            TopicRequired, MessageIdUnresolved: see `acknowledge()`; the messages before this one are acknowledged.
-        """
-        messages = list(messages)
-        if {*map(type, messages)} <= {self._message_class}:
-            self._acks.add_messages(messages)
-        else:
-            for message in messages:
-                self.acknowledge(message)
-
-    def acknowledge_cumulative(self, message: Any) -> None:
-        """Acknowledge every message up to and including this one with all its chunks, by the message or any id of it.
-
-        A message of a cluster to which the client is no longer connected acknowledges nothing.
-
-        A chunked message of another producer with chunks before and after this message is acknowledged in part only:
-        the broker's cursor allows nothing else, for any client. Acknowledge one by one if such producers share a topic.
-
-        Raises:
-            pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
-        """
-        if self._is_shared:
-            if not isinstance(message, InnerMessage | pulsar.Message):
-                self._acks.collector.topic_of(as_message_id(message))
-            raise pulsar.CumulativeAcknowledgementNotAllowedError(
-                "Pulsar error: CumulativeAcknowledgementNotAllowedError: cumulative acknowledgements are not allowed "
-                "on a Shared or Key_Shared subscription. Nothing was acknowledged; acknowledge messages one by one."
-            )
-        acks = self._acks
-        if type(message) is self._message_class:
-            acks.put(acks.inbox.positions, message)
-        elif type(message) is MessageId and acks.collector.is_self_contained(message):
-            acks.put(acks.inbox.position_ids, message)
-        elif isinstance(message, InnerMessage | pulsar.Message):
-            if type(own := self._own(message)) is self._message_class:
-                acks.put(acks.inbox.positions, own)
-        else:
-            acks.add_cumulative(message)
-
-    def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
-        """Send pending acknowledgements, and optionally confirm that the broker has them.
-
-        Args:
-            confirm: True to return only when the subscription's cursor on the broker shows every acknowledged message.
-                A non-persistent topic has no cursor: the call returns when they were sent.
-            timeout_ms: timeout of the confirmation, in milliseconds.
-
-        Raises:
-            AckNotConfirmed: the cursor does not show all of them in time; see `missing`.
-            AdminError: the admin API rejects the request.
-            pulsar.AlreadyClosed: the consumer or its client is closed.
-        """
-        self._context.callbacks.raise_inside("flush_acks")
-        flush_acks(self._context, self._acks, confirm=confirm, timeout_ms=timeout_ms)
-
-    def pending_acks(self) -> int:
-        """Return the number of acknowledgements that were not sent: entries and partly acknowledged batches."""
-        pending: int = self._acks.pending
-        return pending

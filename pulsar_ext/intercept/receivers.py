@@ -15,7 +15,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import AlreadyClosed
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import TransitionSubscriber
+from pulsar_ext.receive.order import Part, TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +35,8 @@ class InterceptedDelivery(TransitionSubscriber):
     Args:
         chain: the interceptors.
     """
+
+    part = Part.INTERCEPTED
 
     def __init__(self, chain: ReceiverChain[Any]) -> None:
         self._chain = chain

@@ -15,7 +15,7 @@ import pulsar
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import TransitionSubscriber
+from pulsar_ext.receive.order import Part, TransitionSubscriber
 
 from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
 from .hashing import KeyForms
@@ -41,6 +41,8 @@ _ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partitio
 
 class _ChangeListener(TransitionSubscriber):
     """Calls a function after discarded messages, and after a new native reader."""
+
+    part = Part.FAST_PATH
 
     def __init__(self, do: Callable[[], None]) -> None:
         self._do = do
@@ -84,11 +86,10 @@ class RangeReader(Reader):
         source = self._source
         if compaction is not None:
             self._order.add_subscriber(compaction)
-        self._filter_by(wanted if compaction is None else lambda inner: compaction(inner) and wanted(inner))
+        found = self._filter_by(wanted if compaction is None else lambda inner: compaction(inner) and wanted(inner))
 
         def set_fast_path() -> None:
             takes_all = compaction is None and wanted.ranges.is_full
-            found = self._filter
             self._fast = source.each, wanted.decided.get, found.wants, *found.kept, self._message_class, takes_all
 
         self._order.add_subscriber(_ChangeListener(set_fast_path))

@@ -145,6 +145,7 @@ class GroupReader(RangeConsumer):
 
     __slots__ = ("_delivered", "_inclusive", "_reads_start", "_record_lock", "_start", "_undelivered")
 
+    _topics: str
     _start: MessageId | None
     _inclusive: bool
     """True if the start message itself is read."""
@@ -300,7 +301,7 @@ class GroupReader(RangeConsumer):
             at = min(Position(first.ledger_id(), first.entry_id()), cursor.mark_delete_position)
             target = MessageId(first.partition(), at.ledger_id, max(at.entry_id, 0))
         with self._order.run_transition(Transition.SEEK, self._raise_if_closed):
-            self._order.reopener.move(target.inner)
+            self._move_native(target.inner)
             self._start, self._inclusive, self._delivered, self._undelivered = start, inclusive, DeliveryRecord(), {}
 
     def _start_at(self, messageid: Any) -> tuple[MessageId | None, bool]:

@@ -21,21 +21,18 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Flag
-from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import handled_in
-from pulsar_ext.redelivery.letters import Reconsuming
-from pulsar_ext.schema.typed import T
 
 from .actions import Acknowledge, Action, Redeliver, check_action, check_on_error
 
@@ -206,75 +203,6 @@ def _is_same_entry(one: Any, other: Any) -> bool:
     return (one.ledger_id, one.entry_id) == (other.ledger_id, other.entry_id)
 
 
-_REDELIVER = Redeliver()
-
-
-class Processing(Reconsuming[T]):
-    """The methods of a `Consumer` that run handlers."""
-
-    __slots__ = ()
-    _runs: list[_Run]
-    receive: Callable[[int], Message]
-
-    def process(
-        self,
-        handler: Callable[[Message[T]], object],
-        *,
-        concurrency: int = 1,
-        on_error: Action | Callable[[Message[T], Exception], Action] = _REDELIVER,
-        batch_timeout_ms: int = 10_000,
-    ) -> None:
-        """Call `handler` with every message, `concurrency` at a time on as many threads, until something ends it.
-
-        A message is acknowledged when its handler returns, in any order, and is received only when a handler is free.
-        It ends when the consumer is closed, after `stop_processing()`, and after a SIGTERM on the main thread if the
-        application has no handler for that signal. Running handlers end first, and their acknowledgements are sent; so
-        they do before an error of a receive or of a signal handler is raised. A second Ctrl-C waits for no handler.
-        After `stop_processing()` and a SIGTERM, the rest of a begun batch is handled too if the broker keeps only whole
-        batches, as it would redeliver the entire batch.
-
-        Args:
-            handler: a function of one message.
-            concurrency: the number of messages handled at once; with 1, one after the other in their order.
-            on_error: the action for a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
-                or `Acknowledge()`, or a function of the message and the error that returns one of them. If the action
-                fails, for example because a letter cannot be sent, the message is redelivered.
-            batch_timeout_ms: milliseconds after the end in which the rest of a begun batch is handled, if the broker
-                keeps only whole batches. 0 to handle no more messages.
-
-        Raises:
-            InvalidUse: an argument is invalid; nothing was received.
-            pulsar.AlreadyClosed: the consumer was closed before.
-            pulsar.InvalidConfiguration: the consumer has a message listener, which gets every message.
-            pulsar.PulsarException: a receive failed.
-        """
-        self._context.callbacks.raise_inside("process")
-        self._raise_if_closed()
-        if iscoroutinefunction(handler):
-            raise InvalidUse("The handler is an async function; use process() of pulsar_ext.asyncio.")
-        run = _Run(self, Handling(handler, concurrency, on_error, self._has_letters_, batch_timeout_ms))
-        try:
-            self._runs.append(run)
-            with at_termination(run):
-                run.work()
-        finally:
-            if run in self._runs:  # a Ctrl-C may have come first
-                self._runs.remove(run)
-
-    def _ask_about_batches_(self, answer: Callable[[bool | None], object]) -> None:
-        """Call `answer` on another thread with `ClientContext.keeps_batch_indexes()`."""
-        context = self._context
-        context.inquiries.run(lambda: answer(context.keeps_batch_indexes()))
-
-    def stop_processing(self) -> None:
-        """Stop every running `process()`: it receives no more, and returns when its handlers have ended.
-
-        This does not wait, and may be called on any thread, in a handler, and in a signal handler.
-        """
-        for run in list(self._runs):
-            run.end()
-
-
 class _Slot:
     """Holds one message that is being handled."""
 
@@ -284,14 +212,30 @@ class _Slot:
         self.message: Message | None = None
 
 
-class _Run:
+class HandledConsumer(Protocol):
+    """The methods of a consumer that `process()` uses."""
+
+    def receive(self, timeout_millis: int, /) -> Message:
+        """Receive one message."""
+        ...
+
+    def flush_acks(self) -> None:
+        """Send pending acknowledgements."""
+        ...
+
+    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object:
+        """Call `answer` on another thread with `ClientContext.keeps_batch_indexes()`."""
+        ...
+
+
+class ProcessRun:
     """A call of `process()`.
 
     A received message goes straight into its slot, where a Ctrl-C cannot lose it. A message that is still in a slot
     after the handler threads have ended was never handled.
     """
 
-    def __init__(self, consumer: Processing, handling: Handling) -> None:
+    def __init__(self, consumer: HandledConsumer, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
         self._context = contextvars.copy_context()
         self._batches = BegunBatches(handling.batch_timeout_ms, consumer._ask_about_batches_)

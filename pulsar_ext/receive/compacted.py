@@ -14,7 +14,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Position
 
-from .order import TransitionSubscriber
+from .order import Part, TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,8 @@ class CompactionFilter(TransitionSubscriber):
     Args:
         admin_api: returns the admin API, which is queried at the first such message beyond the known horizon.
     """
+
+    part = Part.COMPACTION
 
     def __init__(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         self._admin_api = admin_api

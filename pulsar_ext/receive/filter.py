@@ -17,7 +17,7 @@ from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
-from .order import TransitionSubscriber
+from .order import Part, TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,8 @@ _redelivery_count = InnerMessage.redelivery_count
 
 class _BufferedSource(TransitionSubscriber):
     """A source that keeps messages between the C++ queue and the application."""
+
+    part = Part.SOURCE
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -360,6 +362,7 @@ class RedeliveryFilter(ScreenedSource):
         drops: returns whether a C++ message is not for the application; called once for each, in order.
     """
 
+    part = Part.REDELIVERY_FILTER
     _order: ReceiveOrder
 
     def __init__(self, order: ReceiveOrder, source: Source, drops: Callable[[Any], bool]) -> None:

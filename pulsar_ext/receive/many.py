@@ -22,7 +22,6 @@ from copy import copy
 from functools import cache
 from itertools import islice, repeat
 from operator import attrgetter, length_hint
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
@@ -30,22 +29,16 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._native.core import IS_USED, drainer
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from pulsar_ext._native.results import POLL_MILLIS
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.schema.typed import T
 
-from .order import NOTHING, Transition, TransitionSubscriber
-from .receiver import CLOSING_SECONDS, Receiving
-from .source import Recorder
+from .order import NOTHING, Part, Transition, TransitionSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.message import Message
 
-    from .filter import RedeliveryFilter, ScreenedSource
-    from .receiver import Interrupted, Pause
     from .source import Source
 
 
@@ -124,6 +117,7 @@ class Prefetch(TransitionSubscriber):
         "_wait",
         "_waits",
     )
+    part = Part.SOURCE
 
     def __init__(self, context: ClientContext, inner: Any, source: Source, messages: type, at_once: int) -> None:
         self._context, self._source = context, source
@@ -310,313 +304,6 @@ class Prefetch(TransitionSubscriber):
 def _exhaust(shared: Iterator[Any]) -> None:
     """Exhaust an iterator that threads may share."""
     deque(shared, 0)
-
-
-_RECONNECT_MILLIS = 100
-"""Milliseconds to wait for an unreachable broker before a batch is returned empty; the official default timeout."""
-
-
-class ReceivingMany(Receiving[T]):
-    """The receives of a `Consumer` that return several messages."""
-
-    _interrupted: Interrupted
-    _pause: Pause
-    _prefetch: Prefetch | None
-    _recorder: Recorder | None
-    _screen: Callable[[Any], bool] | None
-    _screened: ScreenedSource | None
-    _redelivery_filter: RedeliveryFilter | None
-    _source: Source
-    _is_wanted: Callable[[Any], bool]
-    """Whether a C++ message of a batch is for the application."""
-    _receive_plain: Callable[[int | None], Message]
-    """`receive()` without interceptors."""
-
-    def pause(self) -> None:
-        """Deliver no messages until `resume()`: receives, loops and the listener wait as if none had arrived.
-
-        A receive that waits already may still return one message. A listener may still be called with one after a
-        concurrent seek. The receiver queue stays full, and the broker sends no more messages. In a `batch_receive()` a
-        pause counts as a time without messages. Java's `Consumer.pause` still delivers the messages in the queue.
-
-        Raises:
-            pulsar.AlreadyClosed: the consumer is closed.
-        """
-        self._raise_if_closed()
-        self._pause.begin(self.inner)
-
-    def resume(self) -> None:
-        """Deliver messages again after `pause()`; mirrors Java's `Consumer.resume`.
-
-        Raises:
-            pulsar.AlreadyClosed: the consumer is closed.
-        """
-        self._raise_if_closed()
-        self._pause.end(self.inner)
-
-    def pause_message_listener(self) -> None:
-        """Pause the listener until `resume_message_listener()`, across seeks and redeliveries.
-
-        Raises:
-            pulsar.InvalidConfiguration: the consumer has no listener.
-            pulsar.AlreadyClosed: the consumer is closed.
-        """
-        self._pause.silence(self.inner)
-
-    def resume_message_listener(self) -> None:
-        """Resume the listener; during a `pause()`, once that ends. Raises as `pause_message_listener()`."""
-        self._pause.unsilence(self.inner)
-
-    @property
-    def is_paused(self) -> bool:
-        """True if the consumer is paused by `pause()`."""
-        return self._order.is_paused
-
-    def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
-        """Receive several messages at once: wait for the first, and return it with those that have arrived.
-
-        Messages that are not in the list stay available to other receives, seeks and redeliveries. After a Ctrl-C, the
-        next call on the same thread returns the messages of the interrupted one.
-
-        Args:
-            max_messages: the most messages to return; a hundred are faster than a thousand, which exceed the CPU cache.
-            timeout_millis: the milliseconds to wait for the first message; None waits forever.
-
-        Returns:
-            The messages, in order; an empty list if none arrived in time.
-
-        Raises:
-            InvalidUse: `max_messages` is not an int >= 1.
-            pulsar.AlreadyClosed: the consumer is closed.
-        """
-        require_max_messages(max_messages)
-        thread, kept_by = get_ident(), self._interrupted.many
-        kept = kept_by.setdefault(thread, [])
-        try:
-            if not kept:
-                kept.append(self._receive_plain(timeout_millis))
-                self._take(kept, max_messages)
-        except Timeout:
-            if self._prefetch is not None:
-                self._prefetch.note_few_found()
-        except AlreadyClosed:  # or replaced: messages received before that are returned first
-            if not kept:
-                raise
-        try:  # noqa: SIM105  # no call from here on: a Ctrl-C would lose messages that are in no list
-            del kept_by[thread]
-        except KeyError:  # a seek on another thread has dropped it
-            pass
-        return kept
-
-    def batch_receive(self) -> list[Message[T]]:
-        """Receive as many messages at once as the `batch_receive_policy` defines.
-
-        After a Ctrl-C, the next call on the same thread returns the messages of the interrupted one.
-
-        Returns:
-            The messages, in order; an empty list if none arrived within the policy's timeout.
-        """
-        thread, batches = get_ident(), self._interrupted.batches
-        while True:
-            batch = self._receive_batch(thread)
-            new = self._message_class  # afterwards: the wait may have ended on another cluster
-            messages = []
-            screens = self._screen is not None or self._order.is_screening
-            for inner in filter(self._is_wanted, batch) if screens else batch:
-                message = new()
-                message.inner = inner
-                messages.append(message)
-            if self._recorder is not None:
-                self._recorder.note([message.inner for message in messages])
-            try:  # noqa: SIM105  # no call from here on: a Ctrl-C would lose the messages
-                del batches[thread]
-            except KeyError:  # a seek on another thread has dropped it, or no messages arrived
-                pass
-            if messages or not batch:  # else none of them was for the application
-                return messages
-
-    def _stop_fetching_(self) -> None:
-        """Stop waiting for the C++ consumer's answers: its client ends, and may never answer."""
-        interrupted = self._interrupted  # first: later this raises only if it is closed
-        if not self._closed:
-            interrupted.block()
-        if (prefetch := self._prefetch) is not None:
-            self._prefetch = None
-            prefetch.end()
-
-    def _end_batches_(self, deadline: float) -> None:
-        """Wait until `deadline` for threads inside `batch_receive()`; close the C++ consumer to answer the others."""
-        interrupted = self._interrupted  # first: later this raises only if it is closed
-        if not (self._closed or interrupted.wait_for_others(deadline)):
-            self.inner.close_async(None)
-            interrupted.wait_for_others(time.monotonic() + CLOSING_SECONDS[Transition.CLOSE])
-
-    def _receive_batch(self, thread: int) -> list[Any]:
-        """Receive several C++ messages, and keep them for the thread's next call."""
-        batches, tried = self._interrupted.batches, None
-        while True:
-            try:
-                self._wait_while_paused(POLL_MILLIS)
-            except Timeout:
-                return batches.setdefault(thread, [])
-            try:
-                batch: list[Any] = batches.setdefault(thread, [])
-                if not batch and self._interrupted.is_blocked:  # checked last: the blocker waits for registered threads
-                    batches.pop(thread, None)
-                    self._order.wait_for_transition()
-                    self._context.senders.raise_if_ended()
-                    continue
-                self._take_ahead(batch)
-                if self._prefetch is not None:
-                    self._order.claim(thread)
-                    self._prefetch.batch(batch)
-                    return batch
-                if not batch:
-                    for batch in iter(self.inner.batch_receive, None):
-                        batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
-                        break
-                    if self._flow is not None:
-                        self._flow.received += len(batch)
-                        self._flow.empty += not batch
-                return batch  # noqa: TRY300  # an `else` could not distinguish the branches
-            except AlreadyClosed:
-                try:
-                    tried = self._replacement_of(tried, _RECONNECT_MILLIS)
-                except Timeout:
-                    return batches.setdefault(thread, [])
-
-    def _take_ahead(self, batch: list[Any]) -> None:
-        """Move the messages that precede the C++ consumer's batches into an empty batch."""
-        if not batch:
-            batch += self._interrupted.ahead
-        for kept in (self._screened, self._redelivery_filter):
-            if not batch and kept is not None:
-                kept.drain_to(batch)
-
-    def _take(self, kept: list[Message], limit: int) -> None:
-        """Append messages that have arrived to a list, until it has `limit` of them.
-
-        Raises:
-            pulsar.Timeout: fewer have arrived.
-        """
-        thread = get_ident()
-        while len(kept) < limit:
-            new = self._message_class
-            numbers, ahead, left = self._order.claim(thread), self._fetching(), limit - len(kept)
-            waits = map(self._source.wait, repeat(0, left))
-            source, are_made = (waits, False) if ahead is None else ahead.available_messages(left)
-            self._note_foreign_fetch(ahead)
-            message = new()
-            if are_made:
-                kept.extend(source)
-            elif numbers is not None:
-                for message.inner, message.number in zip(source, numbers, strict=False):
-                    kept.append(message)
-                    message = new()
-            else:
-                for message.inner in source:
-                    kept.append(message)
-                    message = new()
-
-    def __iter__(self) -> Iterator[Message[T]]:  # noqa: C901, PLR0912  # as in `receive()`
-        """Receive one message after the other until the consumer is closed."""
-        order, tried = self._order, None
-        while not self._closed:
-            new = self._message_class
-            message = new()
-            try:
-                if order.redelivery_filter is not None:
-                    yield self._receive_next_(POLL_MILLIS)
-                    continue
-                self._refill()
-                made = order.made
-                for message in made:
-                    if (redelivery_filter := order.redelivery_filter) is not None:
-                        redelivery_filter.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
-                        break
-                    yield message
-                    if order.made is not made:
-                        break
-                run = order.run
-                if run is not None and run.thread == get_ident():
-                    for message.inner, message.number in run.messages:
-                        if (redelivery_filter := order.redelivery_filter) is not None:
-                            redelivery_filter.unseen.append(message.inner)
-                            break
-                        yield message
-                        if order.run is not run:
-                            break
-                        message = new()
-                else:
-                    ready = order.ready
-                    for message.inner in ready:
-                        if (redelivery_filter := order.redelivery_filter) is not None:
-                            redelivery_filter.unseen.append(message.inner)
-                            break
-                        yield message
-                        if order.ready is not ready:
-                            break
-                        message = new()
-            except Timeout:
-                self._context.callbacks.raise_inside("a receive without messages")
-            except AlreadyClosed:
-                if not self._closed:
-                    tried = self._replacement_of(tried)
-
-    def _record_(self) -> list[Any]:
-        """Record the C++ messages received from now on in the list that is returned."""
-        if self._recorder is None:
-            self._recorder = Recorder(self._source)
-            self._source = self._recorder
-            self._order.begin_epoch()
-        return self._recorder.begin()
-
-    def _end_record_(self, noted: list[Any]) -> list[Message[T]]:
-        """Stop recording in a list that `_record_()` returned, and return its messages."""
-        recorder = self._recorder
-        if recorder is not None:
-            recorder.end(noted)
-            if not recorder.lists:
-                self._recorder, self._source = None, recorder.source
-                self._order.begin_epoch()
-        return [self._message_of_(inner) for inner in noted]
-
-    def _message_of_(self, inner: Any) -> Message[T]:
-        """Return a C++ message as a message of this consumer."""
-        message = self._message_class()
-        message.inner = inner
-        return message
-
-    def _refill(self) -> None:
-        """Offer messages to this thread's next receives, with numbers if numbering is possible."""
-        self._wait_while_paused(POLL_MILLIS)
-        numbers, ahead = self._order.claim(get_ident()), self._fetching()
-        source, are_made = (self._fast_source(), False) if ahead is None else ahead.next_messages()
-        self._note_foreign_fetch(ahead)
-        self._order.offer(source, numbers, made=are_made)
-
-    def _wait_while_paused(self, timeout_millis: int) -> None:
-        if self._order.is_paused and not self._closed:
-            self._pause.wait(timeout_millis)
-
-    def _note_foreign_fetch(self, ahead: Prefetch | None) -> None:
-        """Skip a number if another thread fetched: during its fetch, this thread may have received later messages."""
-        if ahead is not None and ahead.is_from_other_thread:
-            self._order.skip_number()
-
-    def _fetching(self) -> Prefetch | None:
-        """Return the prefetch; None without prefetching, or if another source precedes it."""
-        if self._recorder is not None or (self._redelivery_filter is not None and self._redelivery_filter.is_active):
-            return None
-        return self._prefetch
-
-    def _fast_source(self) -> Any:
-        """Return an endless iterator for loops that check for a redelivery filter after each wait."""
-        return (
-            self._source.each
-            if self._recorder is not None or self._redelivery_filter is None
-            else self._redelivery_filter.fast
-        )
 
 
 def require_max_messages(max_messages: Any) -> None:

@@ -19,27 +19,25 @@ No clock, socket or thread is used here: threads are numbers, and the lock only 
 from __future__ import annotations
 
 import contextlib
+from bisect import insort
 from collections import deque
-from enum import Enum
+from enum import Enum, IntEnum, auto
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._runtime.condition import raise_if_interrupting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "NOTHING",
-    "NumberedRun",
-    "OutdatedError",
-    "ReceiveOrder",
-    "Reopener",
-    "Transition",
-    "TransitionSubscriber",
-    "raise_unless",
-]
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
+    from pulsar_ext.message import Message
+
+    Native = InnerConsumer | InnerReader
+    Target = InnerMessageId | int
+    """Of a seek: a C++ id, or a publish time in milliseconds."""
 
 NOTHING: Final[Iterator[Any]] = iter(())
 """An empty iterator, shared to save the 50 bytes that each one takes."""
@@ -80,10 +78,45 @@ _REPLACING: Final = frozenset(
 )
 
 
+class Part(IntEnum):
+    """The parts of consumers and readers, in the order in which every transition calls them.
+
+    A part is called before those that depend on what it does: acknowledgements are sent while the C++ object still
+    works, what wraps a source finds the reopened one, and messages are requested only when every part is ready.
+    """
+
+    COMPACTION = auto()
+    """Drops compaction horizons, which the screening of a redelivered message queries."""
+    REDELIVERY = auto()
+    """Before `ACKS`: dead letters that it acknowledges until it stops are sent with the last group."""
+    ACKS = auto()
+    """Before all that stop: if the flush raises, or must not run, nothing was stopped and the consumer receives on."""
+    INTERRUPTED = auto()
+    """Waits for threads inside `batch_receive()`; the acknowledgements of a close do not wait for that."""
+    PAUSE = auto()
+    """Before the sources: a reopened C++ consumer is paused before its messages are used."""
+    NATIVE = auto()
+    """Before what wraps it, which reads its iterators of the reopened C++ object."""
+    SOURCE = auto()
+    """Messages prefetched or screened, or filtered by key ranges."""
+    FAST_PATH = auto()
+    """Shortcut of a reader past its filter, whose queues it reads."""
+    INTERCEPTED = auto()
+    """Messages between interceptors and the application."""
+    MONITOR = auto()
+    """Polls the broker's state of the reopened C++ object."""
+    REDELIVERY_FILTER = auto()
+    """Wraps the source while acknowledged messages may be redelivered. Almost last, as it is added on demand, perhaps
+    by the `on_before()` of another part, and that transition must call it too."""
+    AWAITED = auto()
+    """Last: at once it requests messages of the reopened C++ object for the callers that wait."""
+
+
 class TransitionSubscriber:
     """An object that keeps messages, or facts about them, of one consumer or reader."""
 
     __slots__ = ()
+    part: ClassVar[Part] = Part.AWAITED
 
     def on_before(self, transition: Transition, /) -> None:
         """Prepare for a transition; an exception prevents the transition and abandons it here as well."""
@@ -94,42 +127,60 @@ class TransitionSubscriber:
     def on_abandon(self, transition: Transition, /) -> None:
         """Continue as before: the transition failed, perhaps before `on_before()` was complete."""
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
-        """Continue with the C++ object that replaced the old one.
+    def on_reopen(self, inner: Any, ahead: Iterator[InnerMessage], /) -> None:
+        """Continue with the new C++ object and its first messages, which all parts share: each is taken once."""
 
-        Args:
-            inner: the new C++ object.
-            ahead: its first messages, shared by all subscribers: each message is taken once.
-        """
-
-    def drop_topics(self, is_affected: Callable[[Any], bool], /) -> None:
-        """Drop what is kept of some of several topics, whose cursors were moved separately.
-
-        Args:
-            is_affected: returns whether a C++ message is from one of them.
-        """
+    def drop_topics(self, is_affected: Callable[[InnerMessage], bool], /) -> None:
+        """Drop what is kept of some of several topics, whose cursors were moved separately."""
 
     def awaits_answer(self) -> bool:
         """Return whether the C++ client has requests of this subscriber without an answer."""
         return False
 
 
+class Screening(Protocol):
+    """The filter that screens messages while acknowledged ones may be redelivered; see `filter.py`."""
+
+    unseen: deque[InnerMessage]
+    """Messages received unscreened as the screening began."""
+
+
 class Reopener(Protocol):
-    """Closes and reopens the C++ object of a consumer or a reader."""
+    """Closes, moves and reopens the C++ object of a consumer or a reader; see `native.py`."""
 
     def retire(self) -> None:
         """Close the C++ object, so that it can be replaced."""
         ...
 
-    def is_excluded(self, inner: Any, /) -> bool:
+    def is_excluded(self, inner: InnerMessage, /) -> bool:
         """Return whether a C++ message precedes the sought message in the same entry."""
+        ...
+
+    def move(self, target: Target, /) -> None:
+        """Seek everywhere."""
+        ...
+
+    def note_moved_topics(self, topics: Mapping[str, Target] | None, /) -> None:
+        """Note that the next seek moves these topics and partitions only; None for all."""
+        ...
+
+    def seek_each(self, targets: Mapping[str, Target], /) -> None:
+        """Seek on some of several topics and partitions."""
+        ...
+
+    def move_before(self, inner_id: InnerMessageId, /) -> None:
+        """Let the next C++ object begin with the message or the entry of an id."""
         ...
 
     def move_to_cluster(self) -> None:
         """Prepare to open the next C++ object on another cluster, where the first one began."""
         ...
 
-    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+    def enable_queue(self) -> None:
+        """Use a receiver queue of one message for the next C++ object."""
+        ...
+
+    def reopen_native(self) -> tuple[Native, Iterator[InnerMessage]]:
         """Open a new C++ object and use it; return it, and the messages that were already received from it."""
         ...
 
@@ -145,25 +196,18 @@ def raise_unless(is_wanted: Callable[[], bool]) -> None:
 
 
 class NumberedRun:
-    """The numbered messages that one thread receives.
-
-    Args:
-        thread: the id of the thread.
-        numbers: an endless iterator of its numbers.
-        messages: an iterator of C++ messages with their numbers; empty until messages are offered.
-    """
+    """The numbered messages that one thread receives; `messages` is empty until messages are offered."""
 
     __slots__ = ("messages", "numbers", "thread")
 
-    def __init__(self, thread: int, numbers: Iterator[int], messages: Iterator[tuple[Any, int]]) -> None:
+    def __init__(self, thread: int, numbers: Iterator[int], messages: Iterator[tuple[InnerMessage, int]]) -> None:
         self.thread, self.numbers, self.messages = thread, numbers, messages
 
 
 class ReceiveOrder:
     """The order in which a consumer's messages are delivered to the application.
 
-    Args:
-        numbers: whether its messages may be numbered; False if single messages may be redelivered between others.
+    `numbers` is false if single messages may be redelivered between others.
     """
 
     __slots__ = (
@@ -189,9 +233,9 @@ class ReceiveOrder:
 
     def __init__(self, *, numbers: bool = False) -> None:
         self.epoch = next(_EPOCHS)
-        self.ready: Any = NOTHING
+        self.ready: Iterator[InnerMessage] = NOTHING
         """The next messages without numbers, for any thread: an iterator of C++ messages, or one that always raises."""
-        self.made: Any = NOTHING
+        self.made: Iterator[Message] = NOTHING
         """Messages of ours before these, for any thread; they do not have to be created any more."""
         self.run: NumberedRun | None = None
         """The next messages with numbers, for one thread; while it is set, `ready` is empty."""
@@ -203,9 +247,9 @@ class ReceiveOrder:
         """Whether only the listener is paused."""
         self.is_screening = False
         """Whether each message is screened, as acknowledged messages may be redelivered."""
-        self.make_redelivery_filter: Callable[[], Any] | None = None
+        self.make_redelivery_filter: Callable[[], Screening] | None = None
         """Creates the filter for that; None if the consumer screens each message anyway."""
-        self.redelivery_filter: Any = None
+        self.redelivery_filter: Screening | None = None
         """The filter that screens messages now, or None."""
         self._may_number = numbers
         self._subscribers: list[TransitionSubscriber] = []
@@ -213,10 +257,10 @@ class ReceiveOrder:
         self._moving = OwnedLock()
         self.cluster = 0
         """Number of the cluster that the native object was opened on; see `pulsar_ext._runtime.cluster`."""
-        self.reopener: Any = None
+        self.reopener: Reopener | None = None
         """The `Reopener` that transitions use; None if the C++ object cannot be replaced, and after a close."""
         self._is_retired = False
-        self._ahead: Iterator[Any] = NOTHING
+        self._ahead: Iterator[InnerMessage] = NOTHING
         """The first messages of a reopened C++ object, until they are taken or dropped."""
 
     @property
@@ -229,8 +273,8 @@ class ReceiveOrder:
         return any(subscriber.awaits_answer() for subscriber in self._subscribers)
 
     def add_subscriber(self, subscriber: TransitionSubscriber) -> None:
-        """Notify a subscriber of every transition from now on."""
-        self._subscribers.append(subscriber)
+        """Notify a subscriber of every transition from now on, in the order of `Part`."""
+        insort(self._subscribers, subscriber, key=attrgetter("part"))
 
     @contextlib.contextmanager
     def run_transition(
@@ -238,13 +282,8 @@ class ReceiveOrder:
     ) -> Iterator[None]:
         """Carry out a transition in the block, after a running one; if the block raises, it has not happened.
 
-        Args:
-            transition: the transition.
-            check: called after that wait and before the subscribers; it may raise to prevent the transition.
-            reopens: whether a closed C++ object is reopened at the end.
-
-        Raises:
-            InvalidUse: a signal handler interrupts another transition.
+        `check` is called after that wait and before the subscribers, and may raise to prevent the transition. Raises
+        `InvalidUse` if a signal handler interrupts another transition.
         """
         raise_if_interrupting("A seek, a redelivery or a close", *self.locks)
         with self._moving:
@@ -275,7 +314,7 @@ class ReceiveOrder:
         with self._moving:
             pass
 
-    def drop_topics(self, is_affected: Callable[[Any], bool]) -> None:
+    def drop_topics(self, is_affected: Callable[[InnerMessage], bool]) -> None:
         """Drop what every subscriber keeps of some of several topics."""
         for subscriber in self._subscribers:
             subscriber.drop_topics(is_affected)
@@ -328,11 +367,7 @@ class ReceiveOrder:
             self.made = self.ready = NOTHING
 
     def end(self, raising: Any) -> None:
-        """Stop delivery permanently: the process was forked, or ends.
-
-        Args:
-            raising: an object that raises at every use.
-        """
+        """Stop delivery permanently: the process was forked, or ends. `raising` is a stub that raises at every use."""
         self._lock, self._moving = OwnedLock(), OwnedLock()  # after a fork, the old ones may stay locked
         self.reopener = None
         deque(self._ahead, 0)
@@ -404,20 +439,18 @@ class ReceiveOrder:
                 return None
             return run.numbers
 
-    def offer(self, source: Iterator[Any], numbers: Iterator[int] | None, *, made: bool = False) -> None:
-        """Offer messages to the next receives.
+    def offer_made(self, messages: Iterator[Message]) -> None:
+        """Offer messages of ours, which get no numbers, to the next receives, unless they are paused."""
+        with self._lock:
+            if not self.is_paused:
+                self.made = messages
 
-        Args:
-            source: an iterator of C++ messages.
-            numbers: the result of `claim()`; nothing is offered if an epoch has begun since, or during a pause.
-            made: whether they are messages of ours already, which get no numbers.
-        """
+    def offer(self, source: Iterator[InnerMessage], numbers: Iterator[int] | None) -> None:
+        """Offer C++ messages to the next receives, unless they are paused, or an epoch has begun since `claim()`."""
         with self._lock:
             if self.is_paused:
                 return
-            if made:
-                self.made = source
-            elif numbers is None:
+            if numbers is None:
                 self.ready = source
             elif self.run is not None and self.run.numbers is numbers:
                 self.run = NumberedRun(self.run.thread, numbers, zip(source, numbers, strict=False))

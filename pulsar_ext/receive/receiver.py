@@ -1,4 +1,4 @@
-"""The receive loop of consumers and readers; a Ctrl-C loses no message.
+"""Common base of consumers and readers: the receive loop, in which a Ctrl-C loses no message, and seeks.
 
 The official `receive()` queues a request in the C++ client and waits for the answer. A Ctrl-C abandons the request, and
 the message that answers it later is lost. Here the wait is native and at most 100 ms, and its result goes straight into
@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import time
+from collections.abc import Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pulsar
 
@@ -25,29 +25,32 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
-from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout, cooperative
+from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Condition
-from pulsar_ext._runtime.statistics import consumer_stats
+from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import at_cluster
 from pulsar_ext.schema.typed import T
 
-from .order import NOTHING, OutdatedError, ReceiveOrder, Transition, TransitionSubscriber, raise_unless
-from .seeks import Seekable
+from .order import NOTHING, OutdatedError, Part, ReceiveOrder, Transition, TransitionSubscriber, raise_unless
+from .seeks import partitions_of_each, targets_by_topic
 from .source import PendingReceives
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterator
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.locks import OwnedLock
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext._runtime.statistics import ConsumerStats
+    from pulsar_ext.admin import InternalStats
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
-    from .order import Reopener
-    from .source import Source
+    from .order import Native, Reopener, Target
+    from .source import ReceiveAsync, Source
     from .undecryptable import Flow
 
 
@@ -61,13 +64,14 @@ class Interrupted(TransitionSubscriber):
     """Messages that a thread had received when a Ctrl-C ended its call; its next call begins with them."""
 
     __slots__ = ("_has_ended", "_is_closing", "ahead", "batches", "many")
+    part = Part.INTERRUPTED
 
     def __init__(self) -> None:
         self.many: dict[int, list[Message]] = {}
         """Messages of `receive_many()`, by thread."""
-        self.batches: dict[int, list[Any]] = {}
+        self.batches: dict[int, list[InnerMessage]] = {}
         """C++ messages of `batch_receive()`, by thread."""
-        self.ahead: Iterator[Any] = NOTHING
+        self.ahead: Iterator[InnerMessage] = NOTHING
         """First messages of a reopened C++ consumer, which its `batch_receive()` does not return."""
         self._is_closing = self._has_ended = False
 
@@ -105,21 +109,19 @@ class Interrupted(TransitionSubscriber):
             threads.sleep(_POLL_SECONDS)
         return True
 
-    def on_reopen(self, _: Any, ahead: Iterator[Any], /) -> None:
+    def on_reopen(self, _: InnerConsumer, ahead: Iterator[InnerMessage], /) -> None:
         """Keep the messages that are ahead for `batch_receive()`."""
         self.ahead = ahead
 
 
 class Pause(TransitionSubscriber):
-    """The pause of one consumer, during which its receives wait.
+    """The pause of one consumer, during which its receives wait; its `ReceiveOrder` stores the state.
 
-    Args:
-        order: the order of the consumer's messages, which stores the paused state.
-        gate: the gate for calls of the C++ consumer.
-        listens: whether the C++ consumer has a listener; without one, it rejects pausing the listener.
+    A C++ consumer without a listener rejects pausing it.
     """
 
     __slots__ = ("_changed", "_gate", "_listens", "_order")
+    part = Part.PAUSE
 
     def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
         self._order, self._gate, self._listens = order, gate, listens
@@ -127,7 +129,7 @@ class Pause(TransitionSubscriber):
         """Created by the first pause, as few consumers are ever paused. If two threads create it at once, a waiter on
         the discarded one polls again by itself."""
 
-    def begin(self, inner: Any) -> None:
+    def begin(self, inner: InnerConsumer) -> None:
         """Stop delivering messages, and pause the listener of the C++ consumer."""
         if self._changed is None:
             self._changed = Condition()
@@ -135,7 +137,7 @@ class Pause(TransitionSubscriber):
         if self._listens:
             self._gate.ask(inner.pause_message_listener)
 
-    def end(self, inner: Any) -> None:
+    def end(self, inner: InnerConsumer) -> None:
         """Deliver messages again."""
         self._order.resume()
         changed = self._changed
@@ -145,23 +147,19 @@ class Pause(TransitionSubscriber):
         if self._listens and not self._order.is_silent:
             self._gate.ask(inner.resume_message_listener)
 
-    def silence(self, inner: Any) -> None:
+    def silence(self, inner: InnerConsumer) -> None:
         """Pause the listener, independent of `begin()` and `end()`."""
         self._gate.ask(inner.pause_message_listener)
         self._order.is_silent = True
 
-    def unsilence(self, inner: Any) -> None:
+    def unsilence(self, inner: InnerConsumer) -> None:
         """Resume the listener, unless receives are paused."""
         self._order.is_silent = False
         if not (self._order.is_paused and self._listens):
             self._gate.ask(inner.resume_message_listener)
 
     def wait(self, millis: int = POLL_MILLIS) -> None:
-        """Wait up to `millis` milliseconds for the end of the pause.
-
-        Raises:
-            pulsar.Timeout: the pause has not ended in time.
-        """
+        """Wait up to `millis` milliseconds for the end of the pause; raise `pulsar.Timeout` if it has not ended."""
         changed = self._changed
         if changed is not None:
             with changed:
@@ -170,71 +168,34 @@ class Pause(TransitionSubscriber):
         if self._order.is_paused:
             raise Timeout("Pulsar error: TimeOut")
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+    def on_reopen(self, inner: InnerConsumer, _: Iterator[InnerMessage], /) -> None:
         """Pause the listener of the reopened C++ consumer if the old one's was paused."""
-        del ahead
         if self._order.is_silent or (self._order.is_paused and self._listens):
             self._gate.ask(inner.pause_message_listener)
-
-
-class Measured(Seekable):
-    """The topics and the statistics of a consumer."""
-
-    def subscribed_to(self) -> str:
-        """Return the subscribed topics: a topic's full name, several joined by commas, or the text of a pattern.
-
-        With several topics, `topic()` returns the official client's name, which is different for each consumer.
-        """
-        topics = self._topics
-        if isinstance(topics, re.Pattern):
-            return str(topics.pattern)
-        return ",".join(str(TopicName.parse(one)) for one in ([topics] if isinstance(topics, str) else topics))
-
-    def stats(self) -> ConsumerStats:
-        """Return statistics of this consumer from the admin API; mirrors Java's `Consumer.getStats`.
-
-        Raises:
-            AdminError: the admin API rejected the request, or did not answer.
-            pulsar.AlreadyClosed: the consumer is closed.
-        """
-        self._context.callbacks.raise_inside("stats")
-        self._raise_if_closed()
-        admin, consumer = self._context.admin_api(), cast("Any", self)
-        return consumer_stats(
-            [(topic, admin.stats(topic)) for topic in self._topics_read()],
-            consumer.subscription_name(),
-            consumer.consumer_name(),
-            is_connected=consumer.is_connected(),
-            pending_acks=consumer.pending_acks(),
-        )
 
 
 _log = logging.getLogger("pulsar_ext")
 
 _RETRY_SECONDS = 0.1
-_listening: set[Receiving] = set()
+_listening: set[object] = set()
 """Open consumers with a listener; they are kept alive, as a collected one would not call its listener any more."""
+N = TypeVar("N", bound="Native")
 
 
-class Receiving(Seekable, Generic[T]):
+class Receiving(Generic[N, T]):
     """Common base of `Consumer` and `Reader`, placed before the official class in the MRO."""
 
-    inner: Any
-    _client: Any
+    inner: N
+    _client: pulsar.Client
     _closed: bool
     _context: ClientContext
     _flow: Flow | None
-    _on_message: Any
+    _on_message: object
     _message_class: type[Message[T]]
     _order: ReceiveOrder
     _queued: bool
     _source: Source
-    _topics: Any
-
-    @property
-    def is_closed(self) -> bool:
-        """True if this or its client was closed."""
-        return self._closed
+    _topics: str | list[str] | re.Pattern[str]
 
     @property
     def _message_class_(self) -> type[Message[T]]:
@@ -261,13 +222,9 @@ class Receiving(Seekable, Generic[T]):
         return self._order.cluster
 
     def _follow_cluster_(self, number: int) -> None:
-        """Drop everything that belongs to another cluster; the next receive opens a new native object.
+        """Drop everything of the old cluster; the next receive opens a native object on the one with this number.
 
-        Args:
-            number: the number of the cluster that the client is connected to.
-
-        Raises:
-            pulsar.PulsarException: an earlier transition cannot be completed now; nothing was dropped.
+        If an earlier transition cannot be completed now, its error is raised and nothing is dropped.
         """
         order = self._order
         if self._closed or order.reopener is None:  # readers of several topics: each follows by itself
@@ -289,17 +246,7 @@ class Receiving(Seekable, Generic[T]):
         return not self._queued or self._flow is not None
 
     def _receive_next_(self, timeout_millis: int | None = None) -> Message[T]:
-        """Receive one message.
-
-        A Ctrl-C ends the wait within 100 ms and loses no message.
-
-        Args:
-            timeout_millis: the milliseconds to wait; None waits forever.
-
-        Raises:
-            pulsar.Timeout: no message arrived in time.
-            pulsar.AlreadyClosed: this is closed.
-        """
+        """Receive one message, or raise `pulsar.Timeout`; None waits forever."""
         if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
             return self._receive_briefly(self._message_class(), timeout_millis)
         deadline = tried = None
@@ -324,12 +271,7 @@ class Receiving(Seekable, Generic[T]):
             if left < POLL_MILLIS:  # not in the handler, whose error would show above that of the timeout
                 return self._receive_briefly(message, left)
 
-    def close(self) -> None:
-        """Close, after sending pending acknowledgements; closing again does nothing.
-
-        Raises:
-            pulsar.PulsarException: the broker did not answer, or rejected the close; this is closed nevertheless.
-        """
+    def _close(self) -> None:
         if self._closed:
             return
         self._context.callbacks.raise_inside("close")
@@ -358,12 +300,7 @@ class Receiving(Seekable, Generic[T]):
     def _reopen_(self, timeout_millis: int | None = None) -> None:
         """Reopen the native object if it was closed for a replacement; wait for a thread that is reopening it.
 
-        Args:
-            timeout_millis: the milliseconds to retry while the broker cannot be reached; None retries forever.
-
-        Raises:
-            pulsar.Timeout: the broker could not be reached in time.
-            pulsar.AlreadyClosed: this is closed.
+        Raise `pulsar.Timeout` if the broker cannot be reached for the timeout; without one, retry forever.
         """
         deadline = math.inf if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         while True:
@@ -375,7 +312,7 @@ class Receiving(Seekable, Generic[T]):
                     raise Timeout("Pulsar error: TimeOut") from error
                 threads.sleep(_RETRY_SECONDS)
 
-    def _listen_(self, on_message: Any) -> None:
+    def _listen_(self, on_message: object) -> None:
         """Keep the listener's callback, and stay referenced until closed if there is one."""
         self._on_message = on_message
         if on_message is not None:
@@ -405,12 +342,6 @@ class Receiving(Seekable, Generic[T]):
         self.inner = self._source = raising
         self._order.end(raising)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _receive_briefly(self, message: Message[T], timeout_millis: int) -> Message[T]:
         """Receive with a timeout of less than one poll."""
         if not isinstance(timeout_millis, int):
@@ -431,12 +362,8 @@ class Receiving(Seekable, Generic[T]):
     def _wait_while_paused(self, timeout_millis: int) -> None:
         """Wait for the end of a pause, if this can be paused; raise `pulsar.Timeout` if it does not end in time."""
 
-    def _set_native_(self, official: Any) -> Any:
-        """Continue with the C++ object of another official one; return that C++ object.
-
-        Raises:
-            pulsar.AlreadyClosed: this was closed in between; the new C++ object is closed as well.
-        """
+    def _set_native_(self, official: pulsar.Consumer | pulsar.Reader) -> N:
+        """Use and return the C++ object of another official one; if this was closed in between, close it, and raise."""
         adopt(self, official, self._client)
         if self._message_class.cluster != self._order.cluster:
             self._enter_cluster()
@@ -449,16 +376,10 @@ class Receiving(Seekable, Generic[T]):
         """Receive messages of the order's current cluster from now on."""
         self._message_class = at_cluster(self._message_class, self._order.cluster)
 
-    def _replacement_of(self, tried: Any, timeout_millis: int | None = None) -> Any:
-        """Return the C++ object that replaced one that was found closed, once it is open.
+    def _replacement_of(self, tried: N | None, timeout_millis: int | None = None) -> N:
+        """Return the C++ object that replaced one that was found closed, once it is open; see `_reopen_()`.
 
-        Args:
-            tried: the C++ object that the last call returned; it was found closed as well.
-            timeout_millis: the milliseconds to retry while the broker cannot be reached; None retries forever.
-
-        Raises:
-            pulsar.AlreadyClosed: it was not replaced.
-            pulsar.Timeout: the broker could not be reached in time.
+        `tried` is the one that the last call returned, which was found closed as well; if it was not replaced, raise.
         """
         self._reopen_(timeout_millis)
         self._raise_if_closed()
@@ -468,18 +389,12 @@ class Receiving(Seekable, Generic[T]):
 
     def _ask(
         self,
-        call_of: Callable[[Any], Callable[[Answer], object]],
+        call_of: Callable[[N], Callable[[Answer], object]],
         again: type[Exception] | tuple[type[Exception], ...],
     ) -> Any:
-        """Query the C++ object; query again after another thread's seek, or while the broker cannot be reached.
+        """Return the answer of the C++ object to an asynchronous call; call again after another thread's seek.
 
-        Args:
-            call_of: returns the asynchronous method of a C++ object.
-            again: the errors that are retried.
-
-        Raises:
-            pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`.
-            pulsar.AlreadyClosed: this is closed.
+        The errors `again` are retried for the client's `operation_timeout_seconds`.
         """
         tried = None
         while True:
@@ -488,11 +403,10 @@ class Receiving(Seekable, Generic[T]):
             except AlreadyClosed:
                 tried = self._replacement_of(tried, self._context.operation_timeout_seconds * 1000)
 
-    def _ask_stored(self, call_of: Callable[[Any], Callable[[Answer], object]]) -> Any:
+    def _ask_stored(self, call_of: Callable[[N], Callable[[Answer], object]]) -> Any:
         """Query the C++ object for stored data of its topic, as `_ask()`; retry while the broker cannot be reached.
 
-        Raises:
-            pulsar.UnknownError: the topic is not persistent; retrying the broker's error would never succeed.
+        Raise `pulsar.UnknownError` on a non-persistent topic, where retrying the broker's error would never succeed.
         """
         if isinstance(self._topics, str) and self._topics.startswith("non-persistent://"):
             raise pulsar.UnknownError(
@@ -504,30 +418,26 @@ class Receiving(Seekable, Generic[T]):
         if self._closed:
             raise closed_error(type(self).__name__)
 
-    def _receive_of(self, inner: Any) -> Any:
+    def _receive_of(self, inner: N) -> Callable[[int], InnerMessage]:
         """Return the receive with a timeout of a C++ object, or a replacement if it does not have one."""
         wait, receive_async = self._receives_of(inner)
         if not self._queued:
             return PendingReceives(receive_async, self._enable_queue, self._is_excluded)
         return wait if self._flow is None else self._flow.counting(wait)
 
-    @staticmethod
-    def _receives_of(inner: Any) -> tuple[Any, Any]:
+    def _receives_of(self, inner: N) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
         """Return the receive with a timeout of a C++ object, and the asynchronous one."""
-        return cooperative(inner.receive), inner.receive_async
+        raise NotImplementedError
 
-    def _is_excluded(self, inner: Any) -> bool:
+    def _is_excluded(self, inner: InnerMessage) -> bool:
         """Return whether a C++ message precedes the sought message in the same entry."""
         reopener = self._order.reopener
         return reopener is not None and reopener.is_excluded(inner)
 
-    def _enable_queue(self, inner_id: Any) -> bool:
-        """Use a receiver queue of one message from now on; the batch that begins with this id is redelivered.
+    def _enable_queue(self, inner_id: InnerMessageId) -> bool:
+        """Use a receiver queue of one message from now on, if possible; the batch of this id is redelivered.
 
         Without a queue, the C++ client returns the first message of a batch and drops the others.
-
-        Returns:
-            Whether that is possible.
         """
         reopener = self._order.reopener
         if reopener is None:
@@ -541,3 +451,60 @@ class Receiving(Seekable, Generic[T]):
         with self._order.run_transition(Transition.REPLACEMENT):
             reopener.move_before(inner_id)
         return True
+
+    # -- seeks ---------------------------------------------------------------------------------------------------------
+
+    def _seek(self, target: object) -> None:
+        self._context.callbacks.raise_inside("seek")
+        if isinstance(target, Mapping):
+            self._seek_each(target)
+            return
+        found = seek_target(self._context.resolver, self._topics, target)
+        with self._order.run_transition(Transition.SEEK, lambda: self._begin_seek(None)):
+            self._move_native(found)
+
+    def _move_native(self, target: Target) -> None:
+        reopener = self._order.reopener
+        (self.inner.seek if reopener is None else reopener.move)(target)
+
+    def _seek_each(self, targets: Mapping[str, object]) -> None:
+        """Move on some of several topics and partitions."""
+        self._raise_if_closed()
+        topics = self._topics_read()
+        found = targets_by_topic(targets, topics)
+        if not found:
+            return
+        if isinstance(self._topics, str) and topics == [str(TopicName.parse(self._topics))]:
+            self._seek(found[topics[0]])
+            return
+        resolver = self._context.resolver
+        resolved = {topic: seek_target(resolver, topic, target) for topic, target in found.items()}
+        with self._order.run_transition(Transition.SEEK, lambda: self._begin_seek(resolved)):
+            if (reopener := self._order.reopener) is not None:  # `_begin_seek()` has checked it
+                reopener.seek_each(resolved)
+
+    def _begin_seek(self, targets: Mapping[str, Target] | None) -> None:
+        """Note which of several topics the seek moves; None for all."""
+        self._raise_if_closed()
+        reopener = self._order.reopener
+        if reopener is not None:
+            reopener.note_moved_topics(targets)
+        elif targets is not None:
+            raise closed_error(type(self).__name__)
+
+    def _get_last_message_ids(self) -> list[MessageId]:
+        self._context.callbacks.raise_inside("get_last_message_ids")
+        self._raise_if_closed()
+        admin = self._context.admin_api()
+        return [admin.last_message_id(topic) for topic in self._topics_read()]
+
+    def _has_reached_end(self, has_consumed_all: Callable[[list[InternalStats]], bool]) -> bool:
+        self._context.callbacks.raise_inside("has_reached_end_of_topic")
+        self._raise_if_closed()
+        admin = self._context.admin_api()
+        stats = [admin.internal_stats(topic) for topic in self._topics_read()]
+        return bool(stats) and all(one.state == "Terminated" for one in stats) and has_consumed_all(stats)
+
+    def _topics_read(self) -> list[str]:
+        """Return the full names of all topics and partitions."""
+        return partitions_of_each(self._context, self._topics)

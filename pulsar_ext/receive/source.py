@@ -27,24 +27,30 @@ from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext._wire.message_id_data import decode
 
-from .order import NOTHING, TransitionSubscriber
+from .order import NOTHING, Part, TransitionSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pulsar_ext._native.messages import InnerMessage
+
     from .order import Transition
+
+    ReceiveAsync = Callable[[Callable[[pulsar.Result, InnerMessage], None]], None]
+    """The asynchronous receive of a C++ object."""
 
 
 class Source(Protocol):
     """Yields C++ messages, one after the other."""
 
     @property
-    def each(self) -> Any:
+    def each(self) -> Iterator[InnerMessage]:
         """Endless iterator, which raises `pulsar.Timeout` if no message arrives within 100 ms."""
         ...
 
-    def wait(self, timeout_millis: int, /) -> Any:
-        """Wait up to `timeout_millis` for a message; raise `pulsar.Timeout` if none arrives."""
+    @property
+    def wait(self) -> Callable[[int], InnerMessage]:
+        """Waits a number of milliseconds for a message; raises `pulsar.Timeout` if none arrives."""
         ...
 
 
@@ -57,8 +63,9 @@ class NativeSource(TransitionSubscriber):
     """
 
     __slots__ = ("_native", "_receive_of", "each", "wait")
-    wait: Any
-    each: Iterator[Any]
+    part = Part.NATIVE
+    wait: Callable[[int], InnerMessage]
+    each: Iterator[InnerMessage]
 
     def __init__(self, inner: Any, wait_of: Callable[[Any], Callable[[int], Any]]) -> None:
         self._receive_of = wait_of
@@ -178,7 +185,7 @@ class PendingReceives(TransitionSubscriber):
 
     def __init__(
         self,
-        receive_async: Callable[[Callable[[Any, Any], None]], None],
+        receive_async: ReceiveAsync,
         on_batch: Callable[[Any], bool],
         is_excluded: Callable[[Any], bool],
     ) -> None:
@@ -279,7 +286,7 @@ class Arrivals(TransitionSubscriber):
     def __init__(
         self,
         native: Callable[[int], Any],
-        receive_async: Callable[[Callable[[Any, Any], None]], None],
+        receive_async: ReceiveAsync,
         on_arrival: Callable[[], object],
     ) -> None:
         self._native, self._receive_async, self._on_arrival = native, receive_async, on_arrival

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .order import Transition, TransitionSubscriber
+from .order import Part, Transition, TransitionSubscriber
 
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
@@ -28,6 +28,7 @@ class Watch(TransitionSubscriber, ABC):
     _PATIENCE_SECONDS: ClassVar[float]
     """Timeout of a request to the admin API."""
     __slots__ = ("__weakref__", "_closed", "_context", "_order", "_topics")
+    part = Part.MONITOR
 
     def __init__(self, context: ClientContext, order: ReceiveOrder, topics: Any) -> None:
         self._context, self._order, self._topics = context, order, topics

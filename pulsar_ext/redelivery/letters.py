@@ -28,24 +28,19 @@ from pulsar.schema import BytesSchema
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._native.schemas import LETTER_VERSION, EncodedSchema, text_of, version_of
 from pulsar_ext._wire.batch_payload import Base64Key, bytes_of_base64
-from pulsar_ext.ack.confirm import Acknowledging
 from pulsar_ext.errors import AdminConflict, AdminError, AdminRequired, InvalidUse, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.many import ReceivingMany
 from pulsar_ext.schema.key_value import KeyValueEncoding
-from pulsar_ext.schema.typed import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin, SchemaInfo
-    from pulsar_ext.message import Message
 
 
 MAX_RECONSUME_TIMES: Final = 16
@@ -681,86 +676,6 @@ class RetryLetters:
             )
         message_id = from_inner(inner.message_id()).to_text()
         return {**origin_properties(inner.properties(), topic, message_id, self._subscription), **(properties or {})}
-
-
-class Reconsuming(Acknowledging, ReceivingMany[T]):
-    """The methods of `Consumer` that retry a message later."""
-
-    __slots__ = ()
-    _redelivery: Any
-
-    def reconsume_later(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
-        """Send a message to the retry topic to be redelivered after a delay, and acknowledge it.
-
-        The call returns when the letter is persisted. After `max_redeliver_count` retries the letter is sent to the
-        dead letter topic. After an error the message stays unacknowledged, and may be delivered twice. Java's
-        `reconsumeLater`.
-
-        Args:
-            message: a received message: one message of a batch, or a whole chunked message.
-            delay_ms: delay in milliseconds; the broker ignores it on an Exclusive or Failover subscription.
-            properties: added to the message's own, and take precedence.
-
-        Raises:
-            InvalidUse: the consumer was opened without `enable_retry`, the delay or the properties are invalid, or the
-                call is made in a callback of the client; nothing was sent.
-            pulsar.PulsarException: the letter was not persisted, or this is unknown.
-        """
-        ours, letters = self._check_reconsume("reconsume_later", message, delay_ms, properties)
-        letters.send(ours.inner, delay_ms, properties)
-        self.acknowledge(ours)
-
-    def reconsume_later_cumulative(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
-        """Send a message to the retry topic, and acknowledge cumulatively up to and including it.
-
-        With several topics or partitions, only messages of the message's own one are acknowledged. Java's
-        `reconsumeLaterCumulative`.
-
-        Raises:
-            InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
-            pulsar.CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared; nothing was sent.
-        """
-        if self._is_shared:
-            self.acknowledge_cumulative(message)  # raises before anything is sent
-        ours, letters = self._check_reconsume("reconsume_later_cumulative", message, delay_ms, properties)
-        letters.send(ours.inner, delay_ms, properties)
-        self.acknowledge_cumulative(ours)
-
-    def send_dead_letter(self, message: Any, properties: dict[str, str] | None = None) -> None:
-        """Send a message to the dead letter topic at once, and acknowledge it: a retry would not help.
-
-        The call returns when the letter is persisted. After an error the message stays unacknowledged, and may be
-        delivered twice.
-
-        Args:
-            message: a received message: one message of a batch, or a whole chunked message.
-            properties: added to the message's own, and take precedence.
-
-        Raises:
-            InvalidUse, pulsar.PulsarException: see `reconsume_later()`.
-        """
-        ours, letters = self._check_reconsume("send_dead_letter", message, 0, properties)
-        letters.send_dead(ours.inner, properties)
-        self.acknowledge(ours)
-
-    @property
-    def _has_letters_(self) -> bool:
-        """True if the consumer was opened with `enable_retry=True`."""
-        return self._redelivery.retry_letters is not None
-
-    def _check_reconsume(
-        self, method: str, message: Any, delay_ms: int, properties: dict[str, str] | None
-    ) -> tuple[Message, RetryLetters]:
-        """Check the call; return the message as one of this consumer's, and the sender of its letter."""
-        self._context.callbacks.raise_inside(method)
-        self._raise_if_closed()
-        letters: RetryLetters | None = self._redelivery.retry_letters
-        if letters is None:
-            raise InvalidUse(f"{method}() needs a consumer opened with subscribe(…, enable_retry=True).")
-        if not isinstance(message, InnerMessage | pulsar.Message):
-            raise InvalidUse(f"{method}() needs a received message, got {type(message).__name__}: an id has no data.")
-        check_retry(delay_ms, properties)
-        return self._own(message), letters
 
 
 def _parent(topic: str) -> str:

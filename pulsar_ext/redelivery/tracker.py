@@ -34,7 +34,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import received
-from pulsar_ext.receive.order import Transition, TransitionSubscriber
+from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
 from .letters import DeadLetters, LetterEncryption, LetterProducers, RetryLetters, RetryTopics
 from .schedule import NATIVE_DELAY_MS, DelayQueue, Delays, check_backoff
@@ -78,6 +78,8 @@ class Redelivery(TransitionSubscriber):
             correctly: all on an Exclusive or Failover subscription or with a backoff, otherwise chunked ones.
         resolver: finds all entries of a message.
     """
+
+    part = Part.REDELIVERY
 
     def __init__(
         self,

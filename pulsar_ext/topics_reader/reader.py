@@ -27,6 +27,7 @@ from pulsar_ext.receive.seeks import target_of_each
 from pulsar_ext.receive.source import Arrivals
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable
 
     from pulsar_ext._native.locks import OwnedLock
@@ -90,6 +91,7 @@ class TopicsReader(Reader):
     """Parts that may have a message, in turns. Each other part reports its next message."""
     key_hash_ranges: Any
     _schema: Any
+    _topics: list[str] | re.Pattern[str]
 
     @classmethod
     def _without_parts_(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:

@@ -23,7 +23,6 @@ from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import adopt_message, message_class
-from pulsar_ext.receive import many
 from pulsar_ext.receive import many as prefetch
 from pulsar_ext.receive.order import ReceiveOrder, Transition, TransitionSubscriber
 
@@ -435,7 +434,6 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
     """
     replaced = (
         (pulsar_ext.consumer, "get_ident", lambda: thread),
-        (many, "get_ident", lambda: thread),
         (prefetch, "drainer", lambda cls, *_: (lambda queue: queue.fetch_made(cls)) if makes else Queue.fetch),
         (prefetch, "IS_USED", makes),
         (prefetch, "_OFFICIAL_MILLIS", 0),
