@@ -46,7 +46,7 @@ from .redelivery.letters import check_retry
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from typing_extensions import TypeIs
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ._runtime.statistics import ConsumerStats
     from .ack.acknowledger import Acknowledger
     from .admin import InternalStats
+    from .ids.message_id import AnyMessageId
     from .process.actions import Action
     from .receive.order import ReceiveOrder
     from .receive.source import ReceiveAsync
@@ -855,7 +856,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
 
     # -- moving --------------------------------------------------------------------------------------------------------
 
-    def seek(self, messageid: object) -> None:
+    def seek(self, messageid: AnyMessageId | int | Mapping[str, AnyMessageId | int]) -> None:
         """Move to a message, or to a publish time in milliseconds.
 
         Any id of a chunked message stands for its first chunk. With `start_message_id_inclusive=True` the target is the

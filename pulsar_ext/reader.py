@@ -22,13 +22,13 @@ from .receive.undecryptable import PermitWatch
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pulsar
 
     from ._native.messages import InnerMessage, InnerMessageId
     from ._runtime.context import ClientContext
-    from .ids.message_id import MessageId
+    from .ids.message_id import AnyMessageId, MessageId
     from .receive.compacted import CompactionFilter
     from .receive.source import ReceiveAsync
     from .receive.undecryptable import Flow
@@ -140,7 +140,7 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
     def _receives_of(self, inner: InnerReader) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
         return cooperative(inner.read_next), inner.read_next_async
 
-    def seek(self, messageid: object) -> None:
+    def seek(self, messageid: AnyMessageId | int | Mapping[str, AnyMessageId | int]) -> None:
         """Move to a message, or to a publish time in milliseconds; see `Consumer.seek()`.
 
         Raises:

@@ -7,10 +7,18 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import _pulsar
+from pulsar.schema import BytesSchema
+
 from pulsar_ext.errors import SequenceIdRejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+binding = _pulsar
+"""The binding, for the types of arguments: the official package has no type hints."""
+Arguments = dict[str, Any]
+"""Arguments of an official method by name."""
 
 _PARAMETERS = "Parameters\n----------\n"
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -32,6 +40,16 @@ def with_signature_of(official: Callable[..., Any]) -> Callable[[_F], _F]:
     return shape
 
 
+def documented_by(official: Callable[..., object]) -> Callable[[_F], _F]:
+    """Append the official method's docs of the arguments to those of ours, which has the same ones and more."""
+
+    def complete(method: _F) -> _F:
+        method.__doc__ = with_official_arguments(method.__doc__, official.__doc__)
+        return method
+
+    return complete
+
+
 def with_official_arguments(ours: str | None, theirs: str | None) -> str:
     """Return our docstring followed by the official one's description of the arguments."""
     said = inspect.cleandoc(theirs or "").partition(_PARAMETERS)[2].strip()
@@ -39,8 +57,28 @@ def with_official_arguments(ours: str | None, theirs: str | None) -> str:
     return f"{own}\n\nThe official arguments\n{'-' * 22}\n\n{said}" if said else own
 
 
-def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call of an official method by name, with defaults."""
+def official_arguments(method: Callable[..., object], local: Arguments) -> Arguments:
+    """Return the arguments of an official method out of the local variables of ours; without a schema, it is bytes.
+
+    A newer official client's parameter that ours lacks has its default.
+    """
+    named = {name: local.get(name, default) for name, default in _arguments_of(method)[1].items()}
+    if "schema" in named and named["schema"] is None:
+        named["schema"] = BytesSchema()
+    return named
+
+
+def own_arguments(local: Arguments, *without: str) -> Arguments:
+    """Return a method's arguments out of its local variables, except some and `self`."""
+    return {name: value for name, value in local.items() if name != "self" and name not in without}
+
+
+def named_arguments(method: Callable[..., object], args: tuple[object, ...], kwargs: Arguments) -> Arguments:
+    """Return all arguments of a call of an official method by name, with defaults.
+
+    Raises:
+        TypeError: as the call itself would, with the method's name.
+    """
     # A fast `Signature.bind()`, which takes 0.1 ms; that is called only to raise its error.
     names, known = _arguments_of(method)
     named = known | dict(zip(names, args, strict=False)) | kwargs

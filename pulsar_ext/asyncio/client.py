@@ -7,22 +7,21 @@ import logging
 import re
 import weakref
 from collections import deque
-from functools import cache, partial
+from functools import cache, partial, wraps
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pulsar
 import pulsar.asyncio
 
 from pulsar_ext._native.handles import AsyncClientHandle
-from pulsar_ext._native.signatures import named_arguments, with_signature_of
+from pulsar_ext._native.signatures import Arguments, binding, documented_by, own_arguments
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.receive.many import OFFICIAL_POLICY
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
-from pulsar_ext.schema.choice import with_schema
 
 from ._executor import Executor, awaited
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
@@ -34,12 +33,15 @@ from .reader import Reader, TableView
 from .requests import Replier, Requester
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.client.consumers import ConsumerEventListener
+    from pulsar_ext.dedup.opening import Recall
+    from pulsar_ext.ids.message_id import AnyMessageId
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+    from pulsar_ext.key_shared.hash_ranges import RangesLike
+    from pulsar_ext.key_shared.hashing import KeyFormsMode
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer as BlockingProducer
@@ -136,6 +138,35 @@ def intercept(receiving: Any, chain: ReceiverChain[Any]) -> None:
 
 
 H = TypeVar("H", Consumer, Reader)
+K = TypeVar("K")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _with_arguments_of(
+    method: Callable[Concatenate[Any, P], object],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """Show another method's arguments to type checkers, and to `inspect.signature()`."""
+
+    def show(own: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+        own.__wrapped__ = method  # type: ignore[attr-defined]  # a function
+        return own
+
+    return show
+
+
+def _opening(
+    method: Callable[Concatenate[Any, P], R], kind: Callable[[R, Executor], K]
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, K]]:
+    """Return the coroutine method that calls the blocking method, and makes its twin of the result."""
+    name = method.__name__
+
+    @wraps(method)
+    async def open_one(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> K:
+        opening = partial(getattr(self.blocking, name), *args, **kwargs)
+        return kind(await self._executor.open(opening), self._executor)
+
+    return open_one
 
 
 class Client(AsyncClientHandle):
@@ -153,39 +184,58 @@ class Client(AsyncClientHandle):
     skip_messages = awaited(BlockingClient.skip_messages)
     diagnose = awaited(BlockingClient.diagnose)
     look = awaited(BlockingClient.look)
+    create_reader_group = _opening(BlockingClient.create_reader_group, RangeReaderGroup)
+    create_table_view = _opening(BlockingClient.create_table_view, TableView)
+    requester = _opening(BlockingClient.requester, Requester)
 
-    def __init__(
-        self, service_url: Any = None, *, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
-    ) -> None:
-        self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
+    @_with_arguments_of(BlockingClient.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.blocking = BlockingClient(*args, **kwargs)
         super().__init__(self.blocking)
         self._patience = self.blocking.context.operation_timeout_seconds
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
-    @with_signature_of(pulsar.asyncio.Client.create_producer)
+    @documented_by(pulsar.asyncio.Client.create_producer)
     async def create_producer(
         self,
-        *args: Any,
+        topic: str,
+        producer_name: str | None = None,
         schema: type[T] | TypedSchema[T] | None = None,
-        deduplication: bool = False,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30_000,
+        compression_type: binding.CompressionType = binding.CompressionType.NONE,
+        max_pending_messages: int = 1_000,
+        max_pending_messages_across_partitions: int = 50_000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = True,
+        batching_max_messages: int = 1_000,
+        batching_max_allowed_size_in_bytes: int = 131_072,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: binding.PartitionsRoutingMode = binding.PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: dict[str, str] | None = None,
+        batching_type: binding.BatchingType = binding.BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+        access_mode: binding.ProducerAccessMode = binding.ProducerAccessMode.Shared,
+        message_router: Callable[[Message[T], int], int] | None = None,
+        *,
+        deduplication: bool | Recall = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
-        **kwargs: Any,
     ) -> Producer[T]:
         """Create a producer with the official arguments, and those of `pulsar_ext.Client.create_producer`."""
-        chain: Any = ProducerChain.of(self.blocking.context, interceptors)
-        named = named_arguments(pulsar.asyncio.Client.create_producer, args, with_schema(schema, kwargs))
-        _default_schema(named)
-
+        given = own_arguments(locals())
+        given["interceptors"] = chain = ProducerChain.of(self.blocking.context, interceptors)
         capacity: int | None = None
 
         def open_producer() -> BlockingProducer:
             nonlocal capacity
-            capacity = self._capacity(named, waits=deduplication)
-            ours: Any = {"deduplication": deduplication, "interceptors": chain, "hashing_scheme": hashing_scheme}
-            return self.blocking.create_producer(**ours, **named)
+            capacity = self._capacity(given)
+            return self.blocking.create_producer(**given)
 
         producer = Producer(await self._executor.open(open_producer), self._executor, capacity, patience=self._patience)
         if chain is not None:
@@ -193,11 +243,35 @@ class Client(AsyncClientHandle):
         self._producers.add(producer)
         return producer
 
-    @with_signature_of(pulsar.asyncio.Client.subscribe)
+    @documented_by(pulsar.asyncio.Client.subscribe)
     async def subscribe(
         self,
-        *args: Any,
+        topic: str | list[str] | re.Pattern[str],
+        subscription_name: str,
+        consumer_type: binding.ConsumerType = binding.ConsumerType.Exclusive,
         schema: type[T] | TypedSchema[T] | None = None,
+        receiver_queue_size: int = 1_000,
+        max_total_receiver_queue_size_across_partitions: int = 50_000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30_000,
+        negative_ack_redelivery_delay_ms: int = 60_000,
+        is_read_compacted: bool = False,
+        properties: dict[str, str] | None = None,
+        initial_position: binding.InitialPosition = binding.InitialPosition.Latest,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: pulsar.ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: pulsar.ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = False,
+        regex_subscription_mode: binding.RegexSubscriptionMode = binding.RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: pulsar.ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: binding.ConsumerCryptoFailureAction = binding.ConsumerCryptoFailureAction.FAIL,
+        is_pattern_topic: bool = False,
+        *,
         message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
@@ -212,77 +286,59 @@ class Client(AsyncClientHandle):
         pattern_auto_discovery_period: int = 60,
         letter_encryption_key: str | None = None,
         letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None,
-        **kwargs: Any,
     ) -> Consumer[T]:
         """Subscribe with the official arguments, and those of `pulsar_ext.Client.subscribe`.
 
         A `message_listener` and a `consumer_event_listener` are called in the loop, with one message or event at a
         time, and awaited if they are async. Interceptors are called in the loop and not awaited.
         """
-        named = named_arguments(pulsar.asyncio.Client.subscribe, args, with_schema(schema, kwargs))
-        _default_schema(named)
-        topic = named["topic"]
-        if named.pop("is_pattern_topic"):
+        given = own_arguments(locals(), "is_pattern_topic", "message_listener")
+        if is_pattern_topic:
             if not isinstance(topic, str):
                 raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True, got a list")
-            named["topic"] = re.compile(topic)
+            given["topic"] = re.compile(topic)
         elif not isinstance(topic, str | list | re.Pattern):
             raise ValueError(  # the official client's error
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
-        named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # disables prefetching
-        chain: Any = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
+        given["batch_receive_policy"] = batch_receive_policy or OFFICIAL_POLICY  # disables prefetching
+        given["interceptors"] = chain = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
         events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
-        opening = partial(
-            self.blocking.subscribe,
-            interceptors=chain,
-            ack_group_time_ms=ack_group_time_ms,
-            max_ack_group_size=max_ack_group_size,
-            enable_retry=enable_retry,
-            retry_letter_topic=retry_letter_topic,
-            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
-            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
-            priority_level=priority_level,
-            subscription_properties=subscription_properties,
-            consumer_event_listener=events,
-            pattern_auto_discovery_period=pattern_auto_discovery_period,
-            letter_encryption_key=letter_encryption_key,
-            letter_crypto_key_reader=letter_crypto_key_reader,
-            **named,
-        )
-        consumer = await self._open_as(opening, Consumer, chain)
+        given["consumer_event_listener"] = events
+        consumer = await self._open_as(partial(self.blocking.subscribe, **given), Consumer, chain)
         if events is not None:
             events.attach(consumer)
         if message_listener is not None:
             consumer._start_listener_(message_listener)
         return consumer
 
-    @with_signature_of(pulsar.asyncio.Client.create_reader)
+    @documented_by(pulsar.asyncio.Client.create_reader)
     async def create_reader(
         self,
-        *args: Any,
+        topic: str | Sequence[str] | re.Pattern[str],
+        start_message_id: AnyMessageId | Mapping[str, AnyMessageId],
         schema: type[T] | TypedSchema[T] | None = None,
+        receiver_queue_size: int = 1_000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+        start_message_id_inclusive: bool = False,
+        crypto_failure_action: binding.ConsumerCryptoFailureAction = binding.ConsumerCryptoFailureAction.FAIL,
+        *,
         reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
-        key_hash_ranges: Any = None,
-        key_forms: Any = "auto",
+        key_hash_ranges: RangesLike | None = None,
+        key_forms: KeyFormsMode = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
         pattern_auto_discovery_period: int = 60,
-        **kwargs: Any,
     ) -> Reader[T]:
         """Create a reader with the official arguments, and those of `pulsar_ext.Client.create_reader`.
 
         A `reader_listener` is called in the loop with one message at a time, and awaited if it is async.
         """
-        named = named_arguments(pulsar.asyncio.Client.create_reader, args, with_schema(schema, kwargs))
-        _default_schema(named)
-        chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
-        ours: dict[str, Any] = {
-            "key_hash_ranges": key_hash_ranges,
-            "key_forms": key_forms,
-            "interceptors": chain,
-            "pattern_auto_discovery_period": pattern_auto_discovery_period,
-        }
-        reader = await self._open_as(partial(self.blocking.create_reader, **ours, **named), Reader, chain)
+        given = own_arguments(locals(), "reader_listener")
+        given["interceptors"] = chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
+        reader = await self._open_as(partial(self.blocking.create_reader, **given), Reader, chain)
         if reader_listener is not None:
             reader._start_listener_(reader_listener)
         return reader
@@ -294,24 +350,6 @@ class Client(AsyncClientHandle):
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
         """Return a consumer builder, like `pulsar_ext.Client.new_consumer()`; its `subscribe()` is a coroutine."""
         return ConsumerBuilder(self.blocking.context, schema, self._open_as)
-
-    async def create_reader_group(self, *args: Any, **kwargs: Any) -> RangeReaderGroup:
-        """Open readers that share a topic by key ranges, with the arguments of `pulsar_ext.Client`."""
-        return RangeReaderGroup(
-            await self._executor.open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._executor
-        )
-
-    async def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: type[T] | TypedSchema[T] | None = None
-    ) -> TableView[T]:
-        """Create a table view with the arguments of `pulsar.Client.create_table_view`."""
-        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema=schema)
-        return TableView(await self._executor.open(opening), self._executor)
-
-    async def requester(self, topic: str, **options: Any) -> Requester:
-        """Open a requester with the arguments of `pulsar_ext.Client.requester`."""
-        opening = partial(self.blocking.requester, topic, **options)
-        return Requester(await self._executor.open(opening), self._executor)
 
     async def replier(
         self,
@@ -331,8 +369,7 @@ class Client(AsyncClientHandle):
         """
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
-        plain = pulsar.schema.BytesSchema()
-        options = ReplierOptions(topic, subscription_name, schema or plain, reply_schema or plain, consumer_options)
+        options = ReplierOptions(topic, subscription_name, schema, reply_schema, consumer_options)
         consumer = await self.subscribe(**options.consumer_arguments())
         opener = self.blocking
         producers = ReplyProducers(
@@ -393,18 +430,13 @@ class Client(AsyncClientHandle):
         self._receiving.add(receiving)
         return receiving
 
-    def _capacity(self, named: dict[str, Any], *, waits: bool) -> int | None:
+    def _capacity(self, given: Arguments) -> int | None:
         """Return the number of pending messages up to which a send never blocks; None if no send ever blocks."""
-        limit: int = named["max_pending_messages"]
-        if not (named["block_if_queue_full"] or waits) or not limit:
+        limit: int = given["max_pending_messages"]
+        if not (given["block_if_queue_full"] or given["deduplication"]) or not limit:
             return None
-        if named["chunking_enabled"]:
+        if given["chunking_enabled"]:
             return 0  # the number of chunks depends on a message's size
-        partitions = len(self.blocking.get_topic_partitions(named["topic"]))
-        across: int = named["max_pending_messages_across_partitions"]
+        partitions = len(self.blocking.get_topic_partitions(given["topic"]))
+        across: int = given["max_pending_messages_across_partitions"]
         return max(0, min(limit, across // max(partitions, 1)) - 1)
-
-
-def _default_schema(named: dict[str, Any]) -> None:
-    if named["schema"] is None:
-        named["schema"] = pulsar.schema.BytesSchema()

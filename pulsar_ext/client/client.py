@@ -20,7 +20,7 @@ from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientHandle, consumers_of
 from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.signatures import named_arguments, with_signature_of
+from pulsar_ext._native.signatures import binding, documented_by, official_arguments
 from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
@@ -33,7 +33,6 @@ from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
-from pulsar_ext.schema.choice import with_schema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
@@ -45,13 +44,16 @@ from .same_cluster import AdminChoice, checked_admin
 from .tools import ClientTools
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Mapping, Sequence
 
     from pulsar_ext._runtime.ending import OpenSender
     from pulsar_ext.dedup.opening import Recall
+    from pulsar_ext.ids.message_id import AnyMessageId
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.hashing import KeyFormsMode
+    from pulsar_ext.message import Message
     from pulsar_ext.producer import Producer
     from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
@@ -152,7 +154,6 @@ class Client(ClientTools, ClientOpening, ClientHandle):
     Args:
         service_url: as officially; by default the environment's `PULSAR_URL`, with the token `PULSAR_TOKEN` if it is
             set and no `authentication` is given.
-        *args: the official arguments.
         admin: the admin API, used to resolve ids rebuilt from numbers and chunks of stored ids, to read cursors, and
             to find messages that a Shared subscription does not deliver. A `PulsarAdmin`, a URL, or a list of URLs of
             one cluster, of which the next is used if one is down. For a client that fails over to another cluster, a
@@ -161,7 +162,6 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             port (8080, or 8443 with TLS). URLs are used with the client's TLS settings, and with its authentication if
             that is one of this library's; a token or a password is sent to a derived port with TLS only. Operations
             that need the admin API and cannot use it raise `AdminRequired` before they change anything.
-        **kwargs: the official arguments.
     """
 
     __slots__ = (
@@ -171,17 +171,32 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         "context",
     )
 
-    @with_signature_of(pulsar.Client.__init__)
+    @documented_by(pulsar.Client.__init__)
     def __init__(
         self,
-        service_url: Any = None,
-        *args: Any,
+        service_url: str | pulsar.AutoClusterFailover | pulsar.ServiceInfoProvider | None = None,
+        authentication: pulsar.Authentication | None = None,
+        operation_timeout_seconds: int = 30,
+        io_threads: int = 1,
+        message_listener_threads: int = 1,
+        concurrent_lookup_requests: int = 50_000,
+        log_conf_file_path: str | None = None,
+        stats_interval_in_seconds: int = 600,
+        use_tls: bool = False,
+        tls_trust_certs_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = False,
+        logger: logging.Logger | pulsar.ConsoleLogger | pulsar.FileLogger | None = None,
+        connection_timeout_ms: int = 10_000,
+        listener_name: str | None = None,
+        tls_private_key_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+        *,
         admin: PulsarAdmin | str | Sequence[str | PulsarAdmin] | None = None,
-        **kwargs: Any,
     ) -> None:
         if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
             raise InvalidUse(f"admin must be a PulsarAdmin, URLs or None, got {type(admin).__name__}")
-        arguments = with_service_url(named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs), os.environ)
+        arguments = with_service_url(official_arguments(pulsar.Client.__init__, locals()), os.environ)
         if isinstance(arguments["logger"], logging.Logger):
             arguments["logger"] = log_through(arguments["logger"])
         super().__init__(**arguments)
@@ -203,16 +218,35 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         refuse_after_fork(self)
         close_at_exit(self)
 
-    @with_signature_of(pulsar.Client.create_producer)
-    def create_producer(
+    @documented_by(pulsar.Client.create_producer)
+    def create_producer(  # noqa: D417  # the official docs are appended
         self,
         topic: str,
-        *args: Any,
+        producer_name: str | None = None,
         schema: type[T] | TypedSchema[T] | None = None,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30_000,
+        compression_type: binding.CompressionType = binding.CompressionType.NONE,
+        max_pending_messages: int = 1_000,
+        max_pending_messages_across_partitions: int = 50_000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = False,
+        batching_max_messages: int = 1_000,
+        batching_max_allowed_size_in_bytes: int = 131_072,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: binding.PartitionsRoutingMode = binding.PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: dict[str, str] | None = None,
+        batching_type: binding.BatchingType = binding.BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+        access_mode: binding.ProducerAccessMode = binding.ProducerAccessMode.Shared,
+        message_router: Callable[[Message[T], int], int] | None = None,
+        *,
         deduplication: bool | Recall = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
-        **kwargs: Any,
     ) -> Producer[T]:
         """Create a producer with the official arguments and three more.
 
@@ -221,8 +255,6 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         which counts 5 MiB as one chunk, because the official queue can deadlock.
 
         Args:
-            topic: as officially.
-            *args: the official arguments.
             schema: as officially, or a class of values: a dataclass or a pydantic model, encoded as Avro.
             deduplication: persist every message exactly once, whatever fails. It needs a `producer_name` and a topic
                 with deduplication on the broker, which is checked here. Sequence ids are the application's
@@ -234,7 +266,6 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             hashing_scheme: the hash that chooses the partition of a message with a key; `HashingScheme.JavaStringHash`
                 and `Murmur3_32Hash` choose like the Java client with that scheme. Partitions are not started lazily
                 then. A `message_router` has priority.
-            **kwargs: the official arguments.
 
         Raises:
             InvalidUse: `deduplication` without a name, or with arguments that it does not support.
@@ -243,17 +274,43 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             AdminError: with `deduplication`, the admin API failed. Nothing was sent in any of these cases.
         """
         self.context.callbacks.raise_inside("create_producer")
-        named = named_arguments(pulsar.Client.create_producer, (topic, *args), with_schema(schema, kwargs))
-        options = {"deduplication": deduplication, "interceptors": interceptors, "hashing_scheme": hashing_scheme}
-        return self._open_producer_(named, **options)
+        return self._open_producer_(
+            official_arguments(pulsar.Client.create_producer, locals()),
+            deduplication=deduplication,
+            interceptors=interceptors,
+            hashing_scheme=hashing_scheme,
+        )
 
-    @with_signature_of(pulsar.Client.subscribe)
-    def subscribe(
+    @documented_by(pulsar.Client.subscribe)
+    def subscribe(  # noqa: D417  # the official docs are appended
         self,
-        topic: Any,
+        topic: str | list[str] | re.Pattern[str],
         subscription_name: str,
-        *args: Any,
+        consumer_type: binding.ConsumerType = binding.ConsumerType.Exclusive,
         schema: type[T] | TypedSchema[T] | None = None,
+        message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
+        receiver_queue_size: int = 1_000,
+        max_total_receiver_queue_size_across_partitions: int = 50_000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30_000,
+        negative_ack_redelivery_delay_ms: int = 60_000,
+        is_read_compacted: bool = False,
+        properties: dict[str, str] | None = None,
+        pattern_auto_discovery_period: int = 60,
+        initial_position: binding.InitialPosition = binding.InitialPosition.Latest,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: pulsar.ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: pulsar.ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = False,
+        regex_subscription_mode: binding.RegexSubscriptionMode = binding.RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: pulsar.ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: binding.ConsumerCryptoFailureAction = binding.ConsumerCryptoFailureAction.FAIL,
+        *,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
         enable_retry: bool = False,
@@ -266,14 +323,10 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         consumer_event_listener: ConsumerEventListener | None = None,
         letter_encryption_key: str | None = None,
         letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None,
-        **kwargs: Any,
     ) -> Consumer[T]:
         """Subscribe to a topic, a list of topics or a pattern, with the official arguments and twelve more.
 
         Args:
-            topic: as officially.
-            subscription_name: as officially.
-            *args: the official arguments.
             schema: as officially, or a class of values, as in `create_producer()`.
             ack_group_time_ms: the time in milliseconds for which acknowledgements are grouped, Java's
                 `acknowledgmentGroupTime`; by default 100. With 0 each one is sent at once, which takes some
@@ -298,38 +351,50 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             letter_encryption_key: the name of the key that encrypts retry letters and dead letters; by default their
                 message's, if it was encrypted and the key reader has that public key.
             letter_crypto_key_reader: the reader of that public key; by default the consumer's `crypto_key_reader`.
-            **kwargs: the official arguments.
 
         Raises:
             InvalidUse: an argument is invalid, or not supported by this build of the official client; nothing was
                 opened.
         """
         self.context.callbacks.raise_inside("subscribe")
-        arguments = topic, subscription_name, *args
-        named = named_arguments(pulsar.Client.subscribe, arguments, with_schema(schema, kwargs))
-        backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
-        encryption = letter_encryption_key, letter_crypto_key_reader
-        redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs, *encryption)
-        grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
-        chain = ConsumerChain.of(self.context, interceptors)
-        events = None if consumer_event_listener is None else ActiveEvents(consumer_event_listener)
-        settings = ConsumerSettings(
-            named["pattern_auto_discovery_period"], priority_level, subscription_properties, events
+        named = official_arguments(pulsar.Client.subscribe, locals())
+        redelivery = RedeliveryOptions(
+            enable_retry,
+            retry_letter_topic,
+            negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff,
+            letter_encryption_key,
+            letter_crypto_key_reader,
         )
-        return self._open_consumer_(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
+        events = None if consumer_event_listener is None else ActiveEvents(consumer_event_listener)
+        return self._open_consumer_(
+            named,
+            ack_group_time_ms=ack_group_time_ms,
+            max_ack_group_size=max_ack_group_size,
+            redelivery=redelivery,
+            chain=ConsumerChain.of(self.context, interceptors),
+            settings=ConsumerSettings(pattern_auto_discovery_period, priority_level, subscription_properties, events),
+        )
 
-    @with_signature_of(pulsar.Client.create_reader)
-    def create_reader(
+    @documented_by(pulsar.Client.create_reader)
+    def create_reader(  # noqa: D417  # the official docs are appended
         self,
-        topic: Any,
-        start_message_id: Any,
-        *args: Any,
+        topic: str | Sequence[str] | re.Pattern[str],
+        start_message_id: AnyMessageId | Mapping[str, AnyMessageId],
         schema: type[T] | TypedSchema[T] | None = None,
+        reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
+        receiver_queue_size: int = 1_000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+        start_message_id_inclusive: bool = False,
+        crypto_failure_action: binding.ConsumerCryptoFailureAction = binding.ConsumerCryptoFailureAction.FAIL,
+        *,
         key_hash_ranges: RangesLike | None = None,
         key_forms: KeyFormsMode = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
         pattern_auto_discovery_period: int = 60,
-        **kwargs: Any,
     ) -> Reader[T]:
         """Create a reader of a topic, a list of topics or a pattern, with the official arguments and more.
 
@@ -339,14 +404,12 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         Args:
             topic: as officially; with `key_hash_ranges` it must exist. A list or a pattern returns a `TopicsReader`.
             start_message_id: as officially; for several topics the earliest, the latest, or a dict of ids by topic.
-            *args: the official arguments.
             schema: as officially, or a class of values, as in `create_producer()`.
             key_hash_ranges: the key ranges to read, such as `[KeyHashRange(0, 10000)]`; returns a `RangeReader`.
             key_forms: distinguishes keys sent as bytes from base64 text, and empty keys from missing ones; see
                 `KeyForms`.
             interceptors: called in this order with each message before it is delivered.
             pattern_auto_discovery_period: the interval in seconds at which a pattern's topics are looked up.
-            **kwargs: the official arguments.
 
         Raises:
             IncompleteChunkedMessage: chunks of the start message were trimmed.
@@ -355,19 +418,19 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             NoSuchTopic: the topic does not exist; nothing was opened.
         """
         self.context.callbacks.raise_inside("create_reader")
-        arguments = topic, start_message_id, *args
-        named = named_arguments(pulsar.Client.create_reader, arguments, with_schema(schema, kwargs))
+        named = official_arguments(pulsar.Client.create_reader, locals())
         chain = ReaderChain.of(self.context, interceptors)
-        if reads_several(named["topic"]):
-            period = pattern_auto_discovery_period
-            return open_topics_reader(self.context, named, key_hash_ranges, key_forms, chain, period)
+        if reads_several(topic):
+            return open_topics_reader(
+                self.context, named, key_hash_ranges, key_forms, chain, pattern_auto_discovery_period
+            )
         if key_hash_ranges is not None:
             return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
         return self._open_reader_(named, chain=chain)
 
-    @with_signature_of(pulsar.Client.create_table_view)
+    @documented_by(pulsar.Client.create_table_view)
     def create_table_view(
-        self, *args: Any, schema: type[T] | TypedSchema[T] | None = None, **kwargs: Any
+        self, topic: str, subscription_name: str | None = None, schema: type[T] | TypedSchema[T] | None = None
     ) -> TableView[T]:
         """Create a table view with the official arguments.
 
@@ -375,8 +438,7 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         it has read up to the last ids at its start, as in Java; without an admin API, when no message is left.
         """
         self.context.callbacks.raise_inside("create_table_view")
-        named = named_arguments(pulsar.Client.create_table_view, args, with_schema(schema, kwargs))
-        return self._open_table_view_(named)
+        return self._open_table_view_(official_arguments(pulsar.Client.create_table_view, locals()))
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions, or its own name if it is not partitioned."""

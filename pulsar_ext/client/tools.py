@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
-    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.ids.message_id import AnyMessageId, MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.hashing import KeyFormsMode
     from pulsar_ext.key_shared.reader_group import Filtering
@@ -68,7 +68,7 @@ class ClientTools:
     def create_reader_group(
         self,
         topic: str,
-        start_message_id: Any,
+        start_message_id: AnyMessageId,
         ranges: int | Sequence[RangesLike | KeyHashRanges],
         *,
         start_message_id_inclusive: bool = False,
@@ -111,6 +111,7 @@ class ClientTools:
 
     def requester(
         self,
+        /,
         topic: str,
         *,
         reply_topic: str | None = None,
@@ -191,7 +192,7 @@ class ClientTools:
         options = ReplierOptions(topic, subscription_name, _or_bytes(schema), _or_bytes(reply_schema), consumer_options)
         return Replier(self.context, options, replying).open()
 
-    def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
+    def resolve_message_id(self, topic: str, message_id: AnyMessageId) -> MessageId:
         """Resolve an id through the admin API to the id of its chunked message, if it is part of one.
 
         Args:
@@ -208,7 +209,7 @@ class ClientTools:
         """
         return self.context.resolver.resolve(topic, message_id)
 
-    def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
+    def message_id_after(self, topic: str, message_id: AnyMessageId, count: int) -> MessageId | None:
         """Return the id of the message `count` messages after another one.
 
         Messages are counted in the order of a reader: each message of a batch, and a chunked message once, at its last

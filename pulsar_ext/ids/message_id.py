@@ -423,3 +423,6 @@ read_id = id_reader(MessageId, _id_of)
 """`Message.message_id()`."""
 MessageId.earliest = from_inner(InnerMessageId.earliest)
 MessageId.latest = from_inner(InnerMessageId.latest)
+
+AnyMessageId = MessageId | InnerMessageId
+"""A message id as an argument; the official class, which has no type hints, is accepted too."""

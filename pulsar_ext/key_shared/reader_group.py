@@ -40,10 +40,11 @@ from .hash_ranges import KeyHashRanges, as_ranges
 from .reader import RangeReader, check_topic_exists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Subscription
+    from pulsar_ext.ids.message_id import AnyMessageId
     from pulsar_ext.message import Message
 
     from .consumer import OnMisrouted
@@ -279,7 +280,7 @@ class GroupReader(RangeConsumer):
                 return False
         return True
 
-    def seek(self, messageid: Any) -> None:
+    def seek(self, messageid: AnyMessageId | int | Mapping[str, AnyMessageId | int]) -> None:
         """Move this reader to a message by any id of it, to `MessageId.earliest` or `latest`, or to a publish time.
 
         The other readers of the group keep their positions: they drop messages that the broker redelivers.

@@ -112,11 +112,6 @@ def schema_of(schema: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool)
     return schema.of_client(admin_api, reads=reads) if isinstance(schema, TypedSchema) else schema
 
 
-def with_schema(schema: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments by name with the schema, which may also be positional."""
-    return named if schema is None else {**named, "schema": schema}
-
-
 def schema_of_class(kind: type[Any]) -> Any:
     """Return the schema object of a class of values."""
     if kind is bytes:

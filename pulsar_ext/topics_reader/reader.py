@@ -28,10 +28,11 @@ from pulsar_ext.receive.source import Arrivals
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pulsar_ext._native.locks import OwnedLock
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ids.message_id import AnyMessageId
     from pulsar_ext.message import Message
 
 
@@ -261,7 +262,7 @@ class TopicsReader(Reader):
         """Return whether a part is still read: a deleted topic may be dropped, and closed, during a call."""
         return any(one is part for one in list(self._parts.values()))
 
-    def seek(self, messageid: Any) -> None:
+    def seek(self, messageid: AnyMessageId | int | Mapping[str, AnyMessageId | int]) -> None:
         """Seek on every topic, or on some of them; unread messages of the others stay.
 
         Args:

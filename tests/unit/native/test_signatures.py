@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import runpy
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -26,6 +28,12 @@ def test_official_methods_have_named_parameters_only(method):
     """Each argument of the official methods has a name, and no method has `*args` or `**kwargs`."""
     kinds = {one.kind for one in inspect.signature(method).parameters.values()}
     assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_every_official_parameter_is_ours_too():
+    """Each method has every parameter of the installed official client: in its position, and with its default."""
+    program = Path(__file__).parents[3] / "typings" / "signatures.py"
+    assert runpy.run_path(program)["missing"]() == []
 
 
 @given(st.sampled_from(METHODS), st.integers(0, 40), st.data())
