@@ -1,8 +1,7 @@
 """The official authentications, with credentials that the derived admin API can use.
 
-The official classes pass their arguments to the C++ client, which does not expose them. These subclasses keep them, so
-`import pulsar_ext as pulsar` is sufficient. With an official object the admin API must be passed explicitly; any
-operation that needs it raises before it changes anything.
+The official classes pass their arguments to the C++ client, which does not expose them; these subclasses keep them.
+With an official object the admin API must be passed: an operation that needs it raises before it changes anything.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of an authentication for the admin API; its repr shows no secret.
+    """Credentials for the admin API: a bearer token or its supplier, a user and password, paths of certificate and key.
 
-    Args:
-        token: a bearer token, or its supplier.
-        basic: user and password.
-        certificate: the paths of the client's certificate and key.
+    The repr shows no secret.
     """
 
     token: str | Callable[[], str] | None = field(default=None, repr=False)
@@ -44,15 +41,15 @@ class Credentials:
 class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # the official client has no type hints
     """The official token authentication."""
 
-    def __init__(self, token: Any) -> None:
+    def __init__(self, token: str | Callable[[], str]) -> None:
         self.failure: Exception | None = None
         """Last exception of the token supplier."""
-        super().__init__(self._supply if callable(token) else token)
-        self._token: Any = token
+        super().__init__(partial(self._supply, token) if callable(token) else token)
+        self._token = token
 
-    def _supply(self) -> Any:
+    def _supply(self, supplier: Callable[[], str]) -> str:
         try:
-            token = self._token()
+            token = supplier()
         except Exception as error:
             self.failure = error
             raise
@@ -62,7 +59,7 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
     def __repr__(self) -> str:
         return "AuthenticationToken(<hidden>)"
 
-    def credentials(self, _trust_certs_file_path: str | None) -> Credentials:
+    def credentials(self, _: str | None) -> Credentials:
         """Return the token or its supplier."""
         return Credentials(token=self._token)
 
@@ -77,7 +74,7 @@ class AuthenticationTLS(pulsar.AuthenticationTLS):  # type: ignore[misc]  # the 
     def __repr__(self) -> str:
         return f"AuthenticationTLS{self._paths!r}"
 
-    def credentials(self, _trust_certs_file_path: str | None) -> Credentials:
+    def credentials(self, _: str | None) -> Credentials:
         """Return the paths of the certificate and the key."""
         return Credentials(certificate=self._paths)
 
@@ -101,7 +98,7 @@ class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # 
     def __repr__(self) -> str:
         return "AuthenticationBasic(<hidden>)"
 
-    def credentials(self, _trust_certs_file_path: str | None) -> Credentials:
+    def credentials(self, _: str | None) -> Credentials:
         """Return the user and the password."""
         return Credentials(basic=self._basic)
 
@@ -131,12 +128,8 @@ _ADMIN_ARGUMENTS = {
 
 
 @contextlib.contextmanager
-def authentication_error_details(authentication: Any) -> Iterator[None]:
-    """Add the exception of the token supplier to an `AuthenticationError`; C++ omits it for several topics.
-
-    Args:
-        authentication: the client's authentication; an official object has no details.
-    """
+def authentication_error_details(authentication: object) -> Iterator[None]:
+    """Add the exception of our token supplier to an `AuthenticationError`; C++ omits it for several topics."""
     try:
         yield
     except pulsar.AuthenticationError as error:
@@ -146,17 +139,8 @@ def authentication_error_details(authentication: Any) -> Iterator[None]:
         raise type(error)(f"{error}: {type(why).__name__}: {why}") from why
 
 
-def credentials_of(authentication: Any, trust_certs_file_path: str | None) -> Credentials:
-    """Return the credentials of a client's authentication for the admin API.
-
-    Args:
-        authentication: the client's authentication, or None.
-        trust_certs_file_path: the client's trusted CAs.
-
-    Raises:
-        AdminRequired: it is not one of this library's classes, so its arguments are unknown.
-        InvalidUse: an argument is missing.
-    """
+def credentials_of(authentication: object, trust_certs_file_path: str | None) -> Credentials:
+    """Return the credentials for the admin API; raise `AdminRequired` for an official object, which hides them."""
     if authentication is None:
         return Credentials()
     if isinstance(authentication, _OURS):

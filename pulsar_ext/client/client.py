@@ -7,11 +7,16 @@ API is derived from the client's arguments and the environment.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
+import sys
 import time
+import weakref
 from functools import partial
+from multiprocessing.util import Finalize
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -20,7 +25,8 @@ from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientHandle, consumers_of
 from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.signatures import binding, documented_by, official_arguments
+from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext._native.signatures import Arguments, binding, documented_by, official_arguments
 from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
@@ -32,21 +38,26 @@ from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.reader import Reader
+from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, unique_name
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
+from pulsar_ext.schema.choice import VersionLookup, schema_of
+from pulsar_ext.schema.typed import TypedSchema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
-from .closing import ClientClose, close_at_exit, stop_fetching
-from .consumers import ActiveEvents, ConsumerSettings
-from .opening import ClientOpening
-from .reachability import opening_error_details
-from .same_cluster import AdminChoice, checked_admin
+from .closing import ClientClose, finish_closing, stop_fetching
+from .consumers import ActiveEvents, ConsumerSettings, open_consumer
+from .producers import make_producer
+from .reachability import check_readable, opening_error_details, schema_error_details
+from .readers import open_reader, open_table_view
+from .same_cluster import AdminChoice, ClusterCheck
 from .tools import ClientTools
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pulsar_ext._native.messages import InnerClient
     from pulsar_ext._runtime.ending import OpenSender
     from pulsar_ext.dedup.opening import Recall
     from pulsar_ext.ids.message_id import AnyMessageId
@@ -56,27 +67,20 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.producer import Producer
     from pulsar_ext.redelivery.schedule import Backoff
-    from pulsar_ext.schema.typed import T, TypedSchema
+    from pulsar_ext.schema.typed import T
     from pulsar_ext.table_view import TableView
 
-    from .authentication import Credentials
     from .consumers import ConsumerEventListener
 
 
-def with_service_url(arguments: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the client's arguments, completed from the environment if there is no service URL.
-
-    With a service URL nothing is added: the environment's token must not be sent to another broker.
-
-    Raises:
-        InvalidUse: neither the arguments nor the environment have a service URL.
-    """
+def with_service_url(arguments: Arguments, environment: Mapping[str, str]) -> Arguments:
+    """Return the arguments, without a service URL completed from the environment; with one, its token stays unused."""
     if arguments["service_url"] is not None:
         return arguments
     url, token = environment.get("PULSAR_URL"), environment.get("PULSAR_TOKEN")
     if not url:
         raise InvalidUse('A client needs a service URL: pass Client("pulsar://localhost:6650") or set PULSAR_URL.')
-    added: dict[str, Any] = {"service_url": url}
+    added: Arguments = {"service_url": url}
     if token and arguments["authentication"] is None:
         added["authentication"] = AuthenticationToken(token)
     return {**arguments, **added}
@@ -85,50 +89,10 @@ def with_service_url(arguments: dict[str, Any], environment: Mapping[str, str]) 
 _ADMIN_SECONDS = 5.0
 
 
-def admin_at(url: str | Sequence[str], arguments: dict[str, Any]) -> PulsarAdmin:
-    """Return the admin API at a URL, or several of one cluster, with the credentials of a client's arguments.
-
-    Raises:
-        InvalidUse: it is not an admin URL.
-        AdminRequired: the credentials are unknown.
-    """
+def admin_at(url: str | Sequence[str], arguments: Arguments) -> PulsarAdmin:
+    """Return the admin API at a URL, or several of one cluster, with the credentials of a client's arguments."""
     trust = arguments["tls_trust_certs_file_path"]
-    return _admin(url, arguments, credentials_of(arguments["authentication"], trust))
-
-
-def derive_admin(
-    arguments: dict[str, Any], same_cluster: Callable[[PulsarAdmin, str], PulsarAdmin] = lambda admin, _: admin
-) -> PulsarAdmin:
-    """Return the admin API of the environment's admin URL, or else of the service URL.
-
-    Args:
-        arguments: the client's arguments by name.
-        same_cluster: adds a check to the environment's admin API (named by its second argument) that it belongs to the
-            client's cluster.
-
-    Raises:
-        InvalidUse: the environment's URL is invalid.
-        AdminRequired: the credentials are unknown, or would be sent over plain http to a derived port.
-        AdminUnavailable: no URL can be derived.
-    """
-    if url := os.environ.get("PULSAR_ADMIN_URL"):
-        try:
-            return same_cluster(admin_at(url, arguments), "The environment's PULSAR_ADMIN_URL")
-        except AdminRequired:
-            raise
-        except InvalidUse as error:
-            raise InvalidUse(f"The environment's PULSAR_ADMIN_URL cannot be used. {error}") from None
-    service_url = arguments["service_url"]
-    if not isinstance(service_url, str):
-        raise AdminUnavailable(
-            "No admin API can be derived from a changing service URL. Pass Client(admin=…) or set PULSAR_ADMIN_URL."
-        )
-    credentials = credentials_of(arguments["authentication"], arguments["tls_trust_certs_file_path"])
-    return _admin(derive_admin_url(service_url, {}, has_secret=credentials.has_secret), arguments, credentials)
-
-
-def _admin(url: str | Sequence[str], arguments: dict[str, Any], credentials: Credentials) -> PulsarAdmin:
-    trust = arguments["tls_trust_certs_file_path"]
+    credentials = credentials_of(arguments["authentication"], trust)
     certificate, key = credentials.certificate or (
         arguments["tls_certificate_file_path"],
         arguments["tls_private_key_file_path"],
@@ -148,7 +112,27 @@ def _admin(url: str | Sequence[str], arguments: dict[str, Any], credentials: Cre
     )
 
 
-class Client(ClientTools, ClientOpening, ClientHandle):
+def derive_admin(
+    arguments: Arguments, same_cluster: Callable[[PulsarAdmin, str], PulsarAdmin] = lambda admin, _: admin
+) -> PulsarAdmin:
+    """Return the admin API of the environment's URL, with the check `same_cluster`, or else of the service URL."""
+    if url := os.environ.get("PULSAR_ADMIN_URL"):
+        try:
+            return same_cluster(admin_at(url, arguments), "The environment's PULSAR_ADMIN_URL")
+        except AdminRequired:
+            raise
+        except InvalidUse as error:
+            raise InvalidUse(f"The environment's PULSAR_ADMIN_URL cannot be used. {error}") from None
+    service_url = arguments["service_url"]
+    if not isinstance(service_url, str):
+        raise AdminUnavailable(
+            "No admin API can be derived from a changing service URL. Pass Client(admin=…) or set PULSAR_ADMIN_URL."
+        )
+    credentials = credentials_of(arguments["authentication"], arguments["tls_trust_certs_file_path"])
+    return admin_at(derive_admin_url(service_url, {}, has_secret=credentials.has_secret), arguments)
+
+
+class Client(ClientTools, ClientHandle):
     """A `pulsar.Client` that opens the producers, consumers and readers of `pulsar_ext`.
 
     Args:
@@ -206,7 +190,9 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             self,
             admin=given,
             choose_admin=choose,
-            make_admin=lambda: derive_admin(arguments, partial(checked_admin, self)),
+            make_admin=lambda: derive_admin(
+                arguments, lambda made, origin: made.check_requests(ClusterCheck(self, made, origin))
+            ),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=partial(super().create_reader, start_message_id_inclusive=True),
             schema_info=self.inner.get_schema_info,
@@ -216,7 +202,7 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         self._authentication = arguments["authentication"]
         self._closing, self._closed = OwnedLock(), False
         refuse_after_fork(self)
-        close_at_exit(self)
+        _close_at_exit(self)
 
     @documented_by(pulsar.Client.create_producer)
     def create_producer(  # noqa: D417  # the official docs are appended
@@ -274,12 +260,19 @@ class Client(ClientTools, ClientOpening, ClientHandle):
             AdminError: with `deduplication`, the admin API failed. Nothing was sent in any of these cases.
         """
         self.context.callbacks.raise_inside("create_producer")
-        return self._open_producer_(
-            official_arguments(pulsar.Client.create_producer, locals()),
-            deduplication=deduplication,
-            interceptors=interceptors,
-            hashing_scheme=hashing_scheme,
-        )
+        named = self._with_schema(official_arguments(pulsar.Client.create_producer, locals()), reads=False)
+        with self._with_error_details(named) as interruptible:
+            if isinstance(named["schema"], TypedSchema):
+                named["schema"].adapt_to_topic(partial(interruptible.schema_of, topic))
+                named["schema"].register(topic)
+            return make_producer(
+                self,
+                self.context,
+                named,
+                deduplication=deduplication,
+                interceptors=interceptors,
+                hashing_scheme=hashing_scheme,
+            )
 
     @documented_by(pulsar.Client.subscribe)
     def subscribe(  # noqa: D417  # the official docs are appended
@@ -438,7 +431,9 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         it has read up to the last ids at its start, as in Java; without an admin API, when no message is left.
         """
         self.context.callbacks.raise_inside("create_table_view")
-        return self._open_table_view_(official_arguments(pulsar.Client.create_table_view, locals()))
+        named = official_arguments(pulsar.Client.create_table_view, locals())
+        view: TableView[T] = self._open(open_table_view, InterruptibleClient.open_reader, named, {})
+        return view
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions, or its own name if it is not partitioned."""
@@ -468,9 +463,9 @@ class Client(ClientTools, ClientOpening, ClientHandle):
                 with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
                     self._close_inner(self.inner.close)  # no callback may be pending when the program ends
             except Exception:  # after a Ctrl-C or other BaseException, a second close continues
-                self._end()
+                self._release()
                 raise
-            self._end()
+            self._release()
 
     def shutdown(self) -> None:
         """Release everything without waiting for the broker: pending messages are lost, as officially.
@@ -486,7 +481,7 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
-    def _after_fork_(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: InnerClient) -> None:
         """Raise on every use in this child process; a lock may have been held during the fork."""
         super()._after_fork_(refusal)
         self.context._after_fork_(refusal)
@@ -503,6 +498,78 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         """True after `close()` or `shutdown()`."""
         return self._closed
 
+    def _open_consumer_(
+        self, named: Arguments, *, settings: ConsumerSettings | None = None, **options: Any
+    ) -> Consumer:
+        """Subscribe; the options are those of `open_consumer()`."""
+        settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
+        options = {"gate": SeekGate(self.inner), "settings": settings, **options}
+        consumer: Consumer = self._open(open_consumer, InterruptibleClient.open_consumer, named, options, settings)
+        return consumer
+
+    def _open_reader_(self, named: Arguments, **options: Any) -> Reader:
+        """Create a reader; the options are those of `open_reader()`."""
+        opening = partial(self._open, open_reader, InterruptibleClient.open_reader, named, options)
+        if tolerates_decryption_failure(named):
+            name = options["name"] = unique_name()
+            opening = partial(opening, configure=lambda one: one.reader_name(name))
+        reader: Reader = opening()
+        return reader
+
+    def _open(
+        self,
+        open_one: Callable[..., None],
+        open_official: Callable[..., object],
+        named: Arguments,
+        options: Arguments,
+        configure: Callable[[Any], None] = lambda _: None,
+    ) -> Any:
+        """Open a consumer or a reader; close everything again if that fails or is interrupted by a Ctrl-C."""
+        named = self._with_schema(named, reads=True)
+        topic, schema = named["topic"], named["schema"]
+        opened: list[pulsar.Consumer | pulsar.Reader] = []
+        try:
+            with self._with_error_details(named, configure) as interruptible:
+                if isinstance(schema, TypedSchema) and isinstance(topic, str):
+                    schema.adapt_to_topic(partial(interruptible.schema_of, topic))
+                check_readable(interruptible, topic, schema)
+                open_one(self.context, MethodType(open_official, interruptible), named, opened, **options)
+            consumers_of(self).append(opened[1])
+            return opened[-1]
+        except BaseException:
+            for one in reversed(opened):  # it would hold the subscription, or messages
+                with contextlib.suppress(pulsar.PulsarException, ValueError):
+                    one.close()
+            consumers = consumers_of(self)
+            consumers[:] = [one for one in consumers if one not in opened]
+            raise
+
+    def _with_schema(self, named: Arguments, *, reads: bool) -> Arguments:
+        """Return the arguments with the schema object that `schema` means."""
+        return {**named, "schema": schema_of(named["schema"], self.context.admin_api, reads=reads)}
+
+    @contextlib.contextmanager
+    def _with_error_details(
+        self, named: Arguments, configure: Callable[[Any], None] = lambda _: None
+    ) -> Iterator[InterruptibleClient]:
+        """Yield a client for the opening, and add details to its errors."""
+        context = self.context
+        # The schema object belongs to the application and must not keep the client alive.
+        connected_to = context.cluster.number if context.cluster.may_change else int
+        versions = VersionLookup(self.inner.get_schema_info, connected_to, connected_to())
+        interruptible = InterruptibleClient(self.inner, context.senders.ask, configure, versions)
+        topics = named["topic"]  # the opening may change it
+        with (
+            opening_error_details(context, self._connected_url, named),
+            authentication_error_details(self._authentication),
+            schema_error_details(interruptible, topics, named["schema"]),
+        ):
+            yield interruptible
+
+    def _connected_url(self) -> str:
+        """Return the client's current service URL."""
+        return str(self.get_service_info().service_url)
+
     def _handles_(self) -> list[OpenSender | Consumer | Reader]:
         """Return the open senders, consumers and readers."""
         return [*self.context.senders, *self._open_receivers_()]
@@ -512,7 +579,7 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
     def _given_admins(
-        self, admin: Any, arguments: dict[str, Any], *, changes: bool
+        self, admin: Any, arguments: Arguments, *, changes: bool
     ) -> tuple[PulsarAdmin | None, AdminChoice | None]:
         """Return the application's admin API, or a choice of several if the client may change its cluster."""
         several = isinstance(admin, list | tuple)
@@ -528,11 +595,36 @@ class Client(ClientTools, ClientOpening, ClientHandle):
         seconds = self.context.operation_timeout_seconds
         ClientClose(self.inner, self.context.senders, self._open_receivers_(), seconds).close(close)
 
-    def _end(self) -> None:
-        self._closed = True
-        self._release()
-
     def _release(self) -> None:
+        self._closed = True
         for one in self._open_receivers_():
             one._release_()
         self.context.release()
+
+
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_workers: set[int] = set()
+
+
+def _close_at_exit(client: Client) -> None:
+    """Close a client at the end of the program, or of a multiprocessing worker process."""
+    _open_clients.add(client)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None and os.getpid() not in _workers:
+        _workers.add(os.getpid())  # such a process does not run atexit handlers
+        Finalize(None, _close_all, exitpriority=100)
+
+
+def _close_all() -> None:
+    """Close all open clients: an open C++ client would abort the process or lose pending messages."""
+    for client in list(_open_clients):
+        handles = client._handles_()
+        if not client.is_closed:
+            with contextlib.suppress(Exception):
+                client.close()
+        for one in handles:
+            one._block_()
+    finish_closing()
+
+
+atexit.register(_close_all)

@@ -1,19 +1,11 @@
-"""Closing of C++ clients after their last answer, and of all open clients at the end of the program.
-
-The C++ client leaks requests that are unanswered when it is closed.
-"""
+"""Closing of C++ clients after their last answer: requests that are unanswered at a close leak."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
-import sys
 import threading
 import time
-import weakref
-from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -24,8 +16,9 @@ from pulsar_ext._native.locks import Lock
 from pulsar_ext.consumer import Consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
+    from pulsar_ext._native.messages import InnerClient
     from pulsar_ext._runtime.ending import OpenSenders
     from pulsar_ext.reader import Reader
 
@@ -40,29 +33,18 @@ class ClientClose:
     """Closes a C++ client, in the background if answers are outstanding after `ANSWER_SECONDS`.
 
     A producer, consumer or reader that is being opened, a pending receive or a request of the last message id would
-    leak on close, together with the client's threads, memory and descriptors.
-
-    Args:
-        inner: the C++ client.
-        senders: the client's senders, which have been ended.
-        receiving: its open consumers and readers.
-        seconds: the timeout in the background.
+    leak on close, together with the client's threads, memory and descriptors. `seconds` is the background's timeout.
     """
 
-    def __init__(self, inner: Any, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float) -> None:
+    def __init__(
+        self, inner: InnerClient, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float
+    ) -> None:
         self.inner = inner
         self._senders, self._receiving, self._seconds = senders, receiving, seconds
         self._closing = Lock()
 
     def close(self, close: Callable[[], object]) -> None:
-        """Close the client.
-
-        Args:
-            close: closes it; called when no answer is outstanding.
-
-        Raises:
-            pulsar.PulsarException: `close` failed.
-        """
+        """Close the client by `close`, when no answer is outstanding."""
         if self._awaits_answers():
             for one in self._receiving:  # completes their pending receives
                 with contextlib.suppress(pulsar.PulsarException):
@@ -76,7 +58,7 @@ class ClientClose:
             self.inner.close()
         _background_closes.discard(self)
 
-    def _after_fork_(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: InnerClient) -> None:
         """Raise on a close in this child process; the lock may have been held during the fork."""
         self.inner, self._closing = refusal, Lock()
 
@@ -114,56 +96,10 @@ _EXIT_SECONDS = 0.05
 """Time in seconds for threads to return from the C++ client at the end of the program."""
 
 
-class Blockable(Protocol):
-    """A producer, consumer or reader."""
-
-    def _block_(self) -> None:
-        """Prevent further calls of the C++ object."""
-
-
-class Closable(Protocol):
-    """A client."""
-
-    @property
-    def is_closed(self) -> bool:
-        """True after the client was closed."""
-        ...
-
-    def _handles_(self) -> Iterable[Blockable]:
-        """Return the open producers, consumers and readers."""
-        ...
-
-    def close(self) -> None:
-        """Close the client."""
-
-
-_open_clients: weakref.WeakSet[Closable] = weakref.WeakSet()
-_workers: set[int] = set()
-
-
-def close_at_exit(client: Closable) -> None:
-    """Close a client at the end of the program, or of a multiprocessing worker process."""
-    _open_clients.add(client)
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.parent_process() is not None and os.getpid() not in _workers:
-        _workers.add(os.getpid())  # such a process does not run atexit handlers
-        Finalize(None, _close_all, exitpriority=100)
-
-
-def _close_all() -> None:
-    """Close all open clients: an open C++ client would abort the process or lose pending messages."""
-    for client in list(_open_clients):
-        handles = list(client._handles_())
-        if not client.is_closed:
-            with contextlib.suppress(Exception):
-                client.close()
-        for one in handles:
-            one._block_()
-    for closing in list(_background_closes):  # wait for those in the background
+def finish_closing() -> None:
+    """Wait, at the end of the program, for the closes in the background and for threads in the C++ client."""
+    for closing in list(_background_closes):
         closing.close_now()
     if threads.IS_PATCHED or threading.active_count() > 1:
         # Python ends daemon threads anywhere; inside the C++ client this aborts the process.
         threads.sleep(_EXIT_SECONDS)
-
-
-atexit.register(_close_all)

@@ -1,7 +1,4 @@
-"""Opening of consumers with the official arguments, from the parts of a consumer.
-
-`ConsumerSettings` are settings that the official client ignores or does not have.
-"""
+"""Opening of consumers with the official arguments, from the parts of a consumer."""
 
 from __future__ import annotations
 
@@ -51,8 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._native.seek_gate import SeekGate
+    from pulsar_ext._native.signatures import Arguments, binding
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.intercept.chain import ConsumerChain
+    from pulsar_ext.message import Message
+
+    _Make = Callable[[pulsar.Consumer, Subscription], Consumer]
 
 
 _MAX_INT: Final = 2**31 - 1
@@ -74,16 +75,7 @@ class ConsumerEventListener(Protocol):
 
 
 class ActiveEvents:
-    """Notifies a listener of each change, one after the other, on a thread of the C++ client.
-
-    After a seek a new C++ consumer reports its state again; an unchanged state is not reported to the listener.
-
-    Args:
-        listener: the application's listener.
-
-    Raises:
-        InvalidUse: it is a class, or lacks one of the two methods.
-    """
+    """Notifies a listener of each change, one after the other; a new C++ consumer repeats the last state."""
 
     def __init__(self, listener: ConsumerEventListener) -> None:
         methods = (getattr(listener, name, None) for name in ("became_active", "became_inactive"))
@@ -96,9 +88,9 @@ class ActiveEvents:
         self._events: deque[tuple[int, bool]] = deque()
         self._known: dict[int, bool] = {}
         self._notifying = threads.Lock()
-        self._consumer: weakref.ref[Any] | None = None
+        self._consumer: weakref.ref[Consumer] | None = None
 
-    def attach(self, consumer: Any) -> None:
+    def attach(self, consumer: Consumer) -> None:
         """Set the consumer to report, and report the events that arrived before."""
         self._consumer = weakref.ref(consumer)
         self._notify()
@@ -111,32 +103,19 @@ class ActiveEvents:
     def _notify(self) -> None:
         while self._events and self._consumer is not None and self._notifying.acquire(blocking=False):
             try:
-                self._notify_next()
+                partition, active = self._events.popleft()
+                consumer = self._consumer()
+                if consumer is not None and self._known.get(partition) is not active:
+                    self._known[partition] = active
+                    notify = self._listener.became_active if active else self._listener.became_inactive
+                    guard_event(notify, consumer, partition)
             finally:
                 self._notifying.release()
-
-    def _notify_next(self) -> None:
-        partition, active = self._events.popleft()
-        consumer = self._consumer and self._consumer()
-        if consumer is not None and self._known.get(partition) is not active:
-            self._known[partition] = active
-            notify = self._listener.became_active if active else self._listener.became_inactive
-            guard_event(notify, consumer, partition)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Settings of a C++ consumer beyond the official arguments.
-
-    Args:
-        discovery_seconds: the interval in seconds at which a pattern's topics are looked up.
-        priority_level: 0 is the highest priority.
-        subscription_properties: the subscription's properties, if this consumer creates it.
-        events: notified of changes of the active consumer.
-
-    Raises:
-        InvalidUse: a value has a wrong type or is out of range.
-    """
+    """Settings of a C++ consumer that the official client ignores or does not have; the highest priority is 0."""
 
     discovery_seconds: int
     priority_level: int = 0
@@ -144,8 +123,14 @@ class ConsumerSettings:
     events: ActiveEvents | None = None
 
     def __post_init__(self) -> None:
-        _check_number("pattern_auto_discovery_period", self.discovery_seconds, 1)
-        _check_number("priority_level", self.priority_level, 0)
+        for name, value, least in (
+            ("pattern_auto_discovery_period", self.discovery_seconds, 1),
+            ("priority_level", self.priority_level, 0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
+                raise InvalidUse(
+                    f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened."
+                )
         properties = self.subscription_properties or {}
         is_dict = isinstance(properties, Mapping)
         if not is_dict or not all(isinstance(text, str) for pair in properties.items() for text in pair):
@@ -153,7 +138,7 @@ class ConsumerSettings:
                 f"subscription_properties must be a dict of str to str, got {properties!r}. Nothing was opened."
             )
 
-    def __call__(self, configuration: Any) -> None:
+    def __call__(self, configuration: binding.ConsumerConfiguration) -> None:
         """Apply the settings to a C++ consumer configuration."""
         configuration.pattern_auto_discovery_period(self.discovery_seconds)  # the official client ignores the argument
         if self.priority_level:
@@ -164,11 +149,6 @@ class ConsumerSettings:
             set_event_listener(configuration, self.events)
 
 
-def _check_number(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
-        raise InvalidUse(f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened.")
-
-
 _OFFICIAL_REDELIVERY = RedeliveryOptions()
 _SHARED_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
@@ -176,10 +156,10 @@ _SHARED_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 def open_consumer(
     context: ClientContext,
     subscribe: Callable[..., pulsar.Consumer],
-    named: dict[str, Any],
-    opened: list[Any],
+    named: Arguments,
+    opened: list[pulsar.Consumer],
     *,
-    make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_,
+    make: _Make = Consumer._assemble_,
     screens_first: bool = False,
     gate: SeekGate,
     ack_group_time_ms: int | None,
@@ -188,27 +168,15 @@ def open_consumer(
     chain: ConsumerChain | None = None,
     settings: ConsumerSettings,
 ) -> None:
-    """Open a consumer.
+    """Open a consumer; change the arguments that this library takes over.
 
-    Args:
-        context: the client's context.
-        subscribe: the official `subscribe()`.
-        named: its arguments by name, changed where this library takes over.
-        opened: gets the official consumer, which must not be used, and then ours. It is a list, because a Ctrl-C may
-            arrive before a returned value is stored.
-        make: makes a consumer of an official one and its parts.
-        gate: serializes calls of its C++ consumers.
-        screens_first: if the consumer checks each message before the application gets it.
-        ack_group_time_ms: see `Client.subscribe()`.
-        max_ack_group_size: see `Client.subscribe()`.
-        redelivery: the retry and redelivery options.
-        chain: its interceptors.
-        settings: the settings of its C++ consumers.
+    `opened` gets the official consumer, which must not be used, and then ours. It is a list, because a Ctrl-C may
+    arrive before a returned value is stored.
     """
     grouping = check_consumer(named, ack_group_time_ms, max_ack_group_size)
     raise_on_encrypted_chunks(context, named)
     listener = named["message_listener"]
-    make_listening: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_
+    make_listening: _Make = Consumer._assemble_
     if chain is not None:
         make, make_listening = _intercepting(make, chain), _intercepting(make_listening, chain)
         if listener:
@@ -227,17 +195,8 @@ def open_consumer(
     (official,) = opened
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
-    consumer._set_reopener_(
-        ConsumerReopener(
-            consumer,
-            subscribe,
-            named,
-            context,
-            gate=subscription.gate,
-            acks=subscription.acks,
-        ),
-        cluster,
-    )
+    reopener = ConsumerReopener(consumer, subscribe, named, context, gate=gate, acks=subscription.acks)
+    consumer._set_reopener_(reopener, cluster)
     consumer._listen_(native_listener)
     subscription.acks.attach(consumer.inner, began)
     screens_ahead = subscription.queued and not listener
@@ -260,17 +219,8 @@ def open_consumer(
     opened += (consumer,)
 
 
-def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_size: Any) -> AckGrouping:
-    """Validate arguments that the official client does not, and return the grouping of acknowledgements (pure).
-
-    Args:
-        named: the official arguments by name.
-        ack_group_time_ms: see `Client.subscribe()`.
-        max_ack_group_size: see `Client.subscribe()`.
-
-    Raises:
-        InvalidUse: an argument is invalid.
-    """
+def check_consumer(named: Arguments, ack_group_time_ms: int | None, max_ack_group_size: int | None) -> AckGrouping:
+    """Validate arguments that the official client does not, and return the grouping of acknowledgements (pure)."""
     policy, listener = named["dead_letter_policy"], named["message_listener"]
     if policy is not None and not isinstance(policy, pulsar.ConsumerDeadLetterPolicy):
         raise InvalidUse(
@@ -282,14 +232,12 @@ def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_
     return AckGrouping.of(ack_group_time_ms, max_ack_group_size, is_shared=named["consumer_type"] in _SHARED_TYPES)
 
 
-def _intercepting(
-    make: Callable[[pulsar.Consumer, Subscription], Consumer], chain: ConsumerChain
-) -> Callable[[pulsar.Consumer, Subscription], Consumer]:
+def _intercepting(make: _Make, chain: ConsumerChain) -> _Make:
     """Return a function that makes a consumer which calls interceptors."""
     return lambda official, subscription: intercept_consumer(make(official, subscription), chain)
 
 
-def _with_ack_timeout(redelivery: RedeliveryOptions, chain: ConsumerChain, named: dict[str, Any]) -> RedeliveryOptions:
+def _with_ack_timeout(redelivery: RedeliveryOptions, chain: ConsumerChain, named: Arguments) -> RedeliveryOptions:
     """Enable this library's acknowledgement timeout if an interceptor needs it: the C++ client does not report it."""
     if (
         chain.overrides("on_ack_timeout_send")
@@ -300,7 +248,7 @@ def _with_ack_timeout(redelivery: RedeliveryOptions, chain: ConsumerChain, named
     return redelivery
 
 
-def _start_monitors(context: ClientContext, subscription: Subscription, named: dict[str, Any]) -> None:
+def _start_monitors(context: ClientContext, subscription: Subscription, named: Arguments) -> None:
     """Start the monitors of incomplete chunked messages and of undelivered messages."""
     order, acks = subscription.order, subscription.acks
     leftovers = LeftoverWatch(context, order, named["topic"], named["subscription_name"], acks)
@@ -320,7 +268,7 @@ def _start_monitors(context: ClientContext, subscription: Subscription, named: d
 
 def _make_parts(
     context: ClientContext,
-    named: dict[str, Any],
+    named: Arguments,
     grouping: AckGrouping,
     gate: SeekGate,
     options: RedeliveryOptions,
@@ -375,25 +323,14 @@ def _make_parts(
 
 
 class _Listener:
-    """Calls an application's listener.
-
-    Args:
-        listener: the application's listener.
-        subscription: the parts of its consumer.
-        make: makes a consumer, as `Consumer._assemble_()`.
-
-    `consumers` has weak references to the consumers by topic: the C++ consumer keeps the listener, which must not keep
-    them.
-    """
+    """Calls an application's listener."""
 
     def __init__(
-        self,
-        listener: Callable[[Any, Any], object],
-        subscription: Subscription,
-        make: Callable[[pulsar.Consumer, Subscription], Consumer],
+        self, listener: Callable[[Consumer, Message], object], subscription: Subscription, make: _Make
     ) -> None:
         self._listener, self._subscription, self._make = listener, subscription, make
         self.consumers: dict[str, weakref.ref[Consumer]] = {}
+        """The consumers by topic: the C++ consumer keeps the listener, which must not keep them."""
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
         """Deliver one message, on a thread of the C++ client."""

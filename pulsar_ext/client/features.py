@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pulsar_ext._native.consumer_settings import (
     event_listener_setter,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-FEATURES: Final[dict[str, Callable[[], Any]]] = {
+FEATURES: Final[dict[str, Callable[[], object]]] = {
     "subscribe(priority_level=)": priority_level_setter,
     "subscribe(subscription_properties=)": subscription_properties_setter,
     "subscribe(consumer_event_listener=)": event_listener_setter,

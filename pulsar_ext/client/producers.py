@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -35,37 +35,26 @@ from pulsar_ext.producer import Producer
 from pulsar_ext.schema.key_value import KeyValueEncoding, KeyValueSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ClientHandle
+    from pulsar_ext._native.signatures import Arguments, binding
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.dedup.sequence_ids import SequenceIds
+    from pulsar_ext.intercept.interfaces import ProducerInterceptor
     from pulsar_ext.produce.sender import Sender
 
 
 def make_producer(
     client: ClientHandle,
     context: ClientContext,
-    named: dict[str, Any],
+    named: Arguments,
     *,
     deduplication: bool | Recall,
-    interceptors: Any = None,
-    hashing_scheme: HashingScheme = HashingScheme.BoostHash,
-) -> Producer[Any]:
-    """Create a producer.
-
-    Args:
-        client: the client.
-        context: the client's context.
-        named: the official arguments by name.
-        deduplication: if it is effectively once; a `Recall` also handles a name that the broker no longer knows.
-        interceptors: the interceptors of its messages, see `Client.create_producer()`.
-        hashing_scheme: the hash of keys, see `Client.create_producer()`.
-
-    Raises:
-        InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
-    """
+    interceptors: Sequence[ProducerInterceptor] | ProducerChain | None,
+    hashing_scheme: HashingScheme,
+) -> Producer:
+    """Create a producer; for the arguments see `Client.create_producer()`."""
     chain = ProducerChain.of(context, interceptors)
     schema = named["schema"]
     separates = isinstance(schema, KeyValueSchema) and schema.encoding is KeyValueEncoding.SEPARATED
@@ -73,12 +62,12 @@ def make_producer(
         named = batching_for_keys(named)
     factory = _SenderFactory(client, context, named, deduplication=deduplication, hashing_scheme=hashing_scheme)
     try:
-        sender: Any = factory.open()
+        sender: Sender = factory.open()
         if separates:
             sender = SeparatedSender(sender, schema)
         if chain is not None:
             sender = InterceptedSender(sender, chain)
-        producer: Producer[Any] = Producer._over_(sender, schema, client)
+        producer: Producer = Producer._over_(sender, schema, client)
         if chain is not None:
             chain.show(producer)
             register_chain(context, chain, named["topic"])
@@ -92,20 +81,18 @@ def make_producer(
 
 
 class _SenderFactory:
-    """Opens the sender for the arguments of one `create_producer()`; see `make_producer()`."""
+    """Opens the sender for the arguments of one `create_producer()`."""
 
     def __init__(
         self,
         client: ClientHandle,
         context: ClientContext,
-        named: dict[str, Any],
+        named: Arguments,
         *,
         deduplication: bool | Recall,
         hashing_scheme: HashingScheme,
     ) -> None:
-        self._client = client
-        self._context = context
-        self._named = named
+        self._client, self._context, self._named = client, context, named
         self._topic, self._cluster = named["topic"], context.cluster.number()
         self._deduplication = bool(deduplication)
         if not isinstance(hashing_scheme, HashingScheme):
@@ -114,21 +101,22 @@ class _SenderFactory:
         self._recall = deduplication if isinstance(deduplication, Recall) else None
         self.opened: list[Answer] | None = []
         """Calls that open C++ producers, until the producer that owns these is returned."""
-        self._router: Callable[[Any, int], int] | None = None
         router = named["message_router"]
-        if router is not None:
-            if not callable(router):
-                raise InvalidUse(f"message_router must be a function, got {router!r}. Nothing was opened.")
-            self._router = guard_router(lambda message, count: router(adopt_message(message, Received), count))
+        if not (router is None or callable(router)):
+            raise InvalidUse(f"message_router must be a function, got {router!r}. Nothing was opened.")
+        self._router = router and guard_router(lambda message, count: router(adopt_message(message, Received), count))
 
     def open(self) -> Sender:
         """Open the sender."""
         named = self._named
         if self._deduplication:
             check_deduplication_arguments(named)
-            _check_types(named)
-        elif self._chooses_partitions():
-            _check_types(named)
+        if self._deduplication or self._chooses_partitions():
+            if invalid := _invalid_arguments(named):
+                raise InvalidUse(
+                    "Arguments of create_producer() have a wrong type or are out of range: "
+                    f"{invalid}. Nothing was opened."
+                )
         elif not _has_own_sender(named):
             return self._direct()
         topics = self._partitions()
@@ -149,11 +137,7 @@ class _SenderFactory:
         return named["message_router"] is None
 
     def _partitions(self) -> list[str] | None:
-        """Return the partitions of the topic, None if it is not partitioned.
-
-        Raises:
-            pulsar.PulsarException: the lookup failed; it would also fail in the official producer.
-        """
+        """Return the partitions of the topic, None if it is not partitioned."""
         topic = self._topic
         try:
             found = self._client.get_topic_partitions(topic)
@@ -164,21 +148,21 @@ class _SenderFactory:
             return found
         return None
 
-    def _open_one(self, **changed: Any) -> pulsar.Producer:
+    def _open_one(self, **changed: object) -> pulsar.Producer:
         """Open an official producer on a topic that is not partitioned, or on one partition; see `_open_native()`."""
         official, configuration = self._open_native(**changed)
         keep_timeout_running(configuration)
         return official
 
-    def _open_native(self, **changed: Any) -> tuple[pulsar.Producer, Any]:
+    def _open_native(self, **changed: object) -> tuple[pulsar.Producer, binding.ProducerConfiguration]:
         """Open an official producer with some arguments changed; return it and its configuration."""
-        named = {**self._named, **changed}
+        named: Arguments = {**self._named, **changed}
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
-        configurations: list[Any] = []
+        configurations: list[binding.ProducerConfiguration] = []
         official = InterruptibleClient(self._client.inner, self._ask, configurations.append).open_producer(**named)
         return official, configurations[0]
 
-    def _ask(self, begin: Callable[[Answer], object]) -> Any:
+    def _ask(self, begin: Callable[[Answer], object]) -> object:
         """Start an opening and wait for it."""
 
         def start(answer: Answer) -> None:
@@ -197,7 +181,7 @@ class _SenderFactory:
         """Open a sender on the official path."""
         named, limit = self._named, None
         most, across = named["max_pending_messages"], named["max_pending_messages_across_partitions"]
-        changed: dict[str, Any] = {"message_router": self._router}
+        changed: Arguments = {"message_router": self._router}
         bounded = all(isinstance(one, int) and one > 0 for one in (most, across))
         if bounded and named["block_if_queue_full"] is True and (topics := self._partitions()):
             # A send that waits for room in a partition's official queue during its close would wait forever.
@@ -235,7 +219,7 @@ class _SenderFactory:
         numbers = SequenceCounter(int(handle.last_sequence_id()))
         return BatchingSender(BatchDispatcher(handle, self._context, config), numbers, mixed_keys=mixed_keys)
 
-    def _resending(self, handle: ProducerHandle, config: BatchingConfig, changed: dict[str, Any]) -> ResendingSender:
+    def _resending(self, handle: ProducerHandle, config: BatchingConfig, changed: Arguments) -> ResendingSender:
         """Open a sender whose chunked messages survive a lost connection."""
         name, first = self._named["producer_name"], int(handle.last_sequence_id())
         if name and first < 0 and self._named["initial_sequence_id"] is None:
@@ -255,7 +239,7 @@ class _SenderFactory:
         )
         return ResendingSender(dispatch, SequenceCounter(first), mixed_keys=None)
 
-    def _deduplicating(self, topic: str, config: BatchingConfig, changed: dict[str, Any]) -> DedupSender:
+    def _deduplicating(self, topic: str, config: BatchingConfig, changed: Arguments) -> DedupSender:
         """Open an effectively-once sender, if the sequence ids of its name are known."""
         named, name, admin = self._named, self._named["producer_name"], self._context.admin_api()
         chunked = named["chunking_enabled"]
@@ -276,7 +260,6 @@ class _SenderFactory:
                 )
             return self._open_one(**changed, producer_name=name)
 
-        sequence: SequenceIds
         official, sequence = open_confirmed(lambda: open_as(name), close_quietly, opening)
         timeout = named["send_timeout_millis"] / 1000
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
@@ -335,7 +318,7 @@ class _SenderFactory:
         return parts
 
 
-def _has_own_sender(named: dict[str, Any]) -> bool:
+def _has_own_sender(named: Arguments) -> bool:
     """Return whether the producer batches or chunks, with arguments that the official client accepts.
 
     On a non-persistent topic the official client ignores `chunking_enabled`.
@@ -360,7 +343,7 @@ _TYPES = {
 }
 
 
-def _invalid_arguments(named: dict[str, Any]) -> str:
+def _invalid_arguments(named: Arguments) -> str:
     """Return the names of the arguments that the official client does not accept."""
     if odd := [name for name, kind in _TYPES.items() if not isinstance(named[name], kind)]:
         return ", ".join(odd)
@@ -368,11 +351,3 @@ def _invalid_arguments(named: dict[str, Any]) -> str:
     if named["batching_enabled"]:
         least |= {"batching_max_messages": 2, "batching_max_allowed_size_in_bytes": 0}
     return ", ".join(name for name, lowest in least.items() if named[name] < lowest)
-
-
-def _check_types(named: dict[str, Any]) -> None:
-    """Raise for arguments that the official client would reject, before anything is opened."""
-    if invalid := _invalid_arguments(named):
-        raise InvalidUse(
-            f"Arguments of create_producer() have a wrong type or are out of range: {invalid}. Nothing was opened."
-        )

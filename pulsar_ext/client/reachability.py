@@ -1,23 +1,30 @@
-"""Details of failed openings: whether the broker listens, and who occupies the subscription or the producer name.
+"""Details of failed openings: if the broker listens, what occupies the subscription or the producer name, and schemas.
 
 The C++ client retries until its timeout and then only reports `TimeOut`, whether nothing listens or the broker rejects
-the credentials. A socket and the admin API provide more.
+the credentials. A socket and the admin API provide more. The broker decides by the namespace's strategy which schemas
+may be used; if it rejects one, the error lists the differences. A schema that cannot read the topic's messages is
+detected here before anything is opened, whatever the strategy allows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pulsar
 
-from pulsar_ext.errors import AdminError, PulsarExtError
+from pulsar_ext.errors import AdminError, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.schema.reading import SchemaText, explain
+from pulsar_ext.schema.typed import TypedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pulsar_ext._native.interruptible import InterruptibleClient
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin, TopicStats
 
@@ -30,33 +37,25 @@ _UNREACHED = (pulsar.Timeout, pulsar.ConnectError, pulsar.LookupError)
 
 
 @contextlib.contextmanager
-def opening_error_details(
-    context: ClientContext, service_url: Callable[[], str], named: dict[str, Any]
-) -> Iterator[None]:
-    """Add the details that a socket and the admin API provide to an error of an opening.
-
-    Args:
-        context: the client's context.
-        service_url: returns the client's current service URL.
-        named: the arguments of the opening by name.
-    """
+def opening_error_details(context: ClientContext, service_url: Callable[[], str], named: Arguments) -> Iterator[None]:
+    """Add the details that a socket and the admin API provide to an error of an opening."""
     try:
         yield
     except PulsarExtError:
         raise
     except pulsar.InvalidTopicName:
-        for topic in _topics(named):
+        for topic in _names(named["topic"]):
             TopicName.parse(topic)
         raise
     except _UNREACHED as error:
         if _NOTHING not in str(error):  # an inner opening has already added it
-            _add_details(error, _connection_details(context, service_url()))
+            error.args = (f"{error}: {_connection_details(context, service_url())}",)  # the object has one traceback
         raise
     except (pulsar.ConsumerBusy, pulsar.ProducerBusy) as error:
         with contextlib.suppress(PulsarExtError):
             admin = context.admin_api().within(_ADMIN_SECONDS)
             if detail := "; ".join(_occupants(admin, named)):
-                _add_details(error, f"{detail}. {_NOTHING}")
+                error.args = (f"{error}: {detail}. {_NOTHING}",)
         raise
 
 
@@ -69,11 +68,6 @@ def addresses_of(service_url: str) -> list[tuple[str, int]]:
         whole = separator and port.isdigit()
         found.append((host if whole else one, int(port) if whole else _PORTS.get(scheme, _PORTS["pulsar"])))
     return [(host.strip("[]"), port) for host, port in found]
-
-
-def _add_details(error: BaseException, known: str) -> None:
-    """Add details to an error: to the object itself, so that it has one traceback."""
-    error.args = (f"{error}: {known}",)
 
 
 def _connection_details(context: ClientContext, service_url: str) -> str:
@@ -110,9 +104,9 @@ def problem_of(host: str, port: int) -> str:
     return ""
 
 
-def _occupants(admin: PulsarAdmin, named: dict[str, Any]) -> Iterator[str]:
+def _occupants(admin: PulsarAdmin, named: Arguments) -> Iterator[str]:
     """Yield the consumers of the subscription, or the producers with the name, on each topic."""
-    for topic in _topics(named):
+    for topic in _names(named["topic"]):
         name = TopicName.parse(topic)
         for part in name.parts(admin.partitions(name)):
             detail = _occupants_of(admin.stats(part), named)
@@ -120,13 +114,7 @@ def _occupants(admin: PulsarAdmin, named: dict[str, Any]) -> Iterator[str]:
                 yield f"{detail} on {part}"
 
 
-def _topics(named: dict[str, Any]) -> list[str]:
-    """Return the topic names of an opening; an empty list for a pattern."""
-    topics = [named["topic"]] if isinstance(named["topic"], str) else named["topic"]
-    return topics if isinstance(topics, list) else []
-
-
-def _occupants_of(stats: TopicStats, named: dict[str, Any]) -> str:
+def _occupants_of(stats: TopicStats, named: Arguments) -> str:
     if "subscription_name" in named and (found := stats.subscriptions.get(named["subscription_name"])) is not None:
         there = [f"{one.get('consumerName')!r} at {one.get('address')}" for one in found.raw.get("consumers") or ()]
         kind = f"the {found.type} subscription {named['subscription_name']!r}"
@@ -138,3 +126,47 @@ def _occupants_of(stats: TopicStats, named: dict[str, Any]) -> str:
         if named.get("producer_name") in (None, one.get("producerName"))
     ]
     return f"occupied by the producer {', '.join(there)}" if there else ""
+
+
+def check_readable(interruptible: InterruptibleClient, topics: object, schema: object) -> None:
+    """Raise if a schema of this library cannot read the topics' latest schemas; a pattern is not checked."""
+    if not isinstance(schema, TypedSchema):
+        return
+    for topic in _names(topics):
+        if found := schema.cannot_read(topic, partial(interruptible.schema_of, topic)):
+            raise SchemaMismatch(
+                f"{schema} cannot read the messages of {topic}: {'; '.join(found)}. Nothing was opened.",
+                differences=found,
+            )
+
+
+@contextlib.contextmanager
+def schema_error_details(
+    interruptible: InterruptibleClient, topics: object, schema: pulsar.schema.Schema
+) -> Iterator[None]:
+    """Add the differences from the topic's schema to the broker's error of an incompatible schema."""
+    try:
+        yield
+    except SchemaMismatch:
+        raise
+    except pulsar.IncompatibleSchema as error:
+        lines = [one.strip() for one in str(error).splitlines() if one.strip()]
+        rejection = lines[0].removeprefix("Pulsar error: ") if lines else "IncompatibleSchema"
+        found: list[str] = []
+        info = schema.schema_info()
+        for topic in _names(topics):
+            topic_schema = interruptible.schema_of(topic)
+            if topic_schema is not None:
+                found += explain(SchemaText(info.schema_type().name, info.schema()), SchemaText(*topic_schema))
+        shown = "; ".join(found) or "none from its latest schema: an older one, or the strategy, forbids this"
+        raise SchemaMismatch(
+            f"The broker rejects {schema} for {topics} ({rejection}). The differences: {shown}. Nothing was opened.",
+            differences=tuple(found),
+        ) from error
+
+
+def _names(topics: object) -> list[str]:
+    """Return the topic names of an opening; an empty list for a pattern."""
+    if isinstance(topics, str):
+        return [topics]
+    return list(topics) if isinstance(topics, list | tuple) else []

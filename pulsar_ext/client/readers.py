@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -31,6 +31,7 @@ from pulsar_ext.table_view import End, TableView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 def open_reader(
     context: ClientContext,
     create: Callable[..., pulsar.Reader],
-    named: dict[str, Any],
-    opened: list[Any],
+    named: Arguments,
+    opened: list[pulsar.Reader],
     make: Callable[..., Reader] = Reader._assemble_,
     chain: ReaderChain | None = None,
     *,
@@ -48,19 +49,7 @@ def open_reader(
     skips_removed: bool = True,
     name: str | None = None,
 ) -> None:
-    """Open a reader.
-
-    Args:
-        context: the client's context.
-        create: the official `create_reader()`.
-        named: its arguments by name, changed where this library takes over.
-        opened: gets the official reader, and then ours; see `open_consumer()`.
-        make: makes a reader of an official one, as `Reader._assemble_()`.
-        chain: its interceptors.
-        several_topics: if it is one of several readers, whose messages' ids need a topic.
-        skips_removed: if a reader of a compacted topic skips messages that were removed from batches.
-        name: the reader's name on the broker, if its permits are monitored.
-    """
+    """Open a reader; see `open_consumer()`. Its permits are monitored if its `name` on the broker is passed."""
     raise_on_encrypted_chunks(context, named)
     topic, listener = named["topic"], named["reader_listener"]
     compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
@@ -98,16 +87,9 @@ def open_reader(
 
 
 def open_table_view(
-    context: ClientContext, create: Callable[..., pulsar.Reader], named: dict[str, Any], opened: list[Any]
+    context: ClientContext, create: Callable[..., pulsar.Reader], named: Arguments, opened: list[pulsar.Reader]
 ) -> None:
-    """Open a table view, which first reads the whole topic.
-
-    Args:
-        context: the client's context.
-        create: the official `create_reader()`.
-        named: the arguments of `create_table_view()` by name.
-        opened: gets the official reader, then ours, and then the view.
-    """
+    """Open a table view, which first reads the whole topic; `opened` gets both readers, and then the view."""
     topic, name, schema = named["topic"], named["subscription_name"], named["schema"]
     if isinstance(schema, KeyValueSchema | AutoConsumeSchema):
         raise InvalidUse(f"A table view does not support a {type(schema).__name__}. Nothing was opened.")
@@ -132,21 +114,11 @@ def open_table_view(
 
 
 class _Listener:
-    """Calls an application's reader listener.
-
-    Args:
-        listener: the application's listener.
-        context: the client's context.
-        messages: the class of its messages.
-        topic: the topic.
-        compaction: filters messages of a compacted topic; None if all messages are read.
-
-    `reader` is a weak reference: the C++ reader keeps the listener, which must not keep the reader.
-    """
+    """Calls an application's reader listener."""
 
     def __init__(
         self,
-        listener: Callable[[Any, Any], object],
+        listener: Callable[[Reader, Message], object],
         context: ClientContext,
         messages: type[Message],
         topic: str,
@@ -155,6 +127,7 @@ class _Listener:
         self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
         self._compaction = compaction
         self.reader: weakref.ref[Reader] | None = None
+        """Weak, because the C++ reader keeps the listener."""
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
         """Deliver one message, on a thread of the C++ client."""

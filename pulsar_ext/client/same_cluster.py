@@ -12,19 +12,20 @@ import contextlib
 import copy
 import time
 import uuid
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pulsar
 
+from pulsar_ext._native.handles import consumers_of
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminRequired, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
+    from pulsar_ext._native.handles import ClientHandle
     from pulsar_ext.admin import PulsarAdmin
 
 
@@ -37,39 +38,17 @@ _TOPIC_PARTS = 4
 class ClusterCheck:
     """Check of each request that it goes to the client's cluster; requests pass while that is unknown.
 
-    It runs before each request. At the first request about an existing topic, it opens a reader and checks that the
-    admin API shows it, which takes about ten milliseconds, once per client.
-
-    Args:
-        admin: the admin API without this check.
-        origin: the source of its URL, for the error.
-        service_url: returns the client's service URL, which changes when the client fails over.
-        open_reader: opens a reader at the end of a topic with a prefix of its subscription's name.
-        open_topics: returns the topics of the client's consumers.
+    At the first request about an existing topic, it opens a reader and checks that the admin API shows it, which takes
+    about ten milliseconds, once per client. `origin` is the source of the admin API's URL, for the error.
     """
 
-    def __init__(
-        self,
-        admin: PulsarAdmin,
-        origin: str,
-        service_url: Callable[[], str],
-        open_reader: Callable[[str, str], Any],
-        open_topics: Callable[[], Iterable[str]],
-    ) -> None:
-        self._admin = admin
-        self._origin = origin
-        self._service_url = service_url
-        self._open_reader = open_reader
-        self._open_topics = open_topics
+    def __init__(self, client: ClientHandle, admin: PulsarAdmin, origin: str) -> None:
+        self._client, self._admin, self._origin = client, admin.within(_CHECK_SECONDS), origin
         self._same_for: str | None = None
         self._rejected_for: tuple[str, str] | None = None
 
     def __call__(self, path: str) -> None:
-        """Check the cluster, unless it is known, before a request to a path below `/admin/v2/`.
-
-        Raises:
-            AdminRequired: the admin API belongs to another cluster; nothing was sent.
-        """
+        """Check the cluster before a request to a path below `/admin/v2/`; raise `AdminRequired` if it is another."""
         if (topic := topic_of(path)) is not None:
             self.check(topic)
 
@@ -79,11 +58,7 @@ class ClusterCheck:
         return self._same_for == self._service_url()
 
     def raise_if_other_cluster(self) -> None:
-        """Raise if the admin API is known to belong to another cluster, without opening a reader again.
-
-        Raises:
-            AdminRequired: it belongs to another cluster.
-        """
+        """Raise if the admin API is known to belong to another cluster, without opening a reader again."""
         if self._rejected_for is not None and self._rejected_for[0] == self._service_url():
             raise AdminRequired(self._rejected_for[1])
 
@@ -95,12 +70,15 @@ class ClusterCheck:
         if self._exists_there(topic, service_url) and self._shows_reader(topic, service_url):
             self._same_for = service_url
 
+    def _service_url(self) -> str:
+        return str(self._client.get_service_info().service_url)
+
     def _exists_there(self, topic: TopicName, service_url: str) -> bool:
         """Return whether the admin API knows the topic, as one that can have messages."""
         try:
             self._admin.stats(topic)
         except AdminNotFound:
-            if {str(topic), str(topic.parent)} & set(self._open_topics()):
+            if {str(topic), str(topic.parent)} & set(_open_topics(self._client)):
                 what = f"has no topic {topic}, which this client consumes"
                 raise AdminRequired(self._mismatch(what, service_url)) from None
             return False
@@ -114,7 +92,9 @@ class ClusterCheck:
         """Return whether the admin API shows a new reader; False if it cannot be opened or nothing answers."""
         name = f"pulsar-ext-{uuid.uuid4().hex}"
         try:
-            reader = self._open_reader(str(topic), name)
+            reader = pulsar.Client.create_reader(
+                self._client, str(topic), pulsar.MessageId.latest, subscription_role_prefix=name
+            )
         except pulsar.PulsarException:
             return False
         try:
@@ -163,32 +143,18 @@ def topic_of(path: str) -> TopicName | None:
 
 
 class AdminChoice:
-    """Admin APIs of the clusters that one client may be connected to, of which the current cluster's is used.
+    """Admin APIs of the clusters that one client may be connected to, of which the current cluster's is used."""
 
-    Args:
-        client: the client.
-        admins: one per cluster; each request is checked, so that it goes to the current cluster only.
-        owned: the admin APIs to close with the client.
-    """
-
-    def __init__(self, client: Any, admins: Sequence[PulsarAdmin], owned: Sequence[PulsarAdmin]) -> None:
-        checks = [_check_of(client, admin, "One of Client(admin=…)") for admin in admins]
-        self._each = [
-            (copy.copy(admin).check_requests(check), check) for admin, check in zip(admins, checks, strict=True)
-        ]
-        self._open_topics, self._owned = partial(_open_topics, client), owned
+    def __init__(self, client: ClientHandle, admins: Sequence[PulsarAdmin], owned: Sequence[PulsarAdmin]) -> None:
+        checks = [(admin, ClusterCheck(client, admin, "One of Client(admin=…)")) for admin in admins]
+        self._each = [(copy.copy(admin).check_requests(check), check) for admin, check in checks]
+        self._client, self._owned = client, owned
 
     def __call__(self) -> PulsarAdmin:
-        """Return the admin API of the client's current cluster.
-
-        If no open consumer identifies it, return the first one, whose requests are checked.
-
-        Raises:
-            AdminRequired: all admin APIs belong to other clusters.
-        """
+        """Return the current cluster's; if no consumer identifies it, the first one, whose requests are checked."""
         if len(self._each) == 1:
             return self._each[0][0]
-        topics = [TopicName.parse(one) for one in self._open_topics()]
+        topics = [TopicName.parse(one) for one in _open_topics(self._client)]
         rejection: AdminRequired | None = None
         candidates = []
         for admin, check in self._each:
@@ -212,23 +178,6 @@ class AdminChoice:
             admin.close()
 
 
-def checked_admin(client: Any, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
-    """Add the cluster check to an admin API that was not passed by the application; `origin` is its URL's source."""
-    return admin.check_requests(_check_of(client, admin, origin))
-
-
-def _open_topics(client: Any) -> list[str]:
+def _open_topics(client: ClientHandle) -> list[str]:
     """Return the topics of a client's consumers."""
-    return [one.topic() for one in client._handles_() if isinstance(one, Consumer)]
-
-
-def _check_of(client: Any, admin: PulsarAdmin, origin: str) -> ClusterCheck:
-    plain = admin.within(_CHECK_SECONDS)
-
-    def service_url() -> str:
-        return str(client.get_service_info().service_url)
-
-    def open_probe(topic: str, name: str) -> pulsar.Reader:
-        return pulsar.Client.create_reader(client, topic, pulsar.MessageId.latest, subscription_role_prefix=name)
-
-    return ClusterCheck(plain, origin, service_url, open_probe, partial(_open_topics, client))
+    return [one.topic() for one in consumers_of(client) if isinstance(one, Consumer)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
-import pulsar.schema
 
 from pulsar_ext._runtime.statistics import ClientStats
 from pulsar_ext.consumer import Consumer
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pulsar_ext.look.survey import Survey
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
+    from pulsar_ext.schema.typed import TypedSchema
     from pulsar_ext.skip.boundaries import Unit
 
 
@@ -41,7 +41,7 @@ class ClientTools:
     __slots__ = ()
     context: ClientContext
 
-    def new_reader(self, schema: Any = None) -> ReaderBuilder:
+    def new_reader(self, schema: type | TypedSchema | None = None) -> ReaderBuilder:
         """Return a builder, Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
         return ReaderBuilder(self.context, schema)
 
@@ -54,16 +54,12 @@ class ClientTools:
         """
         self.context.callbacks.raise_inside("stats")
         self.context.senders.raise_if_ended()
-        received_by = self._open_receivers_()
+        received_by = self.context.opener._open_receivers_()
         return ClientStats(
             consumers=tuple(one.stats() for one in received_by if isinstance(one, Consumer)),
             producers=tuple(one.stats() for one in list(self.context.producers) if not one.sender.closed),
             readers=sum(isinstance(one, Reader) for one in received_by),
         )
-
-    def _open_receivers_(self) -> list[Consumer | Reader]:
-        """Return the open consumers and readers."""
-        raise NotImplementedError
 
     def create_reader_group(
         self,
@@ -105,7 +101,7 @@ class ClientTools:
             receiver_queue_size=receiver_queue_size,
         )
 
-    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
+    def new_consumer(self, schema: type | TypedSchema | None = None) -> ConsumerBuilder:
         """Return a consumer builder, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
         return ConsumerBuilder(self.context, schema)
 
@@ -117,9 +113,9 @@ class ClientTools:
         reply_topic: str | None = None,
         subscription_name: str | None = None,
         timeout_ms: int = 30_000,
-        schema: Any = None,
-        reply_schema: Any = None,
-        **producer_options: Any,
+        schema: type | TypedSchema | None = None,
+        reply_schema: type | TypedSchema | None = None,
+        **producer_options: object,
     ) -> Requester:
         """Open a requester, which sends requests to a topic and returns their replies; see `docs/request.md`.
 
@@ -140,13 +136,7 @@ class ClientTools:
         """
         self.context.callbacks.raise_inside("requester")
         options = RequesterOptions(
-            topic,
-            reply_topic,
-            subscription_name,
-            timeout_ms,
-            _or_bytes(schema),
-            _or_bytes(reply_schema),
-            producer_options,
+            topic, reply_topic, subscription_name, timeout_ms, schema, reply_schema, producer_options
         )
         requester = Requester(self.context, options)
         try:
@@ -164,9 +154,9 @@ class ClientTools:
         subscription_name: str = "repliers",
         on_error: Action | Callable[[Message, Exception], Action] | None = None,
         may_reply_to: Callable[[str, str], bool] = in_same_namespace,
-        schema: Any = None,
-        reply_schema: Any = None,
-        **consumer_options: Any,
+        schema: type | TypedSchema | None = None,
+        reply_schema: type | TypedSchema | None = None,
+        **consumer_options: object,
     ) -> Replier:
         """Open a replier, whose handler answers the requests of a topic after `run()`; see `docs/request.md`.
 
@@ -189,7 +179,7 @@ class ClientTools:
         self.context.callbacks.raise_inside("replier")
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
-        options = ReplierOptions(topic, subscription_name, _or_bytes(schema), _or_bytes(reply_schema), consumer_options)
+        options = ReplierOptions(topic, subscription_name, schema, reply_schema, consumer_options)
         return Replier(self.context, options, replying).open()
 
     def resolve_message_id(self, topic: str, message_id: AnyMessageId) -> MessageId:
@@ -298,7 +288,3 @@ class ClientTools:
             AdminError: the admin API failed.
         """
         return survey(self.context.admin_api(), topic, subscription, limits)
-
-
-def _or_bytes(schema: Any) -> Any:
-    return pulsar.schema.BytesSchema() if schema is None else schema

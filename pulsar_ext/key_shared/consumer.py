@@ -96,11 +96,7 @@ class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  
 
 
 def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
-    """Return the slots of a sticky policy, official or ours; None if the broker distributes them.
-
-    Raises:
-        InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
-    """
+    """Return the slots of a sticky policy, official or ours; None if the broker distributes them."""
     if policy is None or policy.key_shared_mode != pulsar.KeySharedMode.Sticky:
         return None
     if not policy.sticky_ranges:
@@ -109,12 +105,7 @@ def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
 
 
 def check_key_shared(policy: Any, consumer_type: Any) -> None:
-    """Raise if ranges would be ignored, or rejected by the broker too late.
-
-    Raises:
-        InvalidKeyHashRange: raised by `sticky_ranges_of`.
-        InvalidUse: the policy has ranges, and the consumer's type is not Key_Shared.
-    """
+    """Raise if ranges would be ignored, or rejected by the broker too late."""
     if not isinstance(policy, pulsar.ConsumerKeySharedPolicy):
         return
     if sticky_ranges_of(policy) is not None and consumer_type != pulsar.ConsumerType.KeyShared:
@@ -251,11 +242,7 @@ class RangeConsumer(Consumer):
 
 
 def check_on_misrouted(on_misrouted: OnMisrouted, *, listens: bool) -> None:
-    """Raise if an action for misrouted messages is impossible.
-
-    Raises:
-        InvalidUse: it is neither "deliver", "raise" nor a function, or it is "raise" with a listener.
-    """
+    """Raise if an action for misrouted messages is impossible."""
     if on_misrouted not in ("deliver", "raise") and not callable(on_misrouted):
         raise InvalidUse(f"on_misrouted must be 'deliver', 'raise' or a function of the message, got {on_misrouted!r}.")
     if on_misrouted == "raise" and listens:
@@ -269,11 +256,7 @@ def open_range_consumer(
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
 ) -> Consumer:
-    """Subscribe with `options`, the arguments of `Client.subscribe`, and check each message's slot.
-
-    Raises:
-        InvalidUse: raised by `check_on_misrouted`; nothing was opened.
-    """
+    """Subscribe with `options`, the arguments of `Client.subscribe`, and check each message's slot."""
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
     chain = ConsumerChain.of(context, options.pop("interceptors", None))
@@ -301,17 +284,7 @@ def open_filtering_consumer(
     assemble: Callable[..., RangeConsumer] = RangeConsumer._assemble_with_slots_,
     chain: ConsumerChain | None = None,
 ) -> RangeConsumer:
-    """Subscribe with `options`, without a listener, and check each message's slot before it is delivered.
-
-    Args:
-        context: context of the client.
-        options: the arguments of `Client.subscribe`.
-        ranges: the consumer's own slots.
-        on_misrouted: the action for a message of another slot.
-        key_forms: how to resolve ambiguous keys; see `KeyForms`.
-        assemble: makes the consumer, like `RangeConsumer._assemble_with_slots_()`.
-        chain: the consumer's interceptors.
-    """
+    """Subscribe with `options`, without a listener, and check each message's slot before it is delivered."""
     own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.raise_inside("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}

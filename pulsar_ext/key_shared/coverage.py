@@ -148,12 +148,7 @@ def cover_of(topic: str, subscription: str, stats: SubscriptionStats) -> KeyCove
 
 
 def wait_for_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, wait_seconds: float = 0.0) -> None:
-    """Wait until every slot of a subscription has exactly one consumer.
-
-    Raises:
-        SlotsNotCovered: `wait_seconds` have passed.
-        AdminError: the admin API does not answer.
-    """
+    """Wait until every slot of a subscription has exactly one consumer."""
     deadline = time.monotonic() + wait_seconds
     while True:
         faults = [cover for topic in topics for cover in key_cover(admin, topic, subscription) if not cover.is_exact]
@@ -192,13 +187,7 @@ _SAMPLED_ENTRIES = 64
 
 
 class StickyKey(NamedTuple):
-    """Key that determines the slot of one message.
-
-    Args:
-        key: the ordering key, otherwise the partition key, otherwise the broker's substitute for a missing key:
-            producer name and sequence id.
-        is_given: the message has a key.
-    """
+    """Key that determines the slot of one message."""
 
     key: bytes
     is_given: bool
@@ -228,17 +217,7 @@ def batch_keys(payload: bytes, size: int, producer_name: str) -> list[StickyKey]
 def probe_batches(
     admin: PulsarAdmin, topic: str, subscription: str, parts: Sequence[KeyHashRanges]
 ) -> tuple[bool, str]:
-    """Determine whether each batch belongs to one part of the slots.
-
-    Args:
-        admin: the client of the admin API.
-        topic: with or without partitions.
-        subscription: the subscription whose backlog will be read.
-        parts: the slots of each reader.
-
-    Returns:
-        Whether the broker can filter, and the reason as a sentence.
-    """
+    """Determine whether each batch belongs to one part of the slots."""
     name = TopicName.parse(topic)
     try:
         topics = name.parts(admin.partitions(name))

@@ -249,11 +249,7 @@ class KeyHashRanges:
 
 
 def check_parts(n: int, most: int) -> None:
-    """Raise if `n` is an invalid number of parts.
-
-    Raises:
-        InvalidUse: it is not an int from 1 to `most`.
-    """
+    """Raise if `n` is an invalid number of parts."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= most:
         raise InvalidUse(f"{most} slots can be split into 1 to {most} parts, got {n!r}.")
 
@@ -274,11 +270,7 @@ ALL = KeyHashRange(0, LAST)
 
 
 def as_ranges(ranges: RangesLike | KeyHashRanges) -> KeyHashRanges:
-    """Return the set of ranges of an argument.
-
-    Raises:
-        InvalidKeyHashRange: the ranges are empty or overlap, or one is invalid.
-    """
+    """Return the set of ranges of an argument."""
     try:
         found = ranges if isinstance(ranges, KeyHashRanges) else KeyHashRanges(ranges)
     except TypeError:
@@ -294,10 +286,6 @@ _MAX_CACHED = 100_000
 class SlotFilter:
     """Filter of native messages by slot.
 
-    Args:
-        ranges: the slots that pass.
-        forms: resolves the form of a key if the slot depends on it.
-
     `decided` caches the result for keys of messages without an ordering key; it is cleared when it becomes large.
     """
 
@@ -309,11 +297,7 @@ class SlotFilter:
         self.decided: dict[str, bool] = {}
 
     def __call__(self, inner: Any) -> bool:
-        """Return whether the message's slot is in the set.
-
-        Raises:
-            AdminError, InvalidUse: raised by `KeyForms.form_of`.
-        """
+        """Return whether the message's slot is in the set."""
         try:
             if not inner.ordering_key():
                 known = self.decided.get(inner.partition_key())
@@ -324,11 +308,7 @@ class SlotFilter:
         return self._decide(inner)
 
     def slot(self, inner: Any) -> int:
-        """Return the message's slot; this always resolves the form of an ambiguous key.
-
-        Raises:
-            AdminError, InvalidUse: raised by `KeyForms.form_of`.
-        """
+        """Return the message's slot; this always resolves the form of an ambiguous key."""
         first, second = _candidates(inner)
         return first if second in (None, first) else self._resolve(inner, first, second)
 

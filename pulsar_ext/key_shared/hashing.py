@@ -106,18 +106,7 @@ def sticky_key(
     producer_name: str = "",
     sequence_id: int = 0,
 ) -> bytes:
-    """Return the bytes that determine the message's slot; Java's `Commands.resolveStickyKey`.
-
-    Args:
-        partition_key: the key as it is stored; None for a message without one. An empty key is a key.
-        ordering_key: takes precedence over the partition key; None for a message without one.
-        is_base64: the key was sent as bytes, which are stored as base64.
-        producer_name: the producer's name, which together with the sequence id replaces a missing key.
-        sequence_id: the message's own sequence id.
-
-    Raises:
-        InvalidUse: `is_base64`, but the key is not base64.
-    """
+    """Return the bytes that determine the message's slot; Java's `Commands.resolveStickyKey`."""
     if ordering_key is not None:
         return ordering_key
     if partition_key is None:

@@ -120,18 +120,7 @@ def read_histogram(
     key_forms: KeyFormsMode = "auto",
     progress: Callable[[int], object] | None = None,
 ) -> Counter[int]:
-    """Read a topic, or all its partitions, from the beginning to its current end, and return the weight of each slot.
-
-    Args:
-        context: context of the client that reads.
-        topic: must exist.
-        by: the weight of a slot: number of messages, or bytes of payload.
-        key_forms: how to resolve ambiguous keys; see `KeyForms`.
-        progress: is called from time to time with the number of messages read.
-
-    Raises:
-        NoSuchTopic: the topic does not exist.
-    """
+    """Read a topic or all its partitions up to the current end, and return the weight of each slot."""
     every = KeyHashRanges.full()
     slot_of = SlotFilter(every, KeyForms(context.admin_api, key_forms)).slot
     # A reader of ranges, because its has_message_available() ends before an incomplete message.
@@ -175,11 +164,7 @@ def binned(histogram: Mapping[int, float], bins: int) -> list[float]:
 def draw_histogram(
     histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, path: Path
 ) -> None:
-    """Draw the weight of the slots, in 256 bins, and the starts of the parts, into a PNG.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
+    """Draw the weight of the slots, in 256 bins, and the starts of the parts, into a PNG."""
     with MissingExtra.named("bench", "Drawing a PNG"):
         import matplotlib as mpl  # noqa: PLC0415  # an extra, and slow to load
     mpl.use("Agg")

@@ -140,11 +140,7 @@ class RangeReader(Reader):
 
 
 def check_topic_exists(admin: PulsarAdmin, topic: str) -> None:
-    """Raise if a topic does not exist; pass if the admin API does not answer.
-
-    Raises:
-        NoSuchTopic: the broker has no such topic, with or without partitions.
-    """
+    """Raise if a topic does not exist; pass if the admin API does not answer."""
     try:
         if not admin.partitions(topic):
             admin.stats(topic)
@@ -165,12 +161,7 @@ def open_range_reader(
     key_forms: KeyFormsMode,
     chain: ReaderChain | None,
 ) -> RangeReader:
-    """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
-
-    Raises:
-        InvalidKeyHashRange: the ranges are invalid; nothing was opened.
-        NoSuchTopic: the topic does not exist; nothing was opened.
-    """
+    """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name."""
     wanted = SlotFilter(as_ranges(ranges), KeyForms(context.admin_api, key_forms))
     topic, listener = arguments["topic"], arguments["reader_listener"]
     if not isinstance(topic, str):

@@ -65,12 +65,7 @@ _Entry = tuple[int, int, int]
 
 
 class DeliveryRecord:
-    """Record of delivered messages; the oldest are dropped at the limits.
-
-    Args:
-        max_bytes: limit of the memory for entries, in bytes.
-        max_partial: limit of the number of partially delivered batches.
-    """
+    """Record of delivered messages; the oldest are dropped at the limits."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES, max_partial: int = _MAX_PARTIAL) -> None:
         self._max_bytes, self._max_partial = max_bytes, max_partial
@@ -88,13 +83,7 @@ class DeliveryRecord:
         return self._has_whole(entry) or (index >= 0 and bool(self._partial.get(entry, 0) >> index & 1))
 
     def note(self, entry: _Entry, index: int, size: int) -> None:
-        """Record a message; a second time has no effect.
-
-        Args:
-            entry: its partition, ledger and entry.
-            index: its batch index, -1 for an unbatched message.
-            size: the number of messages in the batch; 0 if unknown.
-        """
+        """Record a message; a second time has no effect."""
         if self._has_whole(entry):
             return
         if index >= 0:

@@ -42,16 +42,7 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class TopicWatch:
-    """Poll for topics and partitions; referenced by its reader.
-
-    Args:
-        context: context of the client.
-        reader: the reader of several topics.
-        find: returns the full names of all existing topics and partitions.
-        open_topic: opens one of them at its beginning, and adds it to the reader.
-        seconds: the time between two polls.
-        is_pattern: topics may be added and deleted.
-    """
+    """Poll for topics and partitions; referenced by its reader."""
 
     def __init__(
         self,
@@ -131,20 +122,7 @@ def open_topics_reader(
     chain: ReaderChain | None,
     discovery_seconds: int,
 ) -> TopicsReader:
-    """Open a reader of several topics; see `Client.create_reader()`.
-
-    Args:
-        context: context of the client.
-        named: the official arguments by name.
-        ranges: the key hash ranges; None for all keys.
-        key_forms: see `KeyForms`.
-        chain: the interceptors.
-        discovery_seconds: the interval of polls for topics of a pattern.
-
-    Raises:
-        InvalidUse, InvalidKeyHashRange, NoSuchTopic: an argument is invalid or a topic is missing; nothing was opened.
-        AdminError: the topics of a pattern cannot be listed; nothing was opened.
-    """
+    """Open a reader of several topics; see `Client.create_reader()`."""
     topics = named["topic"] if isinstance(named["topic"], re.Pattern) else list(named["topic"])
     _check(named, topics, discovery_seconds)
     return _Opening(context, named, topics, ranges, key_forms, chain).open(discovery_seconds)
@@ -239,11 +217,7 @@ def _check(named: dict[str, Any], topics: Any, discovery_seconds: int) -> None:
 
 
 def _starts(start: Any, topics: list[str]) -> dict[str, Any]:
-    """Return the start of each topic or partition.
-
-    Raises:
-        InvalidUse: the start of a topic is missing or invalid.
-    """
+    """Return the start of each topic or partition."""
     if not isinstance(start, Mapping):
         if isinstance(start, int) or not is_on_any_topic(start):
             raise InvalidUse(

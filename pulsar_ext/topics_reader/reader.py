@@ -96,14 +96,7 @@ class TopicsReader(Reader):
 
     @classmethod
     def _without_parts_(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:
-        """Make a reader without topics.
-
-        Args:
-            context: context of the client.
-            topics: the topics to read: a list, or a pattern.
-            schema: the schema of the messages.
-            message_class: the class of the messages.
-        """
+        """Make a reader without topics."""
         self = cls.__new__(cls)
         self.inner = never_opened("C++ reader of several topics", "the readers of each topic")
         self._schema = schema
