@@ -42,7 +42,7 @@ from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, uniqu
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import TypedSchema
-from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
+from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
 from .closing import ClientClose, finish_closing, stop_fetching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pulsar_ext.chunks.resolver import as_message_id
 from pulsar_ext.errors import InvalidUse
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
 
 
+_Target = TypeVar("_Target")
 _SCHEME = re.compile(r"^(?:non-)?persistent://")
 
 
@@ -74,10 +75,10 @@ def target_of_each(target: object, topics: Iterable[str]) -> dict[str, object]:
     return targets_by_topic({topic: target}, topics)
 
 
-def targets_by_topic(targets: Mapping[str, object], topics: Iterable[str]) -> dict[str, object]:
+def targets_by_topic(targets: Mapping[str, _Target], topics: Iterable[str]) -> dict[str, _Target]:
     """Return the target of each topic or partition that a dict names; raises as `target_of_each()`."""
     topics = list(topics)
-    found: dict[str, object] = {}
+    found: dict[str, _Target] = {}
     for key, target in targets.items():
         name = TopicName.parse(key)
         named = [topic for topic in topics if TopicName.parse(topic) == name]

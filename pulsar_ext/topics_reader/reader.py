@@ -2,14 +2,20 @@
 
 Each topic or partition has its own reader, a `PartReader`, which reports the arrival of messages. A `TopicsReader`
 keeps no messages, only a queue of the parts that may have one. So a seek moves one topic, the unread messages of other
-topics stay, and messages keep their topic's order.
+topics stay, and messages keep their topic's order. All readers are opened or none; a `TopicWatch` polls for added
+partitions and for new topics of a pattern, which are read from their beginning.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 import time
+import weakref
 from collections import deque
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
@@ -19,21 +25,38 @@ from pulsar_ext._native.fork import closed_error, never_opened, refuse_after_for
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.chunks.resolver import seek_target
+from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, PulsarExtError
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.key_shared.reader import RangeReader
+from pulsar_ext.intercept.chain import register_chain
+from pulsar_ext.intercept.receivers import intercept_reader
+from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
+from pulsar_ext.key_shared.hashing import KeyForms
+from pulsar_ext.key_shared.reader import RangeReader, check_topic_exists
+from pulsar_ext.message import message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition
-from pulsar_ext.receive.seeks import target_of_each
+from pulsar_ext.receive.seeks import is_on_any_topic, partitions_of_each, target_of_each, targets_by_topic
 from pulsar_ext.receive.source import Arrivals
+from pulsar_ext.schema.choice import schema_of
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from pulsar_ext._native.locks import OwnedLock
+    from pulsar_ext._native.messages import InnerReader
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import AnyMessageId
+    from pulsar_ext.intercept.chain import ReaderChain
+    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
+    from pulsar_ext.key_shared.hashing import KeyFormsMode
     from pulsar_ext.message import Message
+
+
+_log = logging.getLogger("pulsar_ext")
+
+Topics = list[str] | re.Pattern[str]
 
 
 class PartReader(Reader):
@@ -46,7 +69,7 @@ class PartReader(Reader):
     on_arrival: Callable[[PartReader], object]
     """Called when a message has arrived; set after the opening."""
 
-    def _receive_of(self, inner: Any) -> Any:
+    def _receive_of(self, inner: InnerReader) -> Arrivals:
         wait, receive_async = self._receives_of(inner)
         if self._flow is not None:
             wait, self._flow.waits = self._flow.counting(wait), self._has_nothing
@@ -86,22 +109,24 @@ class TopicsReader(Reader):
 
     __slots__ = ("_changed", "_parts", "_ready", "_watch", "key_hash_ranges")
 
+    _watch: _TopicWatch | None
+    _schema: pulsar.schema.Schema
     _parts: dict[str, PartReader]
     """Parts by the full name of the topic or partition."""
     _ready: deque[PartReader]
     """Parts that may have a message, in turns. Each other part reports its next message."""
-    key_hash_ranges: Any
-    _schema: Any
+    key_hash_ranges: KeyHashRanges
     _topics: list[str] | re.Pattern[str]
 
     @classmethod
-    def _without_parts_(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:
+    def _without_parts_(cls, context: ClientContext, topics: Topics, schema: pulsar.schema.Schema) -> Self:
         """Make a reader without topics."""
         self = cls.__new__(cls)
         self.inner = never_opened("C++ reader of several topics", "the readers of each topic")
         self._schema = schema
         self._client = context.opener
-        self._context, self._topics, self._message_class = context, topics, message_class
+        self._context, self._topics = context, topics
+        self._message_class = message_class(schema, several_topics=True)
         self._order = ReceiveOrder()
         self._parts, self._ready, self._changed = {}, deque(), Condition()
         self._closed, self._queued, self._on_message, self._watch, self._filter = False, True, None, None, None
@@ -122,14 +147,15 @@ class TopicsReader(Reader):
         """Remove a deleted topic."""
         with self._changed:
             part = self._parts.pop(topic)
-            part.on_arrival = _ignore
+            part.on_arrival = lambda _: None
             self._ready = deque(one for one in self._ready if one is not part)
         with contextlib.suppress(pulsar.PulsarException):
             part.close()
 
-    def _set_watch_(self, watch: Any) -> None:
-        """Keep a reference to the watch for topics until the close."""
-        self._watch = watch
+    def _watch_(self, watch: _TopicWatch, seconds: float) -> None:
+        """Poll for topics until the close."""
+        self._watch = watch  # the scheduler does not keep it
+        self._context.inquiries.watch(watch, seconds)
 
     def topics(self) -> list[str]:
         """Return the full names of the topics and partitions that are read now."""
@@ -280,7 +306,7 @@ class TopicsReader(Reader):
             moved = {str(TopicName.parse(topic)) for topic in found}
             self._order.drop_topics(lambda inner: str(TopicName.parse(inner.topic_name())) in moved)
 
-    def _move(self, targets: dict[str, Any]) -> None:
+    def _move(self, targets: Mapping[str, AnyMessageId | int]) -> None:
         for topic, target in targets.items():
             part = self._parts.get(topic)
             if part is None:  # dropped in the meantime
@@ -305,7 +331,14 @@ class TopicsReader(Reader):
         """
         self._context.callbacks.raise_inside("close")
         self._release_()
-        _call_each(part.close for part in list(self._parts.values()))
+        failures = []
+        for part in list(self._parts.values()):
+            try:
+                part.close()
+            except pulsar.PulsarException as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _release_(self) -> None:
         """Raise in every later call, and wake waiting threads."""
@@ -319,17 +352,171 @@ class TopicsReader(Reader):
         self._changed, self._context = Condition(), refusal
 
 
-def _ignore(_: PartReader) -> None:
-    """Ignore an arrival at a removed part."""
+_PARTITIONS_SECONDS: Final = 60
+"""Interval of polls for added partitions, as in the official client and in Java's."""
+_QUEUES: Final = 50_000
+"""Limit of prefetched messages of all parts together, the default of a consumer of several topics."""
 
 
-def _call_each(calls: Iterable[Callable[[], object]]) -> None:
-    """Make each of the calls, and raise the first error."""
-    failures = []
-    for call in calls:
+def reads_several(topic: object) -> bool:
+    """Return whether a reader's topic is a list of topics or a pattern."""
+    return isinstance(topic, list | tuple | re.Pattern)
+
+
+def open_topics_reader(
+    context: ClientContext,
+    named: Arguments,
+    ranges: RangesLike | KeyHashRanges | None,
+    key_forms: KeyFormsMode,
+    chain: ReaderChain | None,
+    discovery_seconds: int,
+) -> TopicsReader:
+    """Open a reader of several topics; for the arguments see `Client.create_reader()`."""
+    topic = named["topic"]
+    topics: Topics = topic if isinstance(topic, re.Pattern) else list(topic)
+    _check(topics, named["receiver_queue_size"], discovery_seconds)
+    own = None if ranges is None else as_ranges(ranges)
+    if own is not None and isinstance(topics, list):
+        for topic in topics:
+            check_topic_exists(context.admin_api(), topic)
+    find = partial(partitions_of_each, context, topics)
+    found = find()
+    starts = _starts(named["start_message_id"], found)
+    schema = schema_of(named["schema"], context.admin_api, reads=True)  # each part makes its own copy
+    reader = TopicsReader._without_parts_(context, topics, schema)
+    if own is not None:
+        reader.key_hash_ranges = own
+    listener = named["reader_listener"]
+    if listener and chain is not None:
+        listener = chain.listening(listener)
+    queue = max(1, min(named["receiver_queue_size"], _QUEUES // max(len(found), 1)))
+
+    open_part = partial(_open_part, context, reader, {**named, "receiver_queue_size": queue}, listener, own, key_forms)
+    try:
+        for topic in found:
+            open_part(topic, starts[topic])
+    except BaseException:
+        with contextlib.suppress(pulsar.PulsarException):
+            reader.close()
+        raise
+    if chain is not None:
+        if not chain.awaited:
+            intercept_reader(reader, chain)
+        chain.show(reader)
+        register_chain(context, chain, topics)
+    is_pattern = isinstance(topics, re.Pattern)
+    seconds = discovery_seconds if is_pattern else _PARTITIONS_SECONDS
+    reader._watch_(_TopicWatch(context, reader, find, open_part, seconds, is_pattern=is_pattern), seconds)
+    return reader
+
+
+def _open_part(
+    context: ClientContext,
+    reader: TopicsReader,
+    named: Arguments,
+    listener: Callable[[Reader, Message], object] | None,
+    ranges: KeyHashRanges | None,
+    key_forms: KeyFormsMode,
+    topic: str,
+    start: AnyMessageId,
+) -> None:
+    """Open the reader of one topic or partition, and add it."""
+    make: Callable[..., PartReader] = PartReader._assemble_
+    part_listener = listener and (lambda _, message: listener(reader, message))
+    if ranges is not None:
+        wanted = SlotFilter(ranges, KeyForms(context.admin_api, key_forms))
+        make = partial(RangePartReader._assemble_filtered_, wanted)
+        if listener:
+            part_listener = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
+    named = {**named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
+    reader._add_(topic, context.opener._open_reader_(named, make=make, several_topics=True))
+
+
+def _check(topics: Topics, queue_size: int, discovery_seconds: int) -> None:
+    """Raise before anything is opened if an argument is invalid."""
+    if isinstance(topics, list):
+        if not topics:
+            raise InvalidUse("The list of topics must not be empty. Nothing was opened.")
+        if len({TopicName.parse(topic) for topic in topics}) != len(topics):
+            raise InvalidUse(f"The topics must differ, got duplicates in {topics}. Nothing was opened.")
+    for name, value in (
+        ("receiver_queue_size of a reader of several topics", queue_size),
+        ("pattern_auto_discovery_period", discovery_seconds),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidUse(f"{name} must be an int >= 1, got {value!r}.")
+
+
+def _starts(start: AnyMessageId | Mapping[str, AnyMessageId], topics: list[str]) -> dict[str, AnyMessageId]:
+    """Return the start of each topic or partition."""
+    if not isinstance(start, Mapping):
+        if isinstance(start, int) or not is_on_any_topic(start):
+            raise InvalidUse(
+                f"A reader of several topics cannot start at {start!r}: pass MessageId.earliest, MessageId.latest, or "
+                "a dict from topics to ids. Nothing was opened."
+            )
+        return dict.fromkeys(topics, start)
+    found = targets_by_topic(start, topics)
+    missing = [topic for topic in topics if topic not in found]
+    if missing:
+        raise InvalidUse(f"start_message_id has no entry for {', '.join(missing)}. Nothing was opened.")
+    if any(isinstance(one, int) for one in found.values()):
+        raise InvalidUse("A reader of several topics cannot start at a time: open it, and then seek() to the time.")
+    return found
+
+
+class _TopicWatch:
+    """Polls for topics and partitions; referenced by its reader."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        reader: TopicsReader,
+        find: Callable[[], list[str]],
+        open_part: Callable[[str, AnyMessageId], None],
+        seconds: float,
+        *,
+        is_pattern: bool,
+    ) -> None:
+        self._context, self._reader, self._find, self._open_part = context, weakref.ref(reader), find, open_part
+        self._seconds, self._is_pattern = seconds, is_pattern
+
+    def tick(self, _: float) -> float | None:
+        """Poll; return the seconds until the next poll, None to stop."""
+        reader = self._reader()
+        if reader is None or reader.is_closed:
+            return None
+        known = reader.topics()
         try:
-            call()
-        except pulsar.PulsarException as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+            found = self._find()
+        except AdminError as error:  # the broker is unavailable: retry at the next poll
+            _log.info("The topics of %s cannot be listed; the poll is retried: %s", reader.topic(), error)
+            return self._seconds
+        for topic in found:
+            if topic not in known:
+                try:
+                    self._open_part(topic, MessageId.earliest)
+                except (pulsar.PulsarException, PulsarExtError) as error:  # such as another schema: open the others
+                    if not reader.is_closed:
+                        _log.warning("%s cannot be read; retrying in %.0f s: %s", topic, self._seconds, error)
+        if self._is_pattern:
+            for topic in known:
+                if topic not in found and self._is_deleted(topic):
+                    reader._drop_(topic)
+        return self._seconds
+
+    def close(self) -> None:
+        """Wake threads that read, because the client is closed."""
+        reader = self._reader()
+        if reader is not None:
+            reader._release_()
+
+    def _is_deleted(self, topic: str) -> bool:
+        """Return whether the topic surely does not exist: opening it again would start at its beginning."""
+        try:
+            self._context.admin_api().stats(topic)
+        except AdminNotFound:
+            return True
+        except AdminError:
+            return False
+        return False
