@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .ids.message_id import AnyMessageId
     from .process.actions import Action
     from .receive.order import ReceiveOrder
+    from .receive.seeks import Topics
     from .receive.source import ReceiveAsync
     from .receive.undecryptable import Flow
     from .redelivery.letters import RetryLetters
@@ -82,7 +83,7 @@ class Subscription:
     acks: Acknowledger
     redelivery: Redelivery
     message_class: type[Message]
-    topics: str | list[str] | re.Pattern[str]
+    topics: Topics
     is_shared: bool
     """Whether the broker redelivers single entries (Shared and Key_Shared subscriptions)."""
     listens: bool = False

@@ -15,9 +15,8 @@ import contextlib
 import logging
 import math
 import time
-from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar
 
@@ -37,11 +36,13 @@ from .topics import AckCollector
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
+    from pulsar_ext.receive.seeks import Topics
 
     from .delivery import AckGrouping
     from .groups import Entry
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 _MAX_PREFETCHED: Final = 400
 """Maximum number of messages fetched from the receiver queue ahead of the application."""
+
+
+K = TypeVar("K")
 
 
 class DuplicateFilter:
@@ -95,7 +99,7 @@ class DuplicateFilter:
             self._read = at + 1
         return False
 
-    def drops(self, inner: Any) -> bool:
+    def drops(self, inner: InnerMessage) -> bool:
         """Return True if a native message was acknowledged and must not be delivered again."""
         if self._collector.is_redelivered_duplicate(inner):
             self._count = 0
@@ -114,122 +118,6 @@ class DuplicateFilter:
         return (self._queue_size + _MAX_PREFETCHED) * max(self._collector.number_of_topics, 1)
 
 
-class AckIntake(TransitionSubscriber, ABC):
-    """Accept and withdraw acknowledgements; a subclass sends them.
-
-    Args:
-        collector: stores the acknowledgements.
-        grouping: the grouping options of the consumer.
-    """
-
-    part = Part.ACKS
-
-    def __init__(self, collector: AckCollector, grouping: AckGrouping) -> None:
-        self.collector, self._grouping = collector, grouping
-        self.inbox = collector.inbox
-        self.limit = grouping.limit
-        self.scheduled = False
-        self.closed = False
-        self.lock = OwnedLock()
-
-    def mark_closed(self) -> None:
-        """Accept nothing more: every later acknowledgement raises `AlreadyClosed`."""
-        self.closed = True
-        self.limit = 0
-
-    def raise_if_closed(self) -> None:
-        """Raise `pulsar.AlreadyClosed` if the consumer or its client is closed."""
-        if self.closed:
-            raise closed_error("Consumer")
-
-    @abstractmethod
-    def schedule(self) -> None:
-        """Let the scheduler process the inbox."""
-
-    @abstractmethod
-    def process_inbox(self) -> None:
-        """Read the inbox, and send the group if it is full."""
-
-    @abstractmethod
-    def _absorb(self) -> None:
-        """Read the inbox; the lock is held."""
-
-    def add_messages(self, messages: list[Message]) -> None:
-        """Acknowledge messages."""
-        self.put(self.inbox.messages, *messages)
-
-    def put(self, kept: list[Any], *acknowledged: Message | MessageId) -> None:
-        """Append messages or ids to a list of the inbox."""
-        kept.extend(acknowledged)
-        if len(kept) >= self.limit:
-            self.process_inbox()
-        elif not self.scheduled:
-            self.schedule()
-
-    def add_id(self, message_id: Any) -> None:
-        """Acknowledge by an id of any kind.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id has no topic.
-            MessageIdUnresolved: the id cannot be resolved; nothing was acknowledged.
-        """
-        add = self.collector.resolve(message_id, self.lock)
-        with self.lock:
-            add()
-        self._added()
-
-    def cursor_era(self, topic: str, partition: int) -> int:
-        """Return a counter that changes whenever the cursor of a topic or partition is moved."""
-        with self.lock:
-            return self.collector.by_topic.of(topic, partition).tracker.era
-
-    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry], era: int) -> None:
-        """Acknowledge these entries only, not other chunks of their messages; do nothing if the era has changed."""
-        with self.lock:
-            tracker = self.collector.by_topic.of(topic, partition).tracker
-            if tracker.era != era:
-                return
-            for entry in entries:
-                tracker.add_whole(entry)
-        self._added()
-
-    def add_cumulative(self, message_id: Any) -> None:
-        """Acknowledge cumulatively up to an id; raises what `add_id()` raises."""
-        add = self.collector.resolve_position(message_id, self.lock)
-        with self.lock:
-            self._absorb()
-            add()
-        self._added()
-
-    def withdraw(self, message_id: MessageId) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered."""
-        with self.lock:
-            self._absorb()
-            self.collector.withdraw(message_id, time.monotonic())
-
-    @property
-    def pending(self) -> int:
-        """Number of pending acknowledgements: entries and partly acknowledged batches."""
-        with self.lock:
-            self._absorb()
-            return self.collector.pending
-
-    def is_duplicate(self, inner: Any) -> bool:
-        """Return True if a native message was acknowledged already."""
-        with self.lock:
-            self._absorb()
-            return self.collector.is_duplicate(inner)
-
-    def _added(self) -> None:
-        with self.lock:
-            pending = self.collector.pending
-        if pending >= self._grouping.max_size or self.closed:  # closed by a signal handler: process_inbox() raises then
-            self.collector.count = pending
-            self.process_inbox()
-        elif not self.scheduled:
-            self.schedule()
-
-
 _log = logging.getLogger("pulsar_ext.acks")
 
 _IDLE_POLL_SECONDS, _HELD_POLL_SECONDS = 1.0, 0.25
@@ -244,27 +132,17 @@ _PARTIAL_BATCH_SECONDS = 1.0
 """Interval after which a partly acknowledged batch is sent; it may wait up to twice as long."""
 
 
-class Acknowledger(AckIntake):
-    """The acknowledgements of one consumer.
+class Acknowledger(TransitionSubscriber):
+    """The acknowledgements of one consumer: accepts and withdraws them, and sends them in groups."""
 
-    Args:
-        context: the client's context.
-        order: the receive order of the consumer.
-        gate: guards calls of the native consumer.
-        topics: the subscribed topic, topics or pattern.
-        subscription: name of the subscription.
-        grouping: the grouping options of the consumer.
-        is_shared: True for a Shared or Key_Shared subscription.
-        keeps_indexes: True if the broker keeps acknowledgements of single messages of a batch.
-        queue_size: size of the receiver queue.
-    """
+    part = Part.ACKS
 
     def __init__(
         self,
         context: ClientContext,
         order: ReceiveOrder,
         gate: SeekGate,
-        topics: Any,
+        topics: Topics,
         subscription: str,
         *,
         grouping: AckGrouping,
@@ -273,13 +151,17 @@ class Acknowledger(AckIntake):
         queue_size: int = 1000,
     ) -> None:
         collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
-        super().__init__(collector, grouping)
+        self.collector, self.inbox, self._grouping = collector, collector.inbox, grouping
+        self.limit = grouping.limit
+        """Number of messages in the inbox at which it is read; 0 after a close."""
+        self.scheduled = self.closed = False
+        self.lock = OwnedLock()
         self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
         self._redelivered = DuplicateFilter(order, collector, queue_size)
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._processed_inbox = False
-        self.inner: Any = None
+        self.inner: InnerConsumer | None = None
         self._opened = 0.0
         """Time at which the broker was known to have the native consumer, on the connection of that time."""
         self._last_sent, self._last_release, self._is_shared = 0.0, 0.0, is_shared
@@ -307,13 +189,8 @@ class Acknowledger(AckIntake):
         proof = ArrivalProof(self._context.senders.answer_to, can_ask=one)
         return Resender(self._watch, proof, self.collector.by_topic, self._monitor, self.check_connection)
 
-    def attach(self, inner: Any, began: float = 0.0) -> None:
-        """Use a native consumer, whose listener may have been called already.
-
-        Args:
-            inner: the native consumer.
-            began: time at which its opening began, in `time.monotonic()` seconds.
-        """
+    def attach(self, inner: InnerConsumer, began: float = 0.0) -> None:
+        """Use a native consumer, whose listener may have been called already."""
         if self._is_shared and self._grouping.flushes_native:
             self._context.broker_version.learn()  # before the first group is sent
         with self.lock:
@@ -323,7 +200,7 @@ class Acknowledger(AckIntake):
                 self._opened = now
         self._context.scheduler.keep(self)  # a signal handler may close the consumer before it is watched
 
-    def on_reopen(self, inner: Any, _: Iterator[Any], /) -> None:
+    def on_reopen(self, inner: InnerConsumer, _: Iterator[InnerMessage], /) -> None:
         """Acknowledge to another native consumer from now on."""
         if self._changes_cluster:  # messages acknowledged during the opening belong to the first cluster too
             self.forget()
@@ -337,7 +214,87 @@ class Acknowledger(AckIntake):
         if pending:
             self.schedule()
 
-    def acknowledge_skipped(self, inner: Any, last: int) -> None:
+    def mark_closed(self) -> None:
+        """Accept nothing more: every later acknowledgement raises `AlreadyClosed`."""
+        self.closed = True
+        self.limit = 0
+
+    def raise_if_closed(self) -> None:
+        """Raise `pulsar.AlreadyClosed` if the consumer or its client is closed."""
+        if self.closed:
+            raise closed_error("Consumer")
+
+    def add_messages(self, messages: list[Message]) -> None:
+        """Acknowledge messages."""
+        self.put(self.inbox.messages, *messages)
+
+    def put(self, kept: list[K], *acknowledged: K) -> None:
+        """Append messages or ids to a list of the inbox."""
+        kept.extend(acknowledged)
+        if len(kept) >= self.limit:
+            self.process_inbox()
+        elif not self.scheduled:
+            self.schedule()
+
+    def add_id(self, message_id: object) -> None:
+        """Acknowledge by an id of any kind; if it cannot be resolved, raise, and acknowledge nothing."""
+        add = self.collector.resolve(message_id, self.lock)
+        with self.lock:
+            add()
+        self._added()
+
+    def cursor_era(self, topic: str, partition: int) -> int:
+        """Return a counter that changes whenever the cursor of a topic or partition is moved."""
+        with self.lock:
+            return self.collector.by_topic.of(topic, partition).tracker.era
+
+    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry], era: int) -> None:
+        """Acknowledge these entries only, not other chunks of their messages; do nothing if the era has changed."""
+        with self.lock:
+            tracker = self.collector.by_topic.of(topic, partition).tracker
+            if tracker.era != era:
+                return
+            for entry in entries:
+                tracker.add_whole(entry)
+        self._added()
+
+    def add_cumulative(self, message_id: object) -> None:
+        """Acknowledge cumulatively up to an id; raises what `add_id()` raises."""
+        add = self.collector.resolve_position(message_id, self.lock)
+        with self.lock:
+            self._absorb()
+            add()
+        self._added()
+
+    def withdraw(self, message_id: MessageId) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered."""
+        with self.lock:
+            self._absorb()
+            self.collector.withdraw(message_id, time.monotonic())
+
+    @property
+    def pending(self) -> int:
+        """Number of pending acknowledgements: entries and partly acknowledged batches."""
+        with self.lock:
+            self._absorb()
+            return self.collector.pending
+
+    def is_duplicate(self, inner: InnerMessage) -> bool:
+        """Return True if a native message was acknowledged already."""
+        with self.lock:
+            self._absorb()
+            return self.collector.is_duplicate(inner)
+
+    def _added(self) -> None:
+        with self.lock:
+            pending = self.collector.pending
+        if pending >= self._grouping.max_size or self.closed:  # closed by a signal handler: process_inbox() raises then
+            self.collector.count = pending
+            self.process_inbox()
+        elif not self.scheduled:
+            self.schedule()
+
+    def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
         """Acknowledge the messages of an entry that a seek into it skips."""
         with self.lock:
             self.collector.acknowledge_skipped(inner, last)
@@ -407,7 +364,7 @@ class Acknowledger(AckIntake):
             if any(topic.tracker.partial_batches() for topic in self.collector.by_topic):
                 self._redelivered.expect(math.inf)  # acknowledgements of whole entries arrive before the redelivery
 
-    def is_redelivered_duplicate(self, inner: Any) -> bool:
+    def is_redelivered_duplicate(self, inner: InnerMessage) -> bool:
         """Return True if a redelivered native message was acknowledged and must be dropped."""
         if not self._order.is_screening:
             return False
@@ -438,8 +395,8 @@ class Acknowledger(AckIntake):
                 self.raise_if_closed()
                 self._absorb(passing=self._grouping.passes_singles)
                 self._processed_inbox = True
-                if self.collector.count >= self._grouping.max_size and self._may_send:
-                    self._send_group(time.monotonic(), force=self._grouping.flushes_native and self._may_fill)
+                if self.collector.count >= self._grouping.max_size and (inner := self._native_if_ready()) is not None:
+                    self._send_group(inner, time.monotonic(), force=self._grouping.flushes_native and self._may_fill)
             finally:
                 self.lock.release()
         if not self.scheduled:
@@ -450,11 +407,10 @@ class Acknowledger(AckIntake):
         with self.lock:
             self._absorb()
             self.collector.release_partial(everything=True)
-            is_ready = self._may_send
-            if is_ready:
-                self._send_group(time.monotonic(), force=self._may_fill)
+            if (inner := self._native_if_ready()) is not None:
+                self._send_group(inner, time.monotonic(), force=self._may_fill)
         self.schedule()
-        return is_ready
+        return inner is not None
 
     def wait_until_sent(self) -> None:
         """Wait until the C++ client has sent what was flushed, if its group must not be filled up."""
@@ -486,13 +442,8 @@ class Acknowledger(AckIntake):
         """Pass everything pending to the native consumer, without flushing it."""
         with self.lock:
             self._absorb()
-            if self._may_send:
-                self._send_group(time.monotonic(), force=False)
-
-    @property
-    def _may_send(self) -> bool:
-        """True if acknowledgements may be sent now."""
-        return self.is_connected and not self._is_moving
+            if (inner := self._native_if_ready()) is not None:
+                self._send_group(inner, time.monotonic(), force=False)
 
     @property
     def is_connected(self) -> bool:
@@ -538,7 +489,7 @@ class Acknowledger(AckIntake):
             for topic in self.collector.by_topic:
                 topic.is_held = False
             if self.inner is not None and self.is_connected:
-                self._send_group(time.monotonic(), force=False)
+                self._send_group(self.inner, time.monotonic(), force=False)
                 if (resender := Acknowledger._resender.made_for(self)) is not None:
                     resender.end(self.inner, time.monotonic())
             elif pending:
@@ -551,23 +502,19 @@ class Acknowledger(AckIntake):
             self.mark_closed()
 
     def tick(self, now: float) -> float | None:
-        """Process the group and poll the connection.
-
-        Returns:
-            Seconds until the next call; None if there is nothing to watch.
-        """
+        """Process the group and poll the connection."""
         with self.lock:
             now = time.monotonic()  # sending many acknowledgements can hold the lock for seconds
             if self.closed:
                 return None
-            if self.inner is None:
+            if (inner := self.inner) is None:
                 return CONNECTION_POLL_SECONDS
             self.scheduled = False  # before the inbox is read: later acknowledgements schedule another call
             connected = self.is_connected
-            must_request = self._send_due_group(now, connected=connected)
+            must_request = self._send_due_group(inner, now, connected=connected)
             wait = self._poll_delay(now, connected=connected)
         if must_request:
-            self._context.inquiries.run(partial(self._request_chunks, self.inner))
+            self._context.inquiries.run(partial(self._request_chunks, inner))
         if connected:
             with self.lock:
                 if not self.closed:
@@ -612,15 +559,19 @@ class Acknowledger(AckIntake):
         if not self.lock.acquire(blocking=False):  # the holder of the lock polls the connection
             return True
         try:
-            connected = self._gate.ask_uninterrupted(self.inner.is_connected) and self.is_on_its_cluster
+            connected = (
+                self.inner is not None
+                and self._gate.ask_uninterrupted(self.inner.is_connected)
+                and self.is_on_its_cluster
+            )
             return self._watch.is_unchanged(now, connected=connected) and not self.closed
         finally:
             self.lock.release()
 
-    def _send_due_group(self, now: float, *, connected: bool) -> bool:
+    def _send_due_group(self, inner: InnerConsumer, now: float, *, connected: bool) -> bool:
         """Send the group if it is due; return True if incomplete chunked messages must be requested."""
         collector, polled_at = self.collector, self._watch.polled_at
-        must_request = self._poll_connection(now, connected=connected)
+        must_request = self._poll_connection(inner, now, connected=connected)
         if not (self._grouping.passes_singles and self._processed_inbox):
             self._absorb(passing=self._grouping.passes_singles)
         self._processed_inbox = False
@@ -628,8 +579,8 @@ class Acknowledger(AckIntake):
         if now - self._last_release >= _PARTIAL_BATCH_SECONDS:
             self._last_release = now
             collector.release_partial()
-        if self._timer.is_due(collector.pending, now, polled_at) and self._may_send:
-            self._send_group(now, force=self._grouping.flushes_native and self._may_fill)
+        if self._timer.is_due(collector.pending, now, polled_at) and self._native_if_ready() is not None:
+            self._send_group(inner, now, force=self._grouping.flushes_native and self._may_fill)
         return must_request
 
     def _absorb(self, *, passing: bool = False) -> None:
@@ -646,14 +597,14 @@ class Acknowledger(AckIntake):
         except pulsar.AlreadyClosed:
             self._keep_for_replacement()
 
-    def _native_if_ready(self) -> Any:
+    def _native_if_ready(self) -> InnerConsumer | None:
         """Return the native consumer if acknowledgements may be sent now; None otherwise."""
-        return self.inner if self._may_send else None
+        return self.inner if self.is_connected and not self._is_moving else None
 
-    def _send_group(self, now: float, *, force: bool) -> None:
+    def _send_group(self, inner: InnerConsumer, now: float, *, force: bool) -> None:
         try:
             for topic in self.collector.by_topic:
-                if topic.send_group(self.inner, now, self.check_connection, force=force):
+                if topic.send_group(inner, now, self.check_connection, force=force):
                     self._last_sent = now
         except pulsar.AlreadyClosed:
             self._keep_for_replacement()
@@ -670,10 +621,10 @@ class Acknowledger(AckIntake):
         """Poll the connection during a long send, so that the next poll does not take it for another one."""
         self._watch.check_connection(time.monotonic(), connected=self.is_connected)
 
-    def _poll_connection(self, now: float, *, connected: bool) -> bool:
+    def _poll_connection(self, inner: InnerConsumer, now: float, *, connected: bool) -> bool:
         """Send again what a disconnection may have lost; return True if chunked messages must be requested."""
         has_pending = bool(len(self.inbox) or self.collector.pending)
-        report = self._resender.poll(self.inner, now, connected=connected, has_pending=has_pending)
+        report = self._resender.poll(inner, now, connected=connected, has_pending=has_pending)
         if report.is_doubtful:
             self._order.begin_epoch()
             self._redelivered.expect(self._watch.since if connected else -math.inf)
@@ -682,7 +633,7 @@ class Acknowledger(AckIntake):
             report.must_request_chunks or (report.must_request_chunks_again and idle)
         )
 
-    def _request_chunks(self, native: Any) -> None:
+    def _request_chunks(self, native: InnerConsumer) -> None:
         """Replace the native consumer: it holds an incomplete chunked message, and rejects its first chunk."""
         if not self.closed:
             with contextlib.suppress(pulsar.PulsarException):  # repeated after the next reconnection or receive

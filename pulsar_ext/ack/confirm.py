@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import pulsar
 
@@ -23,13 +23,16 @@ from .groups import AckGroup
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.message import Message
 
     from .acknowledger import Acknowledger
     from .groups import Entry
     from .topics import TopicAcks
 
 
+R_co = TypeVar("R_co", covariant=True)
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
 _RESEND_SECONDS = 0.5
 _MAX_LISTED = 100
@@ -38,15 +41,7 @@ _SLOW_SECONDS = 0.085
 
 
 def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
-    """Send acknowledgements, and wait until the cursors show them; a non-persistent topic has no cursor.
-
-    Raises:
-        AckNotConfirmed: the cursors do not show all of them in time, or the client was connected to another cluster,
-            and unconfirmed acknowledgements are dropped.
-        InvalidUse: the timeout is not an int >= 0.
-        AdminError: the admin API rejects the request.
-        pulsar.AlreadyClosed: the consumer or its client is closed.
-    """
+    """Send acknowledgements, and wait until the cursors show them; a non-persistent topic has no cursor."""
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
         raise InvalidUse(f"timeout_ms must be an int >= 0 (milliseconds), got {timeout_ms!r}")
     acks.raise_if_closed()
@@ -112,9 +107,8 @@ class _Check:
             indexes = tuple((entry, *part) for entry, part in parts if part is not None) if self._keeps_parts else ()
             highest_sent = topic.highest_sent if any(entry == topic.highest_sent for entry, _ in parts) else None
             with self._acks.lock:
-                if self._acks.is_connected:
-                    missing = AckGroup(highest_sent, whole, indexes)
-                    topic.resend_missing(self._acks.inner, missing, self._acks.check_connection)
+                if (inner := self._acks.inner) is not None and self._acks.is_connected:
+                    topic.resend_missing(inner, AckGroup(highest_sent, whole, indexes), self._acks.check_connection)
 
     def error(self, timeout_ms: int) -> AckNotConfirmed:
         """Return the error that lists the missing acknowledgements."""
@@ -179,12 +173,14 @@ class _Check:
 
         A broker serves a connection in order, and a client has one connection to each broker.
         """
-        before = time.monotonic()
+        before, inner = time.monotonic(), self._acks.inner
+        if inner is None:
+            return False
         try:
             if topic.sender.is_named:  # the native consumer of several topics does not support the other request
                 self._context.open_reader(topic.topic, InnerMessageId.latest).close()
             else:
-                self._context.senders.ask(self._acks.inner.get_last_message_id_async)
+                self._context.senders.ask(inner.get_last_message_id_async)
         except pulsar.PulsarException:
             return False
         return self._acks.is_connected and self._acks.was_connected and time.monotonic() - before < _SLOW_SECONDS
@@ -204,46 +200,39 @@ def _texts(topic: TopicAcks, entry: Entry, part: tuple[int, int] | None) -> Iter
     yield from (f"{position}:{index}" for index in range(size) if bits >> index & 1)
 
 
-class ScopedConsumer(Protocol):
+class ScopedConsumer(Protocol[R_co]):
     """The methods of a consumer that a scope uses; those of an asyncio consumer return awaitables."""
 
-    def _record_(self) -> list[Any]:
+    def _record_(self) -> list[InnerMessage]:
         """Return a list to which every message received from now on is appended."""
         ...
 
-    def _end_record_(self, noted: list[Any]) -> list[Any]:
+    def _end_record_(self, noted: list[InnerMessage], /) -> list[Message]:
         """Stop appending to a list that `_record_()` returned, and return its messages."""
         ...
 
-    def negative_acknowledge(self, message: Any) -> Any:
+    def negative_acknowledge(self, message: Any, /) -> R_co:
         """Negatively acknowledge a message."""
         ...
 
-    def acknowledge_many(self, messages: Iterable[Any]) -> Any:
+    def acknowledge_many(self, messages: Iterable[Any], /) -> R_co:
         """Acknowledge messages."""
         ...
 
-    def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> Any:
+    def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> R_co:
         """Send pending acknowledgements."""
         ...
 
 
-class ScopeCore:
-    """The common part of the blocking and the asyncio scope: its messages, and the calls at its end.
-
-    Args:
-        consumer: receives and acknowledges the messages.
-        messages: the messages; None for those received inside the block.
-        confirm: True to wait until the cursor shows them.
-        timeout_ms: timeout of the confirmation, in milliseconds.
-    """
+class ScopeCore(Generic[R_co]):
+    """The common part of the blocking and the asyncio scope: its messages, and the calls at its end."""
 
     def __init__(
-        self, consumer: ScopedConsumer, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int
+        self, consumer: ScopedConsumer[R_co], messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int
     ) -> None:
         self._consumer, self._confirm, self._timeout_ms = consumer, confirm, timeout_ms
         self._given = None if messages is None else list(messages)
-        self._noted: list[Any] = []
+        self._noted: list[InnerMessage] = []
 
     def begin(self) -> Self | list[Any]:
         """Enter the block; return the value of `as`."""
@@ -252,7 +241,7 @@ class ScopeCore:
         self._noted = self._consumer._record_()
         return self
 
-    def finish(self, *, failed: bool) -> Iterator[Any]:
+    def finish(self, *, failed: bool) -> Iterator[R_co]:
         """Leave the block: make its calls one by one, and yield the result of each before the next."""
         consumer = self._consumer
         messages = consumer._end_record_(self._noted) if self._given is None else self._given
@@ -264,7 +253,7 @@ class ScopeCore:
         yield consumer.flush_acks(confirm=self._confirm, timeout_ms=self._timeout_ms)
 
 
-class AckScope(ScopeCore):
+class AckScope(ScopeCore[None]):
     """A block that acknowledges its messages at its end, or has them redelivered if it raises."""
 
     def __enter__(self) -> Self | list[Any]:

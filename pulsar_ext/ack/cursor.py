@@ -18,7 +18,7 @@ import contextlib
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pulsar
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pulsar_ext._native.answer import Answer
+    from pulsar_ext._native.messages import InnerConsumer
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import InternalStats
     from pulsar_ext.receive.order import ReceiveOrder
@@ -55,16 +56,7 @@ _CHECKS = 3
 
 
 class CursorMonitor:
-    """Check the cursors of one consumer on the thread for inquiries, without blocking acknowledgements.
-
-    Args:
-        context: provides the admin API.
-        order: the receive order of the consumer.
-        subscription: name of the subscription.
-        topics: the acknowledgements by topic.
-        lock: guards the acknowledgements.
-        forget: drops what was acknowledged on a topic.
-    """
+    """Check the cursors of one consumer on the thread for inquiries, without blocking acknowledgements."""
 
     def __init__(
         self,
@@ -72,7 +64,7 @@ class CursorMonitor:
         order: ReceiveOrder,
         subscription: str,
         topics: AcksByTopic,
-        lock: AbstractContextManager[Any],
+        lock: AbstractContextManager[object],
         forget: Callable[[TopicAcks], None],
     ) -> None:
         self._context, self._order, self._subscription = context, order, subscription
@@ -129,16 +121,7 @@ class CursorMonitor:
         self._closed = True
 
     def _check_cursor(self, topic: TopicAcks, now: float, *, must_show: bool) -> bool:
-        """Check one cursor, and restart from it if it was moved back before acknowledged positions.
-
-        Args:
-            topic: the topic of the cursor.
-            now: the time.
-            must_show: True if resent acknowledgements must have arrived by now.
-
-        Returns:
-            True if the admin API answered.
-        """
+        """Check one cursor, and restart from it if it was moved back before acknowledged positions."""
         topic.checked_at, era = now, topic.tracker.era
         try:
             stats = self._context.admin_api().within(_DEADLINE_SECONDS).internal_stats(topic.topic)
@@ -289,12 +272,7 @@ _UNSUPPORTED: Final = (pulsar.Result.OperationNotSupported, pulsar.Result.Unsupp
 
 
 class ArrivalProof:
-    """Prove by requests that acknowledgements of one consumer have arrived. Times are in `time.monotonic()` seconds.
-
-    Args:
-        begin: begins an asynchronous call of the C++ client, and returns its future answer.
-        can_ask: True unless the consumer is known not to support the request.
-    """
+    """Prove by requests that acknowledgements of one consumer have arrived. Times are in `time.monotonic()` seconds."""
 
     def __init__(self, begin: Callable[[Callable[[Answer], object]], Answer], *, can_ask: bool = True) -> None:
         self._begin = begin
@@ -311,18 +289,8 @@ class ArrivalProof:
         self._answer = self.known_since = None
         self._failures, self._earliest = 0, earliest
 
-    def poll(self, inner: Any, now: float, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
-        """Send a request, or read its answer.
-
-        Args:
-            inner: the native consumer. If it cannot be probed, acknowledgements count as arrived after a fixed time.
-            now: the time.
-            sent: acknowledgements that may not have arrived; no request is sent before it can prove their arrival.
-            is_stable: True if the broker is known to have the consumer; otherwise a request is sent soon.
-
-        Returns:
-            Time before which everything sent has arrived, unless a connection was lost since.
-        """
+    def poll(self, inner: InnerConsumer, now: float, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
+        """Send a request, or read its answer."""
         result = None if self._answer is None else self._answer.result
         if result is not None:
             self._answer = None
@@ -358,15 +326,7 @@ _KNOWN_SECONDS: Final = 0.1
 
 
 class Resender:
-    """Resend the acknowledgements of one consumer. The lock is held; times are in `time.monotonic()` seconds.
-
-    Args:
-        watch: detects a possible reconnection.
-        proof: proves that acknowledgements have arrived.
-        topics: the acknowledgements by topic.
-        monitor: checks the cursors when resent acknowledgements should have arrived.
-        check_connection: polls the connection during a long send.
-    """
+    """Resend the acknowledgements of one consumer. The lock is held; times are in `time.monotonic()` seconds."""
 
     def __init__(
         self,
@@ -386,18 +346,8 @@ class Resender:
         self._check_at: float | None = None
         """Time of the cursor check if the consumer turns out not to support probing; None without a check."""
 
-    def poll(self, inner: Any, now: float, *, connected: bool, has_pending: bool) -> ConnectionReport:
-        """Poll the connection, and resend acknowledgements that it may have lost.
-
-        Args:
-            inner: the native consumer.
-            now: the time.
-            connected: True if there is a connection.
-            has_pending: True if acknowledgements are pending.
-
-        Returns:
-            The report of the connection watch.
-        """
+    def poll(self, inner: InnerConsumer, now: float, *, connected: bool, has_pending: bool) -> ConnectionReport:
+        """Poll the connection, and resend acknowledgements that it may have lost."""
         report = self._watch.poll(now, connected=connected, can_ask=self._proof.can_ask)
         if report.is_doubtful:
             self._proof.doubt(now + _KNOWN_SECONDS if report.is_reconnected or not connected else now)
@@ -421,7 +371,7 @@ class Resender:
         needs_answer = sent or (self._check_at is not None and not stable)
         return min(self._watch.due, self._proof.due(now, sent, is_stable=stable) if needs_answer else math.inf)
 
-    def end(self, inner: Any, now: float) -> None:
+    def end(self, inner: InnerConsumer, now: float) -> None:
         """Resend acknowledgements without the broker's answer: the native consumer is being closed."""
         if not self._watch.is_stable:
             self._mark_for_resend(math.inf)
@@ -431,7 +381,7 @@ class Resender:
     def _sent(self) -> list[SentAcks]:
         return [topic.sent for topic in self._topics if topic.sent]
 
-    def _probe(self, inner: Any, now: float, *, has_pending: bool) -> None:
+    def _probe(self, inner: InnerConsumer, now: float, *, has_pending: bool) -> None:
         """Probe the broker, or read its answer, and drop acknowledgements that have arrived."""
         stable, sent = self._watch.is_stable, self._sent
         if not sent and (stable or not (has_pending or self._check_at is not None)):
@@ -454,7 +404,7 @@ class Resender:
             since, until = topic.resend_window or (self._watch.since, before)
             topic.resend_window = min(since, self._watch.since), max(until, before)
 
-    def _resend(self, inner: Any, now: float) -> None:
+    def _resend(self, inner: InnerConsumer, now: float) -> None:
         """Resend marked acknowledgements, and schedule the check of the cursors after the last one."""
         for topic in self._topics:
             topic.resend_lost(inner, now, self._check_connection)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from pulsar_ext.errors import InvalidUse
 
@@ -20,22 +20,20 @@ from .groups import NOTHING, AckGroup, Entry, Singles
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pulsar_ext._native.messages import InnerMessageId
+
 
 class _Sent(NamedTuple):
     """Acknowledgements sent at one time."""
 
     time: float
     group: AckGroup | Singles
-    ids: Mapping[Entry, Any]
+    ids: Mapping[Entry, InnerMessageId]
     is_repeated: bool
 
 
 class SentAcks:
-    """Store sent acknowledgements that may not have arrived, to resend them after a disconnection.
-
-    Args:
-        limit: maximum number of entries stored.
-    """
+    """Store sent acknowledgements that may not have arrived, to resend them after a disconnection."""
 
     def __init__(self, limit: int = 50_000) -> None:
         self._limit = limit
@@ -51,16 +49,9 @@ class SentAcks:
         return self._count
 
     def add(
-        self, group: AckGroup | Singles, now: float, ids: Mapping[Entry, Any], *, is_repeated: bool = False
+        self, group: AckGroup | Singles, now: float, ids: Mapping[Entry, InnerMessageId], *, is_repeated: bool = False
     ) -> None:
-        """Store sent acknowledgements.
-
-        Args:
-            group: the acknowledgements.
-            now: the time, in seconds of a monotonic clock.
-            ids: native ids that cannot be rebuilt, by entry.
-            is_repeated: True if the group was sent before.
-        """
+        """Store sent acknowledgements."""
         self._sent.append(_Sent(now, group, ids, is_repeated))
         self._count += len(group)
         while self._count > self._limit and len(self._sent) > 1:
@@ -87,17 +78,12 @@ class SentAcks:
             self._withdrawn.append((now, (entry, index, size)))
 
     @property
-    def ids(self) -> dict[Entry, Any]:
+    def ids(self) -> dict[Entry, InnerMessageId]:
         """Native ids that cannot be rebuilt, by entry."""
         return {entry: one for sent in self._sent for entry, one in sent.ids.items()}
 
     def take(self, since: float = -math.inf, before: float = math.inf) -> AckGroup:
-        """Remove the groups sent in a time window, and return them as one.
-
-        Args:
-            since: start of the window. If set, repeated groups stay: they were resent already.
-            before: end of the window.
-        """
+        """Remove the groups sent in a time window, and return them as one."""
 
         def is_wanted(one: _Sent) -> bool:
             return since <= one.time < before and not (one.is_repeated and since > -math.inf)
@@ -173,11 +159,7 @@ def is_same_connection(then: float, now: float) -> bool:
 
 
 class ConnectionWatch:
-    """Detect disconnections by polling the connection. Times are in `time.monotonic()` seconds.
-
-    Args:
-        opened: time at which the broker was known to have the consumer on this connection; None if unknown.
-    """
+    """Detect disconnections by polling the connection. Times are in `time.monotonic()` seconds."""
 
     def __init__(self, opened: float | None = None) -> None:
         self.polled_at = opened
@@ -230,13 +212,7 @@ class ConnectionWatch:
         self._chunks, self._is_new, self.is_down = [], self._is_new or self.is_down, False
 
     def poll(self, now: float, *, connected: bool, can_ask: bool = False) -> ConnectionReport:
-        """Poll the connection.
-
-        Args:
-            now: the time.
-            connected: True if there is a connection.
-            can_ask: True if the broker can be probed, so that the watch is not stable before its answer.
-        """
+        """Poll the connection."""
         starts = self.polled_at is None
         slept = not starts and self.may_have_changed(now)
         if starts:  # the connection may have been opened just now
@@ -278,15 +254,7 @@ MAX_INBOX_SIZE: Final = 8 * INBOX_SIZE
 
 @dataclass(frozen=True, slots=True)
 class AckGrouping:
-    """The grouping options of a consumer.
-
-    Args:
-        max_size: maximum number of pending acknowledgements.
-        hold_ms: longest time an acknowledgement is pending; the C++ client's own grouping may add up to 100 ms.
-        flushes_native: True if groups are flushed out of the C++ client.
-        runs: True if entries without a hole are acknowledged as one position.
-        passes_singles: True if single messages may be passed to the C++ client at once, whose grouping is sufficient.
-    """
+    """The grouping options of a consumer."""
 
     max_size: int
     hold_ms: int
@@ -301,16 +269,7 @@ class AckGrouping:
 
     @classmethod
     def of(cls, time_ms: object, max_size: object, *, is_shared: bool) -> Self:
-        """Convert the arguments of `Client.subscribe()`.
-
-        Args:
-            time_ms: longest time an acknowledgement is pending, in milliseconds; None for 100.
-            max_size: maximum number of pending acknowledgements; None for 1000.
-            is_shared: True for a Shared or Key_Shared subscription.
-
-        Raises:
-            InvalidUse: the time is not an int >= 0, or the size not an int >= 1.
-        """
+        """Convert the arguments of `Client.subscribe()`."""
         if time_ms is not None and (isinstance(time_ms, bool) or not isinstance(time_ms, int) or time_ms < 0):
             raise InvalidUse(f"ack_group_time_ms must be an int >= 0 (milliseconds), got {time_ms!r}")
         if max_size is not None and (isinstance(max_size, bool) or not isinstance(max_size, int) or max_size < 1):
@@ -332,26 +291,14 @@ _KNOWN: Final[dict[AckGrouping, AckGrouping]] = {}
 
 @dataclass(slots=True)
 class GroupTimer:
-    """Decide when a group of acknowledgements is due, by time or by size.
-
-    Args:
-        time_ms: longest time the first acknowledgement of a group is pending; 0 to send at once.
-        max_size: maximum number of pending acknowledgements.
-    """
+    """Decide when a group of acknowledgements is due, by time or by size."""
 
     time_ms: int = 100
     max_size: int = 1000
     _since: float | None = field(default=None, init=False)
 
     def is_due(self, pending: int, now: float, polled_at: float | None = None) -> bool:
-        """Return True if the group is due.
-
-        Args:
-            pending: number of pending acknowledgements.
-            now: the time, in seconds of a monotonic clock.
-            polled_at: time of the last call; None after a pause. A pending acknowledgement that was not pending then
-                may have come right after it.
-        """
+        """Return True if the group is due."""
         if not pending:
             self._since = None
             return False

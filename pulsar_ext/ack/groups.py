@@ -16,13 +16,7 @@ Entry = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class AckGroup:
-    """Acknowledgements that are sent together, the cumulative one first.
-
-    Args:
-        cumulative: the position up to which everything is acknowledged.
-        whole: single entries.
-        indexes: `(entry, batch size, bit set of the acknowledged messages)` of batches.
-    """
+    """Acknowledgements that are sent together, the cumulative one first."""
 
     cumulative: Entry | None = None
     whole: tuple[Entry, ...] = ()
@@ -52,12 +46,7 @@ class AckGroup:
         )
 
     def without(self, withdrawn: Iterable[tuple[Entry, int, int]]) -> AckGroup:
-        """Return the group without messages that are to be redelivered.
-
-        Args:
-            withdrawn: entry, batch index (-1 without a batch) and batch size (0 if unknown) of each message. A position
-                that covers a message is moved before it.
-        """
+        """Return the group without messages that are to be redelivered."""
         cumulative, whole = self.cumulative, dict.fromkeys(self.whole)
         parts = {entry: (size, bits) for entry, size, bits in self.indexes}
         for entry, index, size in withdrawn:
@@ -88,13 +77,7 @@ NOTHING = AckGroup()
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """Entries of single messages, of one ledger of one partition.
-
-    Args:
-        partition: its index; -1 without one.
-        ledger_id: the ledger.
-        entry_ids: the entries in order of arrival; a range if they are consecutive.
-    """
+    """Entries of single messages, of one ledger of one partition."""
 
     partition: int
     ledger_id: int

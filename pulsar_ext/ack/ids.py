@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext._wire.protobuf import varint
@@ -23,6 +23,7 @@ from .groups import Singles
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pulsar_ext._native.messages import InnerMessageId
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
 
@@ -47,14 +48,7 @@ def is_complete_id(data: bytes) -> bool:
 
 
 def singles(ids: Sequence[bytes]) -> Singles | None:
-    """Read the serialized ids of single messages of one ledger at once, if they differ only in the entry.
-
-    Args:
-        ids: native ids, serialized.
-
-    Returns:
-        The entries; None if the ids differ in more, or must be read one by one.
-    """
+    """Read the serialized ids of single messages of one ledger at once, if they differ only in the entry."""
     match = _SHAPE.fullmatch(ids[0]) if ids else None
     if match is None or match[5] is not None or match[8] is not None:
         return None
@@ -100,19 +94,7 @@ def _are_consecutive(ids: Sequence[bytes], first: int, head: bytes, tail: bytes)
 
 
 def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read serialized ids, and combine adjacent ids of the same batch.
-
-    Args:
-        ids: native ids, serialized, in the order of the acknowledgements.
-
-    Yields:
-        The partition (-1 without one), `(ledger, entry)`, the batch size (0 without a batch, -1 if the id does not
-        contain it, -2 for a chunked message, whose entry is the last chunk's), the bit set of the acknowledged
-        messages, and the index in `ids` of the last of them.
-
-    Raises:
-        InvalidMessageId: the bytes are not those of an id.
-    """
+    """Read serialized ids, and combine adjacent ids of the same batch."""
     at, count = 0, len(ids)
     while at < count:
         match = _SHAPE.fullmatch(ids[at])
@@ -158,18 +140,6 @@ def gather_numbered(
 
     Messages with consecutive numbers were received in a row by one thread, from a queue that keeps batches in order.
     If the first and the last of them are as far apart in their batch as their numbers are, they are that part of it.
-
-    Args:
-        numbers: number of each message in the order of the acknowledgements; 0 without one.
-        read: returns the serialized ids of a slice of the messages.
-        own: the valid numbers.
-        mixed: True if several partitions share the queue.
-
-    Yields:
-        What `gather()` yields.
-
-    Raises:
-        InvalidMessageId: the bytes are not those of an id.
     """
     at, count = 0, len(numbers)
     while at < count:
@@ -216,36 +186,18 @@ def _numbers(size: int) -> dict[bytes, int]:
 
 
 class Acknowledged(NamedTuple):
-    """The messages that one id acknowledges.
-
-    Args:
-        entry: the entry of the id.
-        size: number of messages in its batch; 0 for a whole entry.
-        batch_index: index in its batch; -1 for a whole entry.
-        whole_entries: entries of the whole message, each with its native id if only that one knows all chunks.
-    """
+    """The messages that one id acknowledges."""
 
     entry: Entry
     size: int = 0
     batch_index: int = -1
-    whole_entries: tuple[tuple[Entry, Any], ...] = ()
+    whole_entries: tuple[tuple[Entry, InnerMessageId | None], ...] = ()
 
 
 def acknowledged_by(
     context: ClientContext, topic: str, message_id: MessageId, known_size: Callable[[Entry], int]
 ) -> Acknowledged:
-    """Resolve an id to the messages that it acknowledges.
-
-    Args:
-        context: provides the admin API, for ids without the size of their batch.
-        topic: topic or partition of the id.
-        message_id: any id.
-        known_size: returns the size of an entry's batch; 0 if unknown.
-
-    Raises:
-        MessageIdUnresolved: the id cannot be resolved; nothing was acknowledged.
-        InvalidUse: the batch has no message with this index.
-    """
+    """Resolve an id to the messages that it acknowledges."""
     data = decode(message_id.serialize())
     entry = (data.ledger_id, data.entry_id)
     if message_id.batch_index() >= 0:

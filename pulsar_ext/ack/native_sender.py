@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections import deque
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, synthetic_batch_ids
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from pulsar_ext._native.messages import InnerConsumer
 
     from .groups import AckGroup, Entry
 
@@ -36,34 +38,28 @@ _MAX_INDEX = (1 << 31) - 1
 
 
 class NativeSender:
-    """Pass the acknowledgements of one topic or partition to a native consumer.
-
-    Args:
-        topic: its full name, which consumers of several topics need with each id; None for a consumer of one.
-        partition: its index; -1 without one.
-    """
+    """Pass the acknowledgements of one topic or partition to a native consumer."""
 
     def __init__(self, topic: str | None, partition: int) -> None:
         self._topic, self.partition = topic, partition
         self._last: Entry | None = None
         self._repeated = 0
-        self._batches: dict[Entry, list[Any]] = {}
-        self._fillers: list[Any] = []
+        self._batches: dict[Entry, list[InnerMessageId]] = {}
+        self._fillers: list[InnerMessageId] = []
 
     @property
     def is_named(self) -> bool:
         """True for one of several topics of the consumer."""
         return self._topic is not None
 
-    def send(self, inner: Any, group: AckGroup, live: dict[Entry, Any], check_connection: Callable[[], None]) -> None:
-        """Pass a group to the native consumer, which sends it within 100 ms, or with the thousandth id.
-
-        Args:
-            inner: the native consumer.
-            group: the acknowledgements.
-            live: native ids of chunked messages by their last entry; only these know every chunk.
-            check_connection: polls the connection; called repeatedly, as a large group may take seconds.
-        """
+    def send(
+        self,
+        inner: InnerConsumer,
+        group: AckGroup,
+        live: dict[Entry, InnerMessageId],
+        check_connection: Callable[[], None],
+    ) -> None:
+        """Pass a group to the native consumer, which sends it within 100 ms, or with the thousandth id."""
         for first in range(0, len(group.whole), _SLICE):
             if first:
                 check_connection()
@@ -80,7 +76,7 @@ class NativeSender:
             inner.acknowledge_cumulative(self._position(group.cumulative))
             self._batches = {entry: ids for entry, ids in self._batches.items() if entry > group.cumulative}
 
-    def flush(self, inner: Any) -> None:
+    def flush(self, inner: InnerConsumer) -> None:
         """Make the C++ client send its group, by filling it with ids of a ledger that cannot exist.
 
         The broker must ignore these ids; see `pulsar_ext._runtime.context`.
@@ -94,20 +90,20 @@ class NativeSender:
         self._batches.clear()
         self._last = None
 
-    def _ids_of(self, entries: Sequence[Entry], live: dict[Entry, Any]) -> Iterator[Any]:
+    def _ids_of(self, entries: Sequence[Entry], live: dict[Entry, InnerMessageId]) -> Iterator[InnerMessageId]:
         """Return the ids of whole entries; `map` saves a Python call for each."""
         ledger_ids, entry_ids = map(itemgetter(0), entries), map(itemgetter(1), entries)
-        made: Iterator[Any] = map(InnerMessageId, repeat(self.partition), ledger_ids, entry_ids, repeat(-1))
+        made: Iterator[InnerMessageId] = map(InnerMessageId, repeat(self.partition), ledger_ids, entry_ids, repeat(-1))
         if self._topic is not None:
             made = map(self._on_topic, made)
         return (live.get(entry) or one for entry, one in zip(entries, made, strict=True)) if live else made
 
-    def _on_topic(self, inner_id: Any) -> Any:
+    def _on_topic(self, inner_id: InnerMessageId) -> InnerMessageId:
         if self._topic is not None:
             inner_id.topic_name(self._topic)
         return inner_id
 
-    def _batch(self, entry: Entry, size: int) -> list[Any]:
+    def _batch(self, entry: Entry, size: int) -> list[InnerMessageId]:
         if entry not in self._batches:
             if len(self._batches) >= _MAX_BATCHES:
                 del self._batches[next(iter(self._batches))]
@@ -115,7 +111,7 @@ class NativeSender:
             self._batches[entry] = [self._on_topic(one) for one in synthetic_batch_ids(base, size)]
         return self._batches[entry]
 
-    def _position(self, entry: Entry) -> Any:
+    def _position(self, entry: Entry) -> InnerMessageId:
         # The C++ client ignores a position that is not above the last one, and then drops what the broker redelivers.
         self._repeated = self._repeated + 1 if entry == self._last else 0
         self._last = entry

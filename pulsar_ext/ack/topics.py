@@ -21,7 +21,7 @@ import math
 from collections import deque
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pulsar
 
@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext._native.core import Run
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessageId
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
+    from pulsar_ext.receive.seeks import Topics
 
     from .groups import Entry
     from .tracker import Unacked
@@ -62,18 +64,16 @@ _RESEND_BLOCK_SECONDS = 2.0
 
 
 class TopicAcks:
-    """The acknowledgements on one topic or partition.
-
-    Args:
-        topic: its full name.
-        partition: its index; -1 without one.
-        named: True if the native consumer needs the topic with each id.
-        tracker: the pending acknowledgements.
-        unacked: messages of all topics with an acknowledgement timeout; None without a timeout.
-    """
+    """The acknowledgements on one topic or partition."""
 
     def __init__(
-        self, topic: str, partition: int, *, named: bool, tracker: AckTracker, unacked: Unacked[Any] | None = None
+        self,
+        topic: str,
+        partition: int,
+        *,
+        named: bool,
+        tracker: AckTracker,
+        unacked: Unacked[InnerMessageId] | None = None,
     ) -> None:
         self.topic, self.tracker, self._unacked = topic, tracker, unacked
         self.has_cursor = TopicName.parse(topic).is_persistent
@@ -84,7 +84,7 @@ class TopicAcks:
         """Acknowledged messages that may be redelivered; None while the connection is surely unchanged."""
         self.resend_window: tuple[float, float] | None = None
         """The `(since, before)` window of acknowledgements to resend; None if there is nothing to resend."""
-        self.live: dict[Entry, Any] = {}
+        self.live: dict[Entry, InnerMessageId] = {}
         self.first_chunks: dict[Entry, Entry] = {}
         self._unconfirmed: dict[Entry, tuple[int, int] | None] = {}
         self._passed: deque[Singles] = deque()
@@ -135,15 +135,10 @@ class TopicAcks:
         if self._unconfirmed.get(entry, ()) == part:
             self._unconfirmed.pop(entry, None)
 
-    def send_group(self, inner: Any, now: float, check_connection: Callable[[], None], *, force: bool) -> bool:
-        """Pass pending acknowledgements to the native consumer; return True if there were any.
-
-        Args:
-            inner: the native consumer.
-            now: the time.
-            check_connection: polls the connection; called repeatedly during a long send.
-            force: True to flush the native consumer.
-        """
+    def send_group(
+        self, inner: InnerConsumer, now: float, check_connection: Callable[[], None], *, force: bool
+    ) -> bool:
+        """Pass pending acknowledgements to the native consumer; return True if there were any."""
         if self.is_held:
             return False
         group = self.tracker.next_group()
@@ -155,7 +150,7 @@ class TopicAcks:
             self.sender.flush(inner)
         return bool(group)
 
-    def _send(self, inner: Any, group: AckGroup, now: float, check_connection: Callable[[], None]) -> None:
+    def _send(self, inner: InnerConsumer, group: AckGroup, now: float, check_connection: Callable[[], None]) -> None:
         live = self.live
         self.sent.add(group, now, live)
         if self.remembered is not None:
@@ -209,7 +204,7 @@ class TopicAcks:
         if arrived:
             self.sent.expire(began)
 
-    def resend_lost(self, inner: Any, now: float, check_connection: Callable[[], None]) -> None:
+    def resend_lost(self, inner: InnerConsumer, now: float, check_connection: Callable[[], None]) -> None:
         """Resend acknowledgements that a disconnection may have lost, unless resending is blocked."""
         if self.resend_window is None or self.is_held or self.is_screening(now):
             return
@@ -220,7 +215,7 @@ class TopicAcks:
             self.sent.add(lost, now, live, is_repeated=True)
             self.sender.send(inner, lost, live, check_connection)
 
-    def resend_missing(self, inner: Any, missing: AckGroup, check_connection: Callable[[], None]) -> None:
+    def resend_missing(self, inner: InnerConsumer, missing: AckGroup, check_connection: Callable[[], None]) -> None:
         """Resend acknowledgements that the broker's cursor does not show."""
         self.sender.send(inner, missing, self.sent.ids, check_connection)
 
@@ -273,22 +268,15 @@ class TopicAcks:
 
 
 class AcksByTopic:
-    """The acknowledgements of one consumer, by topic or partition.
+    """The acknowledgements of one consumer, by topic or partition."""
 
-    Args:
-        topics: the subscribed topic, topics or pattern.
-        runs: True if entries without a hole are acknowledged as one position.
-        keeps_indexes: True if the broker keeps acknowledgements of single messages of a batch.
-    """
+    __slots__ = ("_keeps_indexes", "_known", "_runs", "_several", "_topic", "remembers", "unacked")
 
-    __slots__ = ("_keeps_indexes", "_known", "_runs", "_several", "_topics", "remembers", "unacked")
-
-    def __init__(self, topics: Any, *, runs: bool, keeps_indexes: bool) -> None:
-        self._topics = topics
-        self._several = not isinstance(topics, str)
+    def __init__(self, topics: Topics, *, runs: bool, keeps_indexes: bool) -> None:
+        self._topic, self._several = (topics, False) if isinstance(topics, str) else ("", True)
         self._runs, self._keeps_indexes = runs, keeps_indexes
         self._known: dict[str | int, TopicAcks] = {}
-        self.unacked: Unacked[Any] | None = None
+        self.unacked: Unacked[InnerMessageId] | None = None
         """Messages with an acknowledgement timeout; set before the first acknowledgement."""
         self.remembers = False
         """True while acknowledged messages may be redelivered."""
@@ -301,13 +289,7 @@ class AcksByTopic:
         return len(self._known)
 
     def of(self, topic: str | None, partition: int) -> TopicAcks:
-        """Return the acknowledgements of a topic or partition.
-
-        Args:
-            topic: its full name; None if only one topic was subscribed to.
-            partition: its index; -1 without one. An id built from numbers has none. Nor has one of a producer that was
-                created on this partition.
-        """
+        """Return the acknowledgements of a topic or partition."""
         known = self.known(topic, partition)
         return self._new(topic, partition) if known is None else known
 
@@ -317,14 +299,14 @@ class AcksByTopic:
             partition = TopicName.parse(topic).partition_index
         return self._known.get(topic if self._several and topic is not None else partition)
 
-    def of_message(self, inner: Any, inner_id: Any) -> TopicAcks | None:
+    def of_message(self, inner: InnerMessage, inner_id: InnerMessageId) -> TopicAcks | None:
         """Return the acknowledgements on the topic of a native message; None if nothing was acknowledged there."""
         if self._several:
             return self._known.get(inner.topic_name())
         return self._known.get(inner_id.partition()) or self.known(inner.topic_name(), inner_id.partition())
 
     def _new(self, topic: str | None, partition: int) -> TopicAcks:
-        name = TopicName.parse(self._topics if topic is None else topic)
+        name = TopicName.parse(self._topic if topic is None else topic)
         if partition < 0 and name.is_partition:
             return self.of(topic, name.partition_index)
         if topic is None:
@@ -356,7 +338,7 @@ class InboxBatch(NamedTuple):
     """Number of items read."""
     found: Iterable[tuple[int, Entry, int, int, int]]
     """The items as `gather()` yields them."""
-    id_at: Callable[[int], Any]
+    id_at: Callable[[int], InnerMessageId]
     """Returns the native id at an index."""
     topic_at: Callable[[int], str | None] = lambda _: None
     """Returns the topic at an index; None for a consumer of one topic."""
@@ -372,16 +354,11 @@ _message_id = InnerMessage.message_id
 
 
 class AckInbox:
-    """The acknowledgements of one consumer that were not read yet; any thread may append.
-
-    Args:
-        topics: the subscribed topic, topics or pattern.
-        order: the receive order of the consumer.
-    """
+    """The acknowledgements of one consumer that were not read yet; any thread may append."""
 
     __slots__ = ("_mixed", "_one", "_order", "ids", "messages", "position_ids", "positions")
 
-    def __init__(self, topics: Any, order: ReceiveOrder) -> None:
+    def __init__(self, topics: Topics, order: ReceiveOrder) -> None:
         self.messages: list[Message] = []
         """Messages acknowledged one by one."""
         self.ids: list[MessageId] = []
@@ -392,7 +369,7 @@ class AckInbox:
         """Received or sent ids acknowledged cumulatively."""
         self._order = order
         self._one = isinstance(topics, str)
-        self._mixed = not self._one or not TopicName.parse(topics).is_partition
+        self._mixed = not (isinstance(topics, str) and TopicName.parse(topics).is_partition)
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
@@ -445,7 +422,7 @@ class AckInbox:
         def read(start: int, stop: int) -> list[bytes]:
             return serialized_ids(taken[start:stop])
 
-        def id_at(at: int) -> Any:
+        def id_at(at: int) -> InnerMessageId:
             return _message_id(taken[at].inner)
 
         def topic_at(at: int) -> str | None:
@@ -508,15 +485,7 @@ def _singles_of(found: list[Run]) -> Singles | None:
 
 
 class AckCollector:
-    """The acknowledgements of one consumer until they are sent; the caller holds a lock, and calls `absorb()` first.
-
-    Args:
-        context: the client's context.
-        order: the receive order of the consumer.
-        topics: the subscribed topic, topics or pattern.
-        runs: True if entries without a hole are acknowledged as one position.
-        keeps_indexes: True if the broker keeps acknowledgements of single messages of a batch.
-    """
+    """The acknowledgements of one consumer until they are sent; the caller holds a lock, and calls `absorb()` first."""
 
     __slots__ = (
         "_before",
@@ -535,7 +504,7 @@ class AckCollector:
     )
 
     def __init__(
-        self, context: ClientContext, order: ReceiveOrder, topics: Any, *, runs: bool, keeps_indexes: bool
+        self, context: ClientContext, order: ReceiveOrder, topics: Topics, *, runs: bool, keeps_indexes: bool
     ) -> None:
         self._context, self._order, self._topics = context, order, topics
         self.inbox = AckInbox(topics, order)
@@ -565,17 +534,8 @@ class AckCollector:
 
     # -- reading the inbox ---------------------------------------------------------------------------------------------
 
-    def absorb(self, now: float, pass_to: Callable[[], Any]) -> bool:
-        """Read the inbox.
-
-        Args:
-            now: the time, in `time.monotonic()` seconds.
-            pass_to: returns the native consumer to which single messages are passed at once, or None. It is called
-                after the inbox was read: acknowledgements made without a connection are stored.
-
-        Returns:
-            True if messages were passed to the native consumer.
-        """
+    def absorb(self, now: float, pass_to: Callable[[], InnerConsumer | None]) -> bool:
+        """Read the inbox."""
         inbox, passed = self.inbox, False
         if len(inbox):
             self._before, self.acknowledged = self.acknowledged, now
@@ -628,7 +588,7 @@ class AckCollector:
         for topic in self.by_topic:
             topic.tracker.release_partial(everything=everything)
 
-    def _pass_to_native(self, singles: Singles, messages: list[Message], now: float, inner: Any) -> None:
+    def _pass_to_native(self, singles: Singles, messages: list[Message], now: float, inner: InnerConsumer) -> None:
         """Pass messages to the native consumer unchanged: this takes half the time of an id."""
         to = self.by_topic.of(None, singles.partition)
         to.record_passed(singles, now)
@@ -654,18 +614,18 @@ class AckCollector:
             to = self.by_topic.of(taken.topic_at(at), partition)
             to.tracker.add_cumulative(entry, bits.bit_length() - 1, max(size, 0))
 
-    def _add_chunked(self, to: TopicAcks, entry: Entry, inner: Any) -> None:
+    def _add_chunked(self, to: TopicAcks, entry: Entry, inner_id: InnerMessageId) -> None:
         """Keep the native id of a chunked message, the only one with every chunk, while it lives."""
-        self._add_live(to, entry, inner)
+        self._add_live(to, entry, inner_id)
         if not self.has_chunks:
             self.has_chunks = True
             self.chunks_begin()
-        self.chunked(bytes(inner.serialize()))
+        self.chunked(bytes(inner_id.serialize()))
 
     @staticmethod
-    def _add_live(to: TopicAcks, entry: Entry, inner: Any) -> None:
-        to.live[entry] = inner
-        first = decode(inner.serialize()).first_chunk
+    def _add_live(to: TopicAcks, entry: Entry, inner_id: InnerMessageId) -> None:
+        to.live[entry] = inner_id
+        first = decode(inner_id.serialize()).first_chunk
         if first is not None:
             to.first_chunks[entry] = (first.ledger_id, first.entry_id)
 
@@ -683,7 +643,7 @@ class AckCollector:
         """Return the topic or partition of an id; raise `TopicRequired` if it has none and several are read."""
         return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)
 
-    def resolve(self, message_id: Any, lock: contextlib.AbstractContextManager[Any]) -> Callable[[], None]:
+    def resolve(self, message_id: object, lock: contextlib.AbstractContextManager[object]) -> Callable[[], None]:
         """Resolve an id without the lock; return the function that adds it, to be called with the lock."""
         ours = as_message_id(message_id)
         topic = self.topic_of(ours)
@@ -700,7 +660,9 @@ class AckCollector:
 
         return add
 
-    def resolve_position(self, message_id: Any, lock: contextlib.AbstractContextManager[Any]) -> Callable[[], None]:
+    def resolve_position(
+        self, message_id: object, lock: contextlib.AbstractContextManager[object]
+    ) -> Callable[[], None]:
         """Resolve an id for a cumulative acknowledgement; see `resolve()`."""
         ours = as_message_id(message_id)
         topic = self.topic_of(ours)
@@ -718,13 +680,8 @@ class AckCollector:
             to = self.by_topic.of(self.topic_of(message_id), data.partition)
             to.withdraw((data.ledger_id, data.entry_id), data.batch_index, data.batch_size, now)
 
-    def acknowledge_skipped(self, inner: Any, last: int) -> None:
-        """Acknowledge the messages of an entry that a seek into it skips.
-
-        Args:
-            inner: one of them, a native message.
-            last: batch index of the last of them.
-        """
+    def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
+        """Acknowledge the messages of an entry that a seek into it skips."""
         inner_id = inner.message_id()
         data = decode(inner_id.serialize())
         entry, bits = (data.ledger_id, data.entry_id), (1 << (last + 1)) - 1
@@ -733,7 +690,7 @@ class AckCollector:
             self._add_chunked(to, entry, inner_id)
         to.tracker.acknowledge_skipped(entry, data.batch_size if data.batch_index >= 0 else 0, bits)
 
-    def is_duplicate(self, inner: Any) -> bool:
+    def is_duplicate(self, inner: InnerMessage) -> bool:
         """Return True if a native message was acknowledged already."""
         inner_id = inner.message_id()
         to = self.by_topic.of(inner.topic_name(), inner_id.partition())
@@ -756,7 +713,7 @@ class AckCollector:
         for topic in self.by_topic:
             topic.remembered = None
 
-    def is_redelivered_duplicate(self, inner: Any) -> bool:
+    def is_redelivered_duplicate(self, inner: InnerMessage) -> bool:
         """Return True if a redelivered native message was acknowledged on a connection that was lost."""
         inner_id = inner.message_id()
         to = self.by_topic.of_message(inner, inner_id)
@@ -765,7 +722,7 @@ class AckCollector:
         )
 
     def _known_size(
-        self, topic: str, message_id: MessageId, entry: Entry, lock: contextlib.AbstractContextManager[Any]
+        self, topic: str, message_id: MessageId, entry: Entry, lock: contextlib.AbstractContextManager[object]
     ) -> int:
         """Return the size of a partly acknowledged batch; 0 if the entry is not one."""
         with lock:

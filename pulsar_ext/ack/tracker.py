@@ -42,12 +42,7 @@ _MAX_BEYOND = 100_000
 
 
 class AckTracker:
-    """The acknowledgements of one cursor until they are sent.
-
-    Args:
-        runs: True to acknowledge entries without a hole as one position (Exclusive and Failover subscriptions).
-        keeps_indexes: True to send acknowledgements of single messages of a batch at once.
-    """
+    """The acknowledgements of one cursor until they are sent."""
 
     def __init__(self, *, runs: bool = False, keeps_indexes: bool = False) -> None:
         self._runs, self._keeps_indexes = runs, keeps_indexes
@@ -139,13 +134,7 @@ class AckTracker:
             self._changed.add(entry)
 
     def acknowledge_skipped(self, entry: Entry, size: int, bits: int) -> None:
-        """Acknowledge messages that a seek into an entry skips; a part of a batch is sent with the next part only.
-
-        Args:
-            entry: their entry.
-            size: number of messages in the batch; 0 without a batch.
-            bits: bit set of the messages.
-        """
+        """Acknowledge messages that a seek into an entry skips; a part of a batch is sent with the next part only."""
         if not size:
             self.add_whole(entry)
             return
@@ -156,11 +145,7 @@ class AckTracker:
                 self._changed.discard(entry)
 
     def add_cumulative(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
-        """Acknowledge everything up to and including an entry or a message of a batch.
-
-        Returns:
-            True if anything was new: a position below an earlier one is ignored.
-        """
+        """Acknowledge everything up to and including an entry or a message of a batch."""
         self._expand_row()
         upto = (1 << (index + 1)) - 1
         if 0 <= index < size - 1:
@@ -230,13 +215,7 @@ class AckTracker:
                 self._idle.clear()
 
     def set_cursor(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
-        """Store the broker's cursor, at which runs can begin.
-
-        Args:
-            mark_delete: the mark-delete position.
-            after: the next entry; None if it does not exist yet.
-            acknowledged: individually acknowledged entries after the mark-delete position.
-        """
+        """Store the broker's cursor, at which runs can begin."""
         if not self._runs:
             return
         if self._base is None or mark_delete > self._base:
@@ -361,15 +340,7 @@ class Unacked(Generic[T]):
         self._received: dict[tuple[str, Entry], dict[int, tuple[float, T]]] = {}
 
     def receive(self, topic: str, entry: Entry, index: int, due: float, message: T) -> None:
-        """Store a message delivered to the application, also if it was delivered before.
-
-        Args:
-            topic: full name of its topic or partition.
-            entry: its ledger and entry; the last chunk's for a chunked message.
-            index: its batch index; -1 without a batch.
-            due: deadline of its acknowledgement.
-            message: the value that `pop_overdue()` returns.
-        """
+        """Store a message delivered to the application, also if it was delivered before."""
         self._received.setdefault((topic, entry), {})[index] = (due, message)
 
     def acknowledge(self, topic: str, group: AckGroup) -> None:
@@ -411,12 +382,7 @@ class Unacked(Generic[T]):
 
 
 class RecentAcks:
-    """Acknowledged messages of one topic or partition that may be redelivered.
-
-    Args:
-        since: time at which the oldest of the acknowledgements was sent, in seconds of a monotonic clock.
-        arrived: an entry that the broker surely knows as acknowledged; None if unknown.
-    """
+    """Acknowledged messages of one topic or partition that may be redelivered."""
 
     __slots__ = ("_is_reset", "_parts", "_upto", "_whole", "arrived", "since")
 

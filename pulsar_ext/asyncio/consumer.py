@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from operator import attrgetter
@@ -252,7 +253,7 @@ def _complete(receiving: Future[list[Message]], result: Any, messages: list[Mess
             receiving.set_result(messages)
 
 
-class AckScope(ScopeCore):
+class AckScope(ScopeCore[Awaitable[None]]):
     """Block that acknowledges its messages at the end, and redelivers them if it raises."""
 
     async def __aenter__(self) -> Self | list[Any]:

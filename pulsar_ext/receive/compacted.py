@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import AdminError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .order import Transition
 
-__all__ = ["CompactionFilter"]
-
 _ASK_AGAIN_SECONDS: Final = 60.0
 """Seconds after which an admin API that did not answer is queried again."""
 
@@ -36,11 +34,8 @@ class CompactionFilter(TransitionSubscriber):
     """Recognises the messages that compaction removed from batches of a topic.
 
     A message of a batch without key, value, properties and event time was removed if its entry is below the compaction
-    horizon, as compaction also removes messages without a key. Without an admin API, every such message counts as
-    removed.
-
-    Args:
-        admin_api: returns the admin API, which is queried at the first such message beyond the known horizon.
+    horizon, as compaction also removes messages without a key. The admin API is queried at the first such message
+    beyond the known horizon; without one, every such message counts as removed.
     """
 
     part = Part.COMPACTION
@@ -52,7 +47,7 @@ class CompactionFilter(TransitionSubscriber):
         self._silent_until = 0.0
         self._has_warned = False
 
-    def __call__(self, inner: Any) -> bool:
+    def __call__(self, inner: InnerMessage) -> bool:
         """Return whether a C++ message exists, that is, was not removed."""
         try:
             if _partition_key(inner):
@@ -94,7 +89,7 @@ class CompactionFilter(TransitionSubscriber):
             return None
 
 
-def _is_empty(inner: Any) -> bool:
+def _is_empty(inner: InnerMessage) -> bool:
     try:
         has_nothing = not (inner.ordering_key() or inner.properties() or inner.event_timestamp())
     except UnicodeDecodeError:

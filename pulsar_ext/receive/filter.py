@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.messages import InnerMessage
@@ -53,10 +53,10 @@ class _BufferedSource(TransitionSubscriber):
 
         A thread that screens an older message now puts it back into the old queue, which is not read any more.
         """
-        self._ready: deque[Any] = deque()
-        self._unseen: deque[Any] = deque()
+        self._ready: deque[InnerMessage] = deque()
+        self._unseen: deque[InnerMessage] = deque()
 
-    def on_reopen(self, *_: Any) -> None:
+    def on_reopen(self, *_: object) -> None:
         """Receive from the reopened C++ object; kept messages are redelivered."""
         self._ready, self._unseen = deque(), deque()
         self._each, self._wait = self._source.each, self._source.wait
@@ -66,18 +66,14 @@ class FilteredSource(_BufferedSource):
     """Passes on the messages that a function accepts.
 
     `skipped_count` counts the other messages. If none is accepted for 100 ms, the iterator raises `pulsar.Timeout`.
-
-    Args:
-        source: yields the messages.
-        wanted: returns whether a C++ message is accepted.
     """
 
-    def __init__(self, source: Source, wanted: Callable[[Any], bool]) -> None:
+    def __init__(self, source: Source, wanted: Callable[[InnerMessage], bool]) -> None:
         super().__init__(source)
         self._wanted = wanted
         self.skipped_count = 0
 
-    def __next__(self) -> Any:
+    def __next__(self) -> InnerMessage:
         if self._ready or self._unseen:
             found = self.next_kept()
             if found is not None:
@@ -102,12 +98,8 @@ class FilteredSource(_BufferedSource):
                     raise Timeout("Pulsar error: TimeOut")
         raise StopIteration
 
-    def wait(self, millis: int) -> Any:
-        """Wait for a wanted message.
-
-        Raises:
-            pulsar.Timeout: none arrived in time.
-        """
+    def wait(self, millis: int) -> InnerMessage:
+        """Wait for a wanted message, or raise `pulsar.Timeout`."""
         found = self.next_kept()
         if found is not None:
             return found
@@ -130,7 +122,7 @@ class FilteredSource(_BufferedSource):
             if millis <= 0:
                 raise Timeout("Pulsar error: TimeOut")
 
-    def wants(self, inner: Any) -> bool:
+    def wants(self, inner: InnerMessage) -> bool:
         """Return whether a C++ message is wanted; count it if not."""
         wanted = self._wanted(inner)
         self.skipped_count += not wanted
@@ -155,14 +147,14 @@ class FilteredSource(_BufferedSource):
                 unseen.append(inner)
                 break
 
-    def drop_unwanted(self, inner: Any) -> None:
+    def drop_unwanted(self, inner: InnerMessage) -> None:
         """Drop the first unscreened message if it is `inner` and is not wanted."""
         unseen = self._unseen
         if unseen and unseen[0] is inner and not self.wants(inner):
             del unseen[0]
 
     @property
-    def kept(self) -> tuple[deque[Any], deque[Any]]:
+    def kept(self) -> tuple[deque[InnerMessage], deque[InnerMessage]]:
         """Messages kept by earlier calls, until the C++ object is replaced: the screened and the unscreened ones."""
         return self._ready, self._unseen
 
@@ -177,14 +169,11 @@ class FilteredSource(_BufferedSource):
             ready.append(found)
         return True
 
-    def next_kept(self, before: Sequence[Any] = ()) -> Any:
+    def next_kept(self, before: Sequence[object] = ()) -> InnerMessage | None:
         """Return the next wanted message kept by an earlier call, or None.
 
-        Args:
-            before: messages that this call has already taken. With any, a misrouted message stays for the next call.
-
-        Raises:
-            MisroutedMessage: the next message is misrouted; the error carries it.
+        `before` are messages that this call has already taken. With any, a misrouted message stays for the next call;
+        otherwise the error carries it.
         """
         for inner in _pop_each(self._ready):
             return inner
@@ -211,17 +200,14 @@ class ScreenedSource(_BufferedSource):
 
     Loops are functions separate from the code that must be undone afterwards: see `_native/locks.py`.
 
-    Args:
-        source: yields the messages.
-        screen: returns whether a C++ message is for the application; called once for each, in order.
-        harmless: messages with at most this redelivery count pass without screening.
-        order: the order of the messages; None if it never requires screening.
+    `screen` returns whether a C++ message is for the application, and is called once for each, in order. Messages with
+    at most the redelivery count `harmless` pass without it, unless the order requires screening.
     """
 
     def __init__(
         self,
         source: Source,
-        screen: Callable[[Any], bool],
+        screen: Callable[[InnerMessage], bool],
         *,
         harmless: int = -1,
         order: ReceiveOrder | None = None,
@@ -232,7 +218,7 @@ class ScreenedSource(_BufferedSource):
         self._waiting = 0
         self._is_blocked = self._is_drained = False
 
-    def __next__(self) -> Any:
+    def __next__(self) -> InnerMessage:
         self._waiting += 1
         try:
             with self._lock:  # waits until no thread screens ahead
@@ -241,7 +227,7 @@ class ScreenedSource(_BufferedSource):
         finally:
             self._waiting -= 1
 
-    def _receive_screened(self) -> Any:
+    def _receive_screened(self) -> InnerMessage:
         if (self._ready or self._unseen) and (seen := self._next_screened()) is not None:
             return seen
         each = self._each
@@ -259,17 +245,13 @@ class ScreenedSource(_BufferedSource):
                 return seen
         raise StopIteration
 
-    def _is_harmless(self, inner: Any) -> bool:
+    def _is_harmless(self, inner: InnerMessage) -> bool:
         if self._order is not None and self._order.is_screening:
             return False
         return self._harmless >= 0 and _redelivery_count(inner) <= self._harmless
 
-    def wait(self, millis: int) -> Any:
-        """Wait for a message that passes.
-
-        Raises:
-            pulsar.Timeout: none arrived in time.
-        """
+    def wait(self, millis: int) -> InnerMessage:
+        """Wait for a message that passes, or raise `pulsar.Timeout`."""
         deadline = time.monotonic() + millis / 1000
         self._waiting += 1
         try:
@@ -279,7 +261,7 @@ class ScreenedSource(_BufferedSource):
         finally:
             self._waiting -= 1
 
-    def _wait_for_screened(self, deadline: float) -> Any:
+    def _wait_for_screened(self, deadline: float) -> InnerMessage:
         while (seen := self._next_screened()) is None:
             self._unseen.extend(map(self._wait, (max(int((deadline - time.monotonic()) * 1000), 0),)))
         return seen
@@ -289,7 +271,7 @@ class ScreenedSource(_BufferedSource):
         with self._lock, contextlib.suppress(Timeout):
             self._screen_queue()
 
-    def drain_to(self, batch: list[Any]) -> None:
+    def drain_to(self, batch: list[InnerMessage]) -> None:
         """Stop screening ahead, and move the kept messages to a batch that the C++ consumer completes."""
         self._is_drained = True
         with self._lock:  # waits until no thread screens ahead
@@ -316,7 +298,7 @@ class ScreenedSource(_BufferedSource):
         """Continue as before: the cursor did not move."""
         self._is_blocked = False
 
-    def _next_screened(self) -> Any:
+    def _next_screened(self) -> InnerMessage | None:
         """Return the next kept message for the application, or None."""
         if not (self._unseen or self._ready):
             return None
@@ -325,14 +307,15 @@ class ScreenedSource(_BufferedSource):
             for inner in iter(self._ready.popleft, None):  # no call after it: a Ctrl-C would lose the message
                 return inner
         except IndexError:
-            return None
+            pass
+        return None
 
     def _screen_unseen(self) -> None:
         """Screen the kept messages in their order, which is also the order of dead letters."""
         with self._lock, contextlib.suppress(IndexError):  # a signal handler has taken the message in between
             self._screen_each(self._ready, self._unseen)
 
-    def _screen_each(self, ready: deque[Any], unseen: deque[Any]) -> None:
+    def _screen_each(self, ready: deque[InnerMessage], unseen: deque[InnerMessage]) -> None:
         while unseen:
             inner = unseen[0]
             wanted = self._screen(inner)
@@ -341,7 +324,7 @@ class ScreenedSource(_BufferedSource):
                 ready.append(inner)
 
 
-def _pop_each(kept: deque[Any]) -> Iterator[Any]:
+def _pop_each(kept: deque[InnerMessage]) -> Iterator[InnerMessage]:
     """Remove and yield one message after the other; other threads may do so at the same time."""
     try:
         yield from iter(kept.popleft, None)  # no call after it: a Ctrl-C would lose a message
@@ -365,7 +348,7 @@ class RedeliveryFilter(ScreenedSource):
     part = Part.REDELIVERY_FILTER
     _order: ReceiveOrder
 
-    def __init__(self, order: ReceiveOrder, source: Source, drops: Callable[[Any], bool]) -> None:
+    def __init__(self, order: ReceiveOrder, source: Source, drops: Callable[[InnerMessage], bool]) -> None:
         super().__init__(source, lambda inner: not drops(inner), order=order)
 
     def on_after(self, transition: Transition, /) -> None:
@@ -373,7 +356,7 @@ class RedeliveryFilter(ScreenedSource):
         super().on_after(transition)
         self.unseen = self._unseen
 
-    def on_reopen(self, *_: Any) -> None:
+    def on_reopen(self, *_: object) -> None:
         """Receive from the reopened C++ object; kept messages are redelivered."""
         super().on_reopen()
         self.unseen = self._unseen
@@ -385,14 +368,14 @@ class RedeliveryFilter(ScreenedSource):
         return self._order.redelivery_filter is self or bool(self._unseen or self._ready)
 
     @property
-    def fast(self) -> Any:
+    def fast(self) -> Iterator[InnerMessage]:
         """Iterator for loops that check for a filter after each message; it ends when the filter may be inactive."""
         return map(self.wait, repeat(POLL_MILLIS, _MIN_SCREENED)) if self.is_active else self._source.each
 
-    def __next__(self) -> Any:
+    def __next__(self) -> InnerMessage:
         return self.wait(POLL_MILLIS)
 
-    def wait(self, millis: int) -> Any:
+    def wait(self, millis: int) -> InnerMessage:
         """Wait for a message for the application.
 
         Raises:

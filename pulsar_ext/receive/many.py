@@ -1,4 +1,4 @@
-"""Receiving several messages at once, or one after the other in a `for` loop, with some hundreds prefetched.
+"""Prefetching of some hundred messages.
 
 Every kind of receive uses the same source: a few hundred prefetched messages, or a batch of waits for one message each
 (see `Prefetch`). They are ready in the `ReceiveOrder`, with or without numbers.
@@ -37,7 +37,9 @@ from .order import NOTHING, Part, Transition, TransitionSubscriber
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.message import Message
 
     from .source import Source
 
@@ -63,11 +65,8 @@ def configure_prefetch(named: dict[str, Any], *, screens: bool) -> int:
     """Reserve the C++ consumer's `batch_receive()` for prefetching; return the size of a fetch, 0 without prefetching.
 
     Nothing is prefetched with the application's own policy or listener, with a small queue, or if a timeout begins when
-    a message is taken from the C++ queue, as acknowledgement timeouts do.
-
-    Args:
-        named: the official arguments of `subscribe()` by name; the policy in them is changed.
-        screens: whether each message is screened on arrival.
+    a message is taken from the C++ queue, as acknowledgement timeouts do. The policy in `named`, the official arguments
+    of `subscribe()`, is changed.
     """
     size = named["receiver_queue_size"]
     at_once = min(size // 4, _MAX_FETCH) if isinstance(size, int) else 0
@@ -85,15 +84,7 @@ def _policy(at_once: int) -> pulsar.ConsumerBatchReceivePolicy:
 
 
 class Prefetch(TransitionSubscriber):
-    """The prefetched messages before a consumer's native receive.
-
-    Args:
-        context: the context of the consumer's client.
-        inner: the C++ consumer, see `configure_prefetch()`.
-        source: yields its messages one by one.
-        messages: the class of the consumer's messages.
-        at_once: the most messages that are fetched at once.
-    """
+    """The prefetched messages before a consumer's native receive, at most `at_once` of a fetch."""
 
     __slots__ = (
         "_are_made",
@@ -119,7 +110,9 @@ class Prefetch(TransitionSubscriber):
     )
     part = Part.SOURCE
 
-    def __init__(self, context: ClientContext, inner: Any, source: Source, messages: type, at_once: int) -> None:
+    def __init__(
+        self, context: ClientContext, inner: InnerConsumer, source: Source, messages: type[Message], at_once: int
+    ) -> None:
         self._context, self._source = context, source
         self._inner, self._each, self._wait = inner, source.each, source.wait
         self._prefetched: Iterator[Any] = NOTHING
@@ -129,7 +122,7 @@ class Prefetch(TransitionSubscriber):
         self._at_once = at_once
         self.make(messages)
         self._timeouts: Iterator[int] = NOTHING
-        self._waits: Iterator[Any] = NOTHING
+        self._waits: Iterator[InnerMessage] = NOTHING
         """Waits for one message each; its timeouts are exhausted before messages are fetched, which come first."""
         self._fetcher = 0
         self._lock = OwnedLock()
@@ -151,14 +144,14 @@ class Prefetch(TransitionSubscriber):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> InnerMessage:
         for inner in self._inners(self._prefetched):
             return inner
         for inner in self._each:
             return inner
         raise StopIteration
 
-    def wait(self, millis: int) -> Any:
+    def wait(self, millis: int) -> InnerMessage:
         """Receive as the consumer does."""
         for inner in self._inners(self._prefetched):
             return inner
@@ -166,7 +159,7 @@ class Prefetch(TransitionSubscriber):
             return inner
         raise AssertionError  # the map above has exactly one item
 
-    def make(self, messages: type) -> None:
+    def make(self, messages: type[Message]) -> None:
         """Create messages of this class from now on."""
         self._drain = drainer(messages, self._at_once, _MAX_FETCH_BYTES)
 
@@ -199,7 +192,7 @@ class Prefetch(TransitionSubscriber):
             self._taken += limit
             return map(self._wait, repeat(0, limit)), False
 
-    def _inners(self, kept: Iterator[Any]) -> Iterator[Any]:
+    def _inners(self, kept: Iterator[Any]) -> Iterator[InnerMessage]:
         """Return the C++ messages of an iterator, without Python code in between that a signal could interrupt."""
         return map(_inner, kept) if self._are_made else kept
 
@@ -268,7 +261,7 @@ class Prefetch(TransitionSubscriber):
         """Keep the prefetched messages: the cursor did not move, and the consumer is still open."""
         self._is_moving = False
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+    def on_reopen(self, inner: InnerConsumer, ahead: Iterator[InnerMessage], /) -> None:
         """Fetch from the reopened C++ consumer; prefetched messages are redelivered."""
         with self._lock:
             _exhaust(self._timeouts)
@@ -282,11 +275,10 @@ class Prefetch(TransitionSubscriber):
             self._fetch_blocks += 1
         _exhaust(self._prefetched)
 
-    def batch(self, batch: list[Any]) -> None:
-        """Receive as the C++ client's `batch_receive()` does without a policy: for 100 ms, up to 10 MB.
+    def batch(self, batch: list[InnerMessage]) -> None:
+        """Receive into a list as the C++ client's `batch_receive()` does without a policy: for 100 ms, up to 10 MB.
 
-        Args:
-            batch: the list to fill; nothing is done if a Ctrl-C left messages in it.
+        Nothing is done if a Ctrl-C left messages in the list.
         """
         size, deadline = 0, time.monotonic() + _OFFICIAL_MILLIS / 1000
         left = 0.0 if batch else 1.0
@@ -301,16 +293,12 @@ class Prefetch(TransitionSubscriber):
                 threads.sleep(max(min(left, _PAUSE_SECONDS), 0))
 
 
-def _exhaust(shared: Iterator[Any]) -> None:
+def _exhaust(shared: Iterator[object]) -> None:
     """Exhaust an iterator that threads may share."""
     deque(shared, 0)
 
 
-def require_max_messages(max_messages: Any) -> None:
-    """Raise unless `max_messages` is a valid number of messages.
-
-    Raises:
-        InvalidUse: it is not an int >= 1.
-    """
+def require_max_messages(max_messages: object) -> None:
+    """Raise `InvalidUse` unless `max_messages` is an int >= 1."""
     if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
         raise InvalidUse(f"max_messages must be an int >= 1, got {max_messages!r}.")

@@ -7,14 +7,14 @@ import logging
 import time
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.answer import answered_within
 from pulsar_ext._native.handles import inner_of
-from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.messages import InnerConsumer, InnerMessageId, InnerReader
 from pulsar_ext._native.signatures import default_arguments
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pulsar_ext._native.answer import Answer
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
+
+    from .order import Native, Target
+    from .seeks import Topics
+
+    Official: TypeAlias = "pulsar.Consumer | pulsar.Reader"
 
 
 _FAILOVER_SECONDS = 0.1
@@ -42,12 +48,15 @@ _NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
 """Names of the arguments that differ from their defaults; equal tuples are shared."""
 
 
-class NativeHolder(Protocol):
+N = TypeVar("N", bound="Native")
+
+
+class NativeHolder(Protocol[N]):
     """The consumer or reader that uses the native object."""
 
-    inner: Any
+    inner: N
 
-    def _set_native_(self, official: Any) -> Any:
+    def _set_native_(self, official: Official, /) -> N:
         """Use the C++ object of an official consumer or reader; return that C++ object."""
         ...
 
@@ -55,35 +64,23 @@ class NativeHolder(Protocol):
 class ExcludedAcks(Protocol):
     """The acknowledgements of a consumer."""
 
-    def acknowledge_skipped(self, inner: Any, last: int, /) -> None:
-        """Acknowledge messages that were excluded by a seek.
-
-        Args:
-            inner: a C++ message that precedes the sought message in the same entry.
-            last: the batch index of the last of these messages.
-        """
+    def acknowledge_skipped(self, inner: InnerMessage, last: int, /) -> None:
+        """Acknowledge messages that were excluded by a seek."""
 
     def note_moved_topics(self, topics: Iterable[str] | None, /) -> None:
         """Note that the next seek moves the cursors of these topics and partitions only; None for all."""
 
 
-class _Reopener:
-    """Common base of both reopeners.
-
-    Args:
-        handle: the consumer or reader.
-        open_official: the official `subscribe()` or `create_reader()`.
-        named: its arguments by name.
-        context: the context of its client.
-    """
+class _Reopener(Generic[N]):
+    """Common base of both reopeners."""
 
     _defaults: ClassVar[dict[str, Any]]
     """Defaults of the arguments."""
 
     def __init__(
         self,
-        handle: NativeHolder,
-        open_official: Callable[..., Any],
+        handle: NativeHolder[N],
+        open_official: Callable[..., Official],
         named: dict[str, Any],
         context: ClientContext,
     ) -> None:
@@ -107,7 +104,7 @@ class _Reopener:
         with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, so errors do not matter
             self._handle.inner.close()
 
-    def is_excluded(self, _: Any, /) -> bool:
+    def is_excluded(self, _: InnerMessage, /) -> bool:
         """Return False: nothing is excluded."""
         return False
 
@@ -115,19 +112,13 @@ class _Reopener:
         """Use a receiver queue of one message for the next C++ object."""
         self._keep(self._named | {"receiver_queue_size": 1})
 
-    def _open(self, **changed: Any) -> Any:
+    def _open(self, **changed: object) -> Official:
         # With TLS, a connection that is lost during its handshake is an error, and the C++ client does not retry.
         return self._context.persist(partial(self._open_official, **self._named | changed), pulsar.ConnectError)
 
 
-class ConsumerReopener(_Reopener):
-    """Reopens the C++ consumer of a consumer; the subscription's cursor defines where the new one begins.
-
-    Args:
-        arguments: those of `_Reopener`.
-        gate: the gate through which a seek begins.
-        acks: the acknowledgements of the consumer.
-    """
+class ConsumerReopener(_Reopener[InnerConsumer]):
+    """Reopens the C++ consumer of a consumer; the subscription's cursor defines where the new one begins."""
 
     _defaults = default_arguments(pulsar.Client.subscribe)
     _heads: tuple[Head, ...] = ()
@@ -137,11 +128,15 @@ class ConsumerReopener(_Reopener):
 
     def __init__(
         self,
-        *arguments: Any,
+        handle: NativeHolder[InnerConsumer],
+        open_official: Callable[..., Official],
+        named: dict[str, Any],
+        context: ClientContext,
+        *,
         gate: SeekGate,
         acks: ExcludedAcks,
     ) -> None:
-        super().__init__(*arguments)
+        super().__init__(handle, open_official, named, context)
         self._gate, self._acks = gate, acks
 
     def retire(self) -> None:
@@ -149,15 +144,8 @@ class ConsumerReopener(_Reopener):
         self._is_retired = True
         super().retire()
 
-    def move(self, target: Any) -> None:
-        """Move the cursor, which addresses entries; messages before the target in its entry are excluded later.
-
-        Args:
-            target: a C++ id, or a publish time in milliseconds.
-
-        Raises:
-            pulsar.PulsarException: the cursor was not moved, or not on every topic or partition, or not permanently.
-        """
+    def move(self, target: Target) -> None:
+        """Move the cursor, which addresses entries; messages before the target in its entry are excluded later."""
         self._begin_at(target)
         self._heads = self._heads_of(target)
 
@@ -165,13 +153,9 @@ class ConsumerReopener(_Reopener):
         """Note that the next seek moves these topics and partitions only; None for all."""
         self._acks.note_moved_topics(topics)
 
-    def seek_each(self, targets: Mapping[str, Any]) -> None:
-        """Move the cursors of some of several topics and partitions; raises as `move()`.
-
-        Args:
-            targets: arguments of `move()`, by the full name of the topic or partition.
-        """
-        found: list[tuple[Any, tuple[Head, ...]]] = []
+    def seek_each(self, targets: Mapping[str, Target]) -> None:
+        """Move the cursors of some of several topics and partitions; raises as `move()`."""
+        found: list[tuple[InnerMessageId, tuple[Head, ...]]] = []
         for topic, target in targets.items():
             if isinstance(target, int):
                 where = first_at(partial(self._context.open_reader, topic), self._context.call_with_retries, target)
@@ -184,12 +168,12 @@ class ConsumerReopener(_Reopener):
             self._begin_at(position)
             self._heads += heads
 
-    def _begin_at(self, target: Any) -> None:
+    def _begin_at(self, target: Target) -> None:
         # Twice: the broker stores the first one with older acknowledgements, which a broker crash would restore.
         for _ in range(2):
             self._context.call_with_retries(self._gate.seek_starter(self._handle.inner, target), SEEK_RETRY_ERRORS)
 
-    def _heads_of(self, target: Any) -> tuple[Head, ...]:
+    def _heads_of(self, target: Target) -> tuple[Head, ...]:
         """Return the messages of the entry that a seek to a C++ id excludes."""
         if isinstance(target, int):
             return ()
@@ -197,14 +181,14 @@ class ConsumerReopener(_Reopener):
         head = Head.of(target, self._named["start_message_id_inclusive"], several_topics=several)
         return () if head is None else (head,)
 
-    def move_before(self, _: Any) -> None:
+    def move_before(self, _: InnerMessageId) -> None:
         """Ignore the id: unacknowledged messages are redelivered."""
 
     def move_to_cluster(self) -> None:
         """Exclude nothing: the sought entry belongs to the previous cluster."""
         self._heads = ()
 
-    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+    def reopen_native(self) -> tuple[InnerConsumer, Iterator[InnerMessage]]:
         """Open another C++ consumer with the same name; return it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
         if self._named["consumer_type"] == pulsar.ConsumerType.Failover:
@@ -213,7 +197,7 @@ class ConsumerReopener(_Reopener):
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._reset_dispatch()
         inner = self._handle._set_native_(self._open_when_free())
-        ahead: list[Any] = []
+        ahead: list[InnerMessage] = []
         if self._heads and not self._named["message_listener"] and self._named["receiver_queue_size"]:
             ahead = read_heads(self._heads, inner, self._acks.acknowledge_skipped)
             self._heads = ()
@@ -235,14 +219,14 @@ class ConsumerReopener(_Reopener):
     def _reset_dispatch_on(self, topic: str) -> None:
         # Without a queue: if the broker reads for this consumer, the next one starts inside a chunked message.
         changed = {"topic": topic, "receiver_queue_size": 0, "message_listener": None}
-        opened: list[Any] = []
+        opened: list[Official] = []
         try:  # a Ctrl-C must not leave it open
             opened += map(call, (partial(self._open, consumer_type=pulsar.ConsumerType.Exclusive, **changed),))
         finally:
             for one in opened:
                 inner_of(one).close()
 
-    def _open_when_free(self) -> Any:
+    def _open_when_free(self) -> Official:
         """Open a consumer; retry while the broker still lists the previous one, whose connection may be lost."""
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -253,7 +237,7 @@ class ConsumerReopener(_Reopener):
                     raise
                 threads.sleep(_BUSY_POLL_SECONDS)
 
-    def is_excluded(self, inner: Any, /) -> bool:
+    def is_excluded(self, inner: InnerMessage, /) -> bool:
         """Return whether a C++ message precedes the sought one in its entry; such a message is acknowledged.
 
         Used by a listener, and by receives without a queue, which get each message separately.
@@ -271,21 +255,15 @@ class ConsumerReopener(_Reopener):
         return False
 
 
-class ReaderReopener(_Reopener):
+class ReaderReopener(_Reopener[InnerReader]):
     """Reopens the C++ reader of a reader; only the reader knows its position in the topic."""
 
     _defaults = default_arguments(pulsar.Client.create_reader)
-    _next = _start = None
+    _next: Official | None = None
+    _start: InnerMessageId | None = None
 
-    def move(self, target: Any) -> None:
-        """Open another C++ reader at the target; it replaces the current one in `reopen_native()`.
-
-        Args:
-            target: a C++ id, or a publish time in milliseconds.
-
-        Raises:
-            InvalidUse: it is an id of one of several partitions; the position was not changed.
-        """
+    def move(self, target: Target) -> None:
+        """Open another C++ reader at the target; it replaces the current one in `reopen_native()`."""
         if isinstance(target, int):
             self._move_to_time(target)
         elif self._is_of_several(target):
@@ -300,18 +278,14 @@ class ReaderReopener(_Reopener):
     def note_moved_topics(self, _: Iterable[str] | None) -> None:
         """Ignore the topics: a reader has no acknowledgements."""
 
-    def seek_each(self, _: Mapping[str, Any]) -> None:
-        """Raise: the unread messages of the other partitions cannot be kept.
-
-        Raises:
-            InvalidUse: always; the position was not changed.
-        """
+    def seek_each(self, _: Mapping[str, Target]) -> None:
+        """Raise: the unread messages of the other partitions cannot be kept."""
         raise InvalidUse(
             f"A reader of all partitions of {self._named['topic']} cannot seek on some of them: the C++ client drops "
             f"unread messages of the others. Create it with the topic in a list: [{self._named['topic']!r}]."
         )
 
-    def move_before(self, inner_id: Any) -> None:
+    def move_before(self, inner_id: InnerMessageId) -> None:
         """Open another C++ reader whose next message is the message or the entry of a C++ id."""
         self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
 
@@ -338,23 +312,18 @@ class ReaderReopener(_Reopener):
         else:
             self.move_before(found)
 
-    def _is_of_several(self, inner_id: Any) -> bool:
+    def _is_of_several(self, inner_id: InnerMessageId) -> bool:
         return inner_id.partition() >= 0 and not TopicName.parse(self._named["topic"]).is_partition
 
-    def reopen_native(self) -> tuple[Any, Iterator[Any]]:
+    def reopen_native(self) -> tuple[InnerReader, Iterator[InnerMessage]]:
         """Return the C++ reader that `move()` opened, or open one now."""
         if self._next is None:
             self._next = self._open(start_message_id=self._start)
         return self._handle._set_native_(self._next), NOTHING
 
 
-def is_of_several(topics: Any, partitions_of: Callable[[str], list[str]]) -> bool:
-    """Return whether the C++ consumer of a subscription reads several topics or partitions.
-
-    Args:
-        topics: the subscribed topics.
-        partitions_of: returns the names of a topic's partitions; the topic's own name without partitions.
-    """
+def is_of_several(topics: Topics, partitions_of: Callable[[str], list[str]]) -> bool:
+    """Return whether the C++ consumer of a subscription reads several topics or partitions."""
     if not isinstance(topics, str):
         return True
     return not TopicName.parse(topics).is_partition and any(
@@ -372,11 +341,7 @@ class Unsubscription:
         self._begun: Sequence[int] = ()
 
     def noted(self, begin: Callable[[Answer, list[int]], object]) -> Callable[[Answer], object]:
-        """Return a function that begins the unsubscription and keeps its answer.
-
-        Args:
-            begin: called with the answer, and with a list to which it appends an item as the request begins.
-        """
+        """Return a function that begins the unsubscription and keeps its answer."""
         return partial(self._begin, begin)
 
     def _begin(self, begin: Callable[[Answer, list[int]], object], answer: Answer) -> None:

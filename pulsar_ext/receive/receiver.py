@@ -37,7 +37,6 @@ from .seeks import partitions_of_each, targets_by_topic
 from .source import PendingReceives
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Iterator
 
     from pulsar_ext._native.answer import Answer
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
     from .order import Native, Reopener, Target
+    from .seeks import Topics
     from .source import ReceiveAsync, Source
     from .undecryptable import Flow
 
@@ -195,7 +195,7 @@ class Receiving(Generic[N, T]):
     _order: ReceiveOrder
     _queued: bool
     _source: Source
-    _topics: str | list[str] | re.Pattern[str]
+    _topics: Topics
 
     @property
     def _message_class_(self) -> type[Message[T]]:

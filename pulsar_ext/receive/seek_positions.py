@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pulsar
 
@@ -20,22 +20,16 @@ from .source import PendingReceives
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "PROBE",
-    "SEEK_RETRY_ERRORS",
-    "Head",
-    "SeekPosition",
-    "first_at",
-    "first_by_time",
-    "position_of",
-    "read_heads",
-]
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
+
+    Ask = Callable[..., object]
+    """Calls an asynchronous method and retries: `ClientContext.call_with_retries()`."""
 
 SEEK_RETRY_ERRORS = (NotConnected, pulsar.BrokerMetadataError, pulsar.NotAllowedError)
 """Errors of a seek that moved nothing, and is retried. The second one is the broker's, which has closed the consumer
 for another seek or an operator's, while the C++ client has not reopened it yet. The third one is the C++ client's: an
 earlier seek is still in flight, because with several topics the first failure is reported at once."""
-PROBE: Final[dict[str, Any]] = {"receiver_queue_size": 0, "reader_listener": None}
+PROBE: Final[dict[str, object]] = {"receiver_queue_size": 0, "reader_listener": None}
 """Arguments of a reader that searches for a position: without a queue, no message is in flight when it seeks."""
 _HEAD_SECONDS, _MAX_AHEAD = 3.0, 1000
 """Seconds until the sought entry must arrive, and number of messages of other partitions that may precede it. On a
@@ -47,26 +41,14 @@ _BEYOND_ALL: Final = 1 << 62
 
 
 class Head:
-    """The messages that precede the sought one in its entry; for a chunked message, the entry of its last chunk.
-
-    Args:
-        entry: ledger and entry; ledger ids are unique across topics.
-        last: the batch index of the last of the messages; -1 without a batch.
-        partition: the partition, -1 without partitions; None with several topics, whose ids do not name the topic.
-    """
+    """The messages that precede the sought one in its entry; for a chunked message, the entry of its last chunk."""
 
     def __init__(self, entry: tuple[int, int], last: int, partition: int | None = None) -> None:
         self.entry, self.last, self._partition = entry, last, partition
 
     @classmethod
-    def of(cls, target: Any, inclusive: bool, *, several_topics: bool) -> Head | None:
-        """Return the messages that a seek to a C++ id excludes; None if it excludes none.
-
-        Args:
-            target: the C++ id.
-            inclusive: whether the target itself is to be received.
-            several_topics: whether messages of other topics are received as well.
-        """
+    def of(cls, target: InnerMessageId, inclusive: bool, *, several_topics: bool) -> Head | None:
+        """Return the messages that a seek to a C++ id excludes; None if it excludes none."""
         if target in (InnerMessageId.earliest, InnerMessageId.latest):
             return None
         data = decode(target.serialize())
@@ -75,12 +57,12 @@ class Head:
             return None
         return cls((data.ledger_id, data.entry_id), last, None if several_topics else data.partition)
 
-    def has(self, inner_id: Any) -> bool:
+    def has(self, inner_id: InnerMessageId) -> bool:
         """Return whether the message of a C++ id is one of these messages."""
         entry = (inner_id.ledger_id(), inner_id.entry_id())
         return bool(entry == self.entry and inner_id.batch_index() <= self.last)
 
-    def is_past(self, inner_id: Any) -> bool:
+    def is_past(self, inner_id: InnerMessageId) -> bool:
         """Return whether another C++ id shows that all of these messages have arrived, or were trimmed.
 
         An id of another partition does not show it, nor that of a chunked message that ends among this one's chunks.
@@ -91,15 +73,11 @@ class Head:
         return bool(ledger_id > self.entry[0] and inner_id.partition() == self._partition)
 
 
-def read_heads(heads: Iterable[Head], inner: Any, on_excluded: Callable[[Any, int], None]) -> list[Any]:
-    """Receive the excluded messages from a C++ consumer; return other messages that arrived before the last of them.
-
-    Args:
-        heads: the excluded messages.
-        inner: the C++ consumer.
-        on_excluded: called with an excluded message and `Head.last`.
-    """
-    ahead: list[Any] = []
+def read_heads(
+    heads: Iterable[Head], inner: InnerConsumer, on_excluded: Callable[[InnerMessage, int], None]
+) -> list[InnerMessage]:
+    """Receive the excluded messages from a C++ consumer; return other messages that arrived before the last of them."""
+    ahead: list[InnerMessage] = []
     pending, receive = set(heads), cooperative(inner.receive)
     deadline = time.monotonic() + _HEAD_SECONDS
     while pending and time.monotonic() < deadline and len(ahead) < _MAX_AHEAD:
@@ -119,14 +97,10 @@ def read_heads(heads: Iterable[Head], inner: Any, on_excluded: Callable[[Any, in
     return ahead
 
 
-def position_of(topic: str, target: Any) -> Any:
+def position_of(topic: str, target: InnerMessageId) -> InnerMessageId:
     """Return the C++ id of an entry that moves a consumer of several topics on one of them only.
 
     The earliest and the latest id would move all topics, so they are replaced by ids before and beyond all entries.
-
-    Args:
-        topic: the full name of the topic or partition.
-        target: a C++ id.
     """
     partition = TopicName.parse(topic).partition_index
     if target == InnerMessageId.earliest:
@@ -139,25 +113,14 @@ def position_of(topic: str, target: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SeekPosition:
-    """A position in a topic.
+    """A position in a topic."""
 
-    Args:
-        target: a C++ id.
-        is_exclusive: whether the position is after that message.
-    """
-
-    target: Any
+    target: InnerMessageId
     is_exclusive: bool = False
 
 
-def first_at(open_probe: Callable[..., Any], ask: Callable[..., Any], millis: int) -> SeekPosition:
-    """Return the position of the first message published at a time or later, or of the next message to be published.
-
-    Args:
-        open_probe: opens an official reader of the topic, inclusive of the message that a C++ id names.
-        ask: calls an asynchronous method and retries; see `ReaderReopener`.
-        millis: the time, in milliseconds since the epoch.
-    """
+def first_at(open_probe: Callable[..., pulsar.Reader], ask: Ask, millis: int) -> SeekPosition:
+    """Return the position of the first message published at a time or later, or of the next message to be published."""
     while True:
         found = first_by_time(open_probe(InnerMessageId.latest, **PROBE), ask, millis)
         if found is not None:
@@ -169,21 +132,17 @@ def first_at(open_probe: Callable[..., Any], ask: Callable[..., Any], millis: in
             return SeekPosition(last.message_id(), is_exclusive=True)  # also before messages published since
 
 
-def first_by_time(probe: Any, ask: Callable[..., Any], millis: int) -> Any:
-    """Return the C++ id of the first message that was published at a time or later, or None.
-
-    Args:
-        probe: an official reader without a queue; it is closed.
-        ask: calls an asynchronous method and retries; see `ReaderReopener`.
-        millis: the time, in milliseconds since the epoch.
-    """
+def first_by_time(probe: pulsar.Reader, ask: Ask, millis: int) -> InnerMessageId | None:
+    """Return the C++ id of the first message that was published at a time or later, or None."""
     found = _first(probe, ask, lambda inner: ask(partial(inner.seek_async, millis), SEEK_RETRY_ERRORS))
     return None if found is None else found.message_id()
 
 
-def _first(probe: Any, ask: Callable[..., Any], move: Callable[[Any], object] = lambda _: None) -> Any:
+def _first(
+    probe: pulsar.Reader, ask: Ask, move: Callable[[InnerReader], object] = lambda _: None
+) -> InnerMessage | None:
     """Return the first C++ message of a reader, or None, and close the reader."""
-    inner = inner_of(probe)
+    inner: InnerReader = inner_of(probe)
     try:
         move(inner)
         first = PendingReceives(inner.read_next_async, lambda _: False, lambda _: False)

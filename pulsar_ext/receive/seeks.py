@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
 
+    Topics = str | list[str] | re.Pattern[str]
+    """The topic, the topics or the pattern of a subscription."""
+
 
 _Target = TypeVar("_Target")
 _SCHEME = re.compile(r"^(?:non-)?persistent://")
 
 
-def partitions_of_each(context: ClientContext, topics: str | list[str] | re.Pattern[str]) -> list[str]:
+def partitions_of_each(context: ClientContext, topics: Topics) -> list[str]:
     """Return the full names of the topics and partitions of a subscription; a pattern's come from the admin API."""
     if isinstance(topics, re.Pattern):
         namespace, is_persistent = _namespace_of(topics)

@@ -17,7 +17,7 @@ from collections import deque
 from functools import partial
 from itertools import chain
 from operator import call, length_hint
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 import pulsar
@@ -30,14 +30,17 @@ from pulsar_ext._wire.message_id_data import decode
 from .order import NOTHING, Part, TransitionSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 
-    from .order import Transition
+    from .order import Native, Transition
 
     ReceiveAsync = Callable[[Callable[[pulsar.Result, InnerMessage], None]], None]
     """The asynchronous receive of a C++ object."""
+
+
+N = TypeVar("N", bound="Native")
 
 
 class Source(Protocol):
@@ -55,29 +58,24 @@ class Source(Protocol):
 
 
 class NativeSource(TransitionSubscriber):
-    """Receives from the C++ consumer or reader.
-
-    Args:
-        inner: the C++ consumer or reader.
-        wait_of: returns its receive with a timeout in milliseconds.
-    """
+    """Receives from the C++ consumer or reader, by the receive that `receive_of` returns."""
 
     __slots__ = ("_native", "_receive_of", "each", "wait")
     part = Part.NATIVE
     wait: Callable[[int], InnerMessage]
     each: Iterator[InnerMessage]
 
-    def __init__(self, inner: Any, wait_of: Callable[[Any], Callable[[int], Any]]) -> None:
-        self._receive_of = wait_of
+    def __init__(self, inner: N, receive_of: Callable[[N], Callable[[int], InnerMessage]]) -> None:
+        self._receive_of: Callable[[Any], Callable[[int], InnerMessage]] = receive_of
         self.on_reopen(inner, NOTHING)
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+    def on_reopen(self, inner: Native, ahead: Iterator[InnerMessage], /) -> None:
         """Receive the messages that are ahead, and then from the reopened C++ object."""
         native = self.wait = self._native = self._receive_of(inner)
         self.each = polling(native)
         if length_hint(ahead):
 
-            def wait(timeout_millis: int) -> Any:
+            def wait(timeout_millis: int) -> InnerMessage:
                 for one in ahead:
                     return one
                 return native(timeout_millis)
@@ -99,7 +97,7 @@ class NativeSource(TransitionSubscriber):
         return isinstance(self._native, TransitionSubscriber) and self._native.awaits_answer()
 
 
-class _Record(list[Any]):
+class _Record(list["InnerMessage"]):
     """The recorded messages of one block."""
 
     __slots__ = ("__weakref__",)
@@ -114,15 +112,15 @@ class Records:
     """
 
     def __init__(self) -> None:
-        self.lists: WeakSet[_Record] = WeakSet()
+        self.lists: WeakSet[list[InnerMessage]] = WeakSet()
 
-    def begin(self) -> list[Any]:
+    def begin(self) -> list[InnerMessage]:
         """Return a list in which every message is recorded from now on, until it is dropped."""
         record = _Record()
         self.lists.add(record)
         return record
 
-    def note(self, inners: Sequence[Any]) -> None:
+    def note(self, inners: Iterable[InnerMessage]) -> None:
         """Record C++ messages."""
         for record in self.lists:
             record.extend(inners)
@@ -132,17 +130,13 @@ class Records:
         for record in self.lists:
             record.clear()
 
-    def end(self, record: list[Any]) -> None:
+    def end(self, record: list[InnerMessage]) -> None:
         """Stop recording in this list."""
-        self.lists.discard(record)  # type: ignore[arg-type]  # made here
+        self.lists.discard(record)
 
 
 class Recorder(Records):
-    """A source that records the messages of another source.
-
-    Args:
-        source: yields the messages.
-    """
+    """A source that records the messages of another source."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -156,13 +150,13 @@ class Recorder(Records):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> InnerMessage:
         for inner in self.source.each:
             self.note((inner,))
             return inner
         raise StopIteration
 
-    def wait(self, millis: int) -> Any:
+    def wait(self, millis: int) -> InnerMessage:
         """Receive as the source does."""
         for inner in map(self.source.wait, (millis,)):
             self.note((inner,))
@@ -170,41 +164,66 @@ class Recorder(Records):
         raise AssertionError  # the map above has exactly one item
 
 
-class PendingReceives(TransitionSubscriber):
-    """A receive with a timeout in milliseconds, based on the asynchronous receive.
+class _AsyncReceive(TransitionSubscriber):
+    """Requests messages by the asynchronous receive of a C++ object, and keeps what has arrived."""
 
-    Args:
-        receive_async: the asynchronous receive of the C++ consumer or reader.
-        on_batch: called with the id of the first message of a batch; has the batch redelivered, or returns False.
-        is_excluded: returns whether a C++ message is not to be delivered.
+    def __init__(self, receive_async: ReceiveAsync) -> None:
+        self._receive_async = receive_async
+        self._arrived: deque[InnerMessage] = deque()
+        self._failures: deque[pulsar.Result] = deque()
+        self._unanswered: deque[None] = deque()
+        """One item for each request without an answer."""
+        self._changed = Condition()
 
-    Raises:
-        pulsar.Timeout: from a call, if no message arrived in time; the request stays open.
-        pulsar.AlreadyClosed: from a call, if it is closed, or a batch arrived.
+    def awaits_answer(self) -> bool:
+        """Return whether a request has no answer yet."""
+        return bool(self._unanswered)
+
+    def _request(self) -> None:
+        """Request a message; the lock is held."""
+        # Only C code from the count on: a Ctrl-C in between would leave a count without a request.
+        steps = partial(self._unanswered.append, None), partial(self._receive_async, self._answer)
+        try:
+            deque(map(call, steps), 0)
+        except pulsar.PulsarException:
+            self._unanswered.pop()
+            raise
+
+    def _answer(self, result: pulsar.Result, message: InnerMessage) -> None:
+        keep_thread_state()
+        with self._changed:
+            self._unanswered.pop()
+            if result == pulsar.Result.Ok:
+                self._arrived.append(message)
+            else:
+                self._failures.append(result)
+            self._changed.notify()
+
+
+class PendingReceives(_AsyncReceive):
+    """A receive with a timeout in milliseconds, based on the asynchronous receive; after it, the request stays open.
+
+    `on_batch` is called with the id of the first message of a batch; it has the batch redelivered, or returns False.
     """
 
     def __init__(
         self,
         receive_async: ReceiveAsync,
-        on_batch: Callable[[Any], bool],
-        is_excluded: Callable[[Any], bool],
+        on_batch: Callable[[InnerMessageId], bool],
+        is_excluded: Callable[[InnerMessage], bool],
     ) -> None:
-        self._receive_async = receive_async
+        super().__init__(receive_async)
         self._on_batch, self._is_excluded = on_batch, is_excluded
-        self._answers: deque[Any] = deque()
-        self._stale: list[Any] = []
-        self._failures: deque[Any] = deque()
+        self._stale: list[InnerMessage] = []
         self._waiters: set[int] = set()
-        self._asked = 0
-        self._changed = Condition()
 
-    def __call__(self, timeout_millis: int) -> Any:
-        """Wait up to `timeout_millis` for a C++ message."""
+    def __call__(self, timeout_millis: int) -> InnerMessage:
+        """Wait for a C++ message, or raise `pulsar.Timeout`; raise `pulsar.AlreadyClosed` also if a batch arrived."""
         deadline = time.monotonic() + timeout_millis / 1000
         while True:
             self._wait_until(deadline)
             try:
-                first = self._answers[0]
+                first = self._arrived[0]
                 inner_id = first.message_id()
                 if decode(inner_id.serialize()).batch_size > 1 and self._on_batch(inner_id):
                     raise_result(pulsar.Result.AlreadyClosed)
@@ -212,7 +231,7 @@ class PendingReceives(TransitionSubscriber):
                     self._drop(first)
                     continue
                 # No call after this one, not even the end of a `with`: a Ctrl-C would lose the message.
-                for message in iter(self._answers.popleft, None):
+                for message in iter(self._arrived.popleft, None):
                     return message
             except IndexError:  # another thread has taken or dropped it
                 continue
@@ -224,80 +243,50 @@ class PendingReceives(TransitionSubscriber):
             with self._changed:
                 self._waiters.add(waiter)
                 self._ask()
-                if not (self._answers or self._failures):
+                if not (self._arrived or self._failures):
                     self._changed.wait(max(deadline - time.monotonic(), 0))
         finally:
             self._waiters.discard(waiter)
         if self._failures:
             raise_result(self._failures.popleft())
-        if not self._answers:
+        if not self._arrived:
             raise Timeout("Pulsar error: TimeOut")
 
     def _ask(self) -> None:
         """Request one message per waiting thread. A separate function: see `_native/locks.py`."""
-        while self._asked + len(self._answers) < len(self._waiters) and not self._failures:
-            # Counted afterwards: a Ctrl-C in between makes one request too many, never one too few.
-            self._receive_async(self._answer)
-            self._asked += 1
+        while len(self._unanswered) + len(self._arrived) < len(self._waiters) and not self._failures:
+            self._request()
 
     def on_before(self, transition: Transition, /) -> None:
         """Note which answers the transition makes stale; later ones may be redelivered messages already."""
-        self._stale = list(self._answers) if transition.redelivers else []
+        self._stale = list(self._arrived) if transition.redelivers else []
 
     def on_after(self, _: Transition, /) -> None:
         """Drop stale answers that no thread has taken."""
         self._drop(*self._stale)
         self._stale = []
 
-    def awaits_answer(self) -> bool:
-        """Return whether a request has no answer yet."""
-        return self._asked > 0
-
-    def _drop(self, *answers: Any) -> None:
+    def _drop(self, *answers: InnerMessage) -> None:
         """Drop some answers, unless a thread has taken them."""
         for one in answers:
             with contextlib.suppress(ValueError):
-                self._answers.remove(one)
-
-    def _answer(self, result: Any, message: Any) -> None:
-        keep_thread_state()
-        with self._changed:
-            self._asked -= 1
-            if result.name == "Ok":
-                self._answers.append(message)
-            else:
-                self._failures.append(result)
-            self._changed.notify()
+                self._arrived.remove(one)
 
 
-class Arrivals(TransitionSubscriber):
+class Arrivals(_AsyncReceive):
     """A receive with a timeout in milliseconds; a timeout of 0 without a message requests a callback for the next one.
 
-    Args:
-        native: the C++ reader's receive with a timeout.
-        receive_async: its asynchronous receive.
-        on_arrival: called on a C++ thread when a message has arrived, or the request has failed.
-
-    Raises:
-        pulsar.Timeout: from a call, if no message arrived in time.
-        pulsar.AlreadyClosed: from a call, if it is closed.
+    `on_arrival` is called on a C++ thread when a message has arrived, or the request has failed.
     """
 
     def __init__(
-        self,
-        native: Callable[[int], Any],
-        receive_async: ReceiveAsync,
-        on_arrival: Callable[[], object],
+        self, native: Callable[[int], InnerMessage], receive_async: ReceiveAsync, on_arrival: Callable[[], object]
     ) -> None:
-        self._native, self._receive_async, self._on_arrival = native, receive_async, on_arrival
-        self._arrived: deque[Any] = deque()
-        self._failures: deque[Any] = deque()
-        self._unanswered: deque[None] = deque()
-        """One item for each request without an answer."""
-        self._changed = Condition()
+        super().__init__(receive_async)
+        self._native, self._on_arrival = native, on_arrival
 
-    def __call__(self, timeout_millis: int) -> Any:
-        """Wait up to `timeout_millis` for a C++ message."""
+    def __call__(self, timeout_millis: int) -> InnerMessage:
+        """Wait up to `timeout_millis` for a C++ message, or raise `pulsar.Timeout`."""
         try:
             if self._arrived or self._unanswered or self._failures:
                 self._wait(timeout_millis / 1000)
@@ -310,7 +299,9 @@ class Arrivals(TransitionSubscriber):
             raise Timeout("Pulsar error: TimeOut") from None
         except Timeout:
             if timeout_millis <= 0:
-                self._ask()
+                with self._changed:
+                    if not (self._unanswered or self._arrived or self._failures):
+                        self._request()
             raise
         raise AssertionError  # the map above has exactly one item
 
@@ -318,10 +309,6 @@ class Arrivals(TransitionSubscriber):
     def holds(self) -> bool:
         """True if a message has arrived that no thread has taken."""
         return bool(self._arrived)
-
-    def awaits_answer(self) -> bool:
-        """Return whether a requested message has not arrived."""
-        return bool(self._unanswered)
 
     def on_after(self, transition: Transition, /) -> None:
         """Drop messages that have arrived and were not taken, if they are redelivered."""
@@ -336,25 +323,6 @@ class Arrivals(TransitionSubscriber):
         if self._failures and not self._arrived:
             raise_result(self._failures.popleft())
 
-    def _ask(self) -> None:
-        with self._changed:
-            if self._unanswered or self._arrived or self._failures:
-                return
-            # Only C code from the count on: a Ctrl-C in between would leave a count without a request.
-            steps = partial(self._unanswered.append, None), partial(self._receive_async, self._answer)
-            try:
-                deque(map(call, steps), 0)
-            except pulsar.PulsarException:
-                self._unanswered.clear()
-                raise
-
-    def _answer(self, result: Any, message: Any) -> None:
-        keep_thread_state()
-        with self._changed:
-            self._unanswered.pop()
-            if result == pulsar.Result.Ok:
-                self._arrived.append(message)
-            else:
-                self._failures.append(result)
-            self._changed.notify()
+    def _answer(self, result: pulsar.Result, message: InnerMessage) -> None:
+        super()._answer(result, message)
         self._on_arrival()

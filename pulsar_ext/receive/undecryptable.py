@@ -16,7 +16,7 @@ import logging
 import math
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pulsar
 
@@ -30,13 +30,13 @@ from .seeks import partitions_of_each
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._runtime.context import ClientContext
 
     from .order import ReceiveOrder
-
-__all__ = ["Flow", "PermitWatch", "raise_on_encrypted_chunks", "tolerates_decryption_failure", "unique_name"]
+    from .seeks import Topics
 
 _CONSUME, _DISCARD = pulsar.ConsumerCryptoFailureAction.CONSUME, pulsar.ConsumerCryptoFailureAction.DISCARD
 _TICK_SECONDS: Final = 0.1
@@ -47,6 +47,8 @@ _PROBED_ENTRIES: Final = 32
 """Number of entries probed at either end of a topic before it is consumed undecrypted."""
 
 _log = logging.getLogger("pulsar_ext")
+R = TypeVar("R")
+M = TypeVar("M")
 
 
 def tolerates_decryption_failure(named: dict[str, Any]) -> bool:
@@ -60,11 +62,7 @@ def unique_name() -> str:
 
 
 class Flow:
-    """Counts the messages received from a native object, and the receives that found none (pure).
-
-    Args:
-        listens: whether a listener is called with each message, so the queue is empty unless the listener is running.
-    """
+    """Counts the messages received from a native object, and the receives that found none (pure)."""
 
     __slots__ = ("_before", "_listens", "busy", "empty", "received", "waits")
 
@@ -75,10 +73,10 @@ class Flow:
         """Return if a message was requested that has not arrived; used without a receive with a timeout."""
         self._before = (-1, -1)
 
-    def counting(self, wait: Callable[[int], Any]) -> Callable[[int], Any]:
+    def counting(self, wait: Callable[[int], InnerMessage]) -> Callable[[int], InnerMessage]:
         """Return a receive with a timeout in milliseconds that counts messages."""
 
-        def counted(millis: int) -> Any:
+        def counted(millis: int) -> InnerMessage:
             try:
                 for inner in map(wait, (millis,)):
                     self.received += 1
@@ -86,13 +84,14 @@ class Flow:
             except Timeout:
                 self.empty += 1
                 raise
+            raise AssertionError  # the map above has exactly one item
 
         return counted
 
-    def handling(self, listener: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
+    def handling(self, listener: Callable[[R, M], object]) -> Callable[[R, M], object]:
         """Return a listener that counts the messages it handles."""
 
-        def counted(receiver: Any, message: Any) -> None:
+        def counted(receiver: R, message: M) -> None:
             self.received += 1
             self.busy += 1
             try:
@@ -121,17 +120,7 @@ _Stalled = tuple[str, str, str, int]
 
 
 class PermitWatch(Watch):
-    """Replaces a native object whose permits are used up.
-
-    Args:
-        context: the context of the client.
-        order: the order of the messages.
-        flow: the counts of the messages.
-        topics: the topics that are read.
-        name: the name by which the broker lists the native object.
-        move: moves the next native object of a reader to the entry of a C++ id; None for a consumer, which begins at
-            its cursor.
-    """
+    """Replaces a native object whose permits are used up."""
 
     _PATIENCE_SECONDS = 1.0
 
@@ -140,15 +129,15 @@ class PermitWatch(Watch):
         context: ClientContext,
         order: ReceiveOrder,
         flow: Flow,
-        topics: Any,
+        topics: Topics,
         name: str,
         *,
-        move: Callable[[Any], None] | None = None,
+        move: Callable[[InnerMessageId], None] | None = None,
     ) -> None:
         super().__init__(context, order, topics)
         self._flow, self._name, self._move = flow, name, move
         self._stalled: frozenset[_Stalled] = frozenset()
-        self._next: Any = None
+        self._next: InnerMessageId | None = None
         """Entry at which a reader continues; None while it is unknown."""
         self._pause, self._total, self._logged, self._logged_at = _TICK_SECONDS, 0, 0, -math.inf
         self._warned = False
@@ -162,17 +151,13 @@ class PermitWatch(Watch):
         super().close()
         self._log_total()
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # by the broker's statistics alone
+    def on_reopen(self, *_: object) -> None:
         """Monitor the reopened native object."""
         self._flow.renew()
         self._reset()
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # by counts alone
-        """Check whether the permits are used up if no message arrives; called by the scheduler.
-
-        Returns:
-            Seconds until the next check; None after a close.
-        """
+        """Check whether the permits are used up if no message arrives; called by the scheduler."""
         if self._closed:
             return None
         if self._order.is_paused or self._order.is_silent or not self._flow.is_idle():
@@ -240,12 +225,13 @@ class PermitWatch(Watch):
                 self._topics,
             )
 
-    def _first_unsent(self, stalled: _Stalled, *others: _Stalled) -> Any:
+    def _first_unsent(self, stalled: _Stalled, *others: _Stalled) -> InnerMessageId | None:
         """Return the C++ id of the first entry that was not sent to a reader, after all sent entries have arrived."""
         topic, subscription, *_ = stalled
         partition = TopicName.parse(topic).partition_index
+        is_partition = isinstance(self._topics, str) and TopicName.parse(self._topics).is_partition
         cursor = self._admin().internal_stats(topic).cursors.get(subscription)
-        if others or cursor is None or (partition >= 0 and not TopicName.parse(self._topics).is_partition):
+        if others or cursor is None or (partition >= 0 and not is_partition):
             self._warn("a reader of several partitions recovers only if it is created with the topic in a list")
             return None
         # A broker serves one connection in order, and a client has one connection to each broker.
@@ -264,15 +250,7 @@ class PermitWatch(Watch):
 
 
 def raise_on_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> None:
-    """Raise if undecrypted consumption would meet encrypted chunked messages, as far as that can be checked.
-
-    Args:
-        context: the context of the client.
-        named: the official arguments by name.
-
-    Raises:
-        InvalidUse: one of the entries at either end of a topic is a chunk of such a message; nothing was opened.
-    """
+    """Raise if undecrypted consumption would meet encrypted chunked messages, as far as that can be checked."""
     if named["crypto_failure_action"] != _CONSUME:
         return
     try:
@@ -292,7 +270,7 @@ def raise_on_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> 
         )
 
 
-def _encrypted_chunk(context: ClientContext, topics: Any) -> str:
+def _encrypted_chunk(context: ClientContext, topics: Topics) -> str:
     """Return the position of an encrypted chunked message at either end of a topic; an empty string without one."""
     admin = context.admin_api()
     for topic in filter(lambda one: TopicName.parse(one).is_persistent, partitions_of_each(context, topics)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .order import Part, Transition, TransitionSubscriber
 
@@ -12,25 +12,18 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
 
     from .order import ReceiveOrder
-
-__all__ = ["Watch"]
+    from .seeks import Topics
 
 
 class Watch(TransitionSubscriber, ABC):
-    """Polls on the inquiry thread until the consumer or reader is closed.
-
-    Args:
-        context: the context of the client.
-        order: the order of the messages.
-        topics: the topics that are read.
-    """
+    """Polls on the inquiry thread until the consumer or reader is closed."""
 
     _PATIENCE_SECONDS: ClassVar[float]
     """Timeout of a request to the admin API."""
     __slots__ = ("__weakref__", "_closed", "_context", "_order", "_topics")
     part = Part.MONITOR
 
-    def __init__(self, context: ClientContext, order: ReceiveOrder, topics: Any) -> None:
+    def __init__(self, context: ClientContext, order: ReceiveOrder, topics: Topics) -> None:
         self._context, self._order, self._topics = context, order, topics
         self._closed = False
 

@@ -39,8 +39,10 @@ from pulsar_ext.schema.key_value import KeyValueEncoding
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin, SchemaInfo
+    from pulsar_ext.producer import Producer
 
 
 MAX_RECONSUME_TIMES: Final = 16
@@ -64,14 +66,7 @@ def dead_letter_topic(topic: str, subscription: str) -> str:
 
 
 def origin_properties(properties: Mapping[str, str], topic: str, message_id: str, subscription: str) -> dict[str, str]:
-    """Return a letter's properties: the message's own, and its origin.
-
-    Args:
-        properties: the message's own; those of a letter contain the origin already.
-        topic: topic of the message.
-        message_id: id of the message, in Java's form.
-        subscription: subscription of the consumer that sends the letter.
-    """
+    """Return a letter's properties: the message's own, and its origin."""
     origin = {
         REAL_TOPIC: topic,
         "ORIGIN_MESSAGE_IDY_TIME": message_id,  # the name that older clients read
@@ -82,18 +77,7 @@ def origin_properties(properties: Mapping[str, str], topic: str, message_id: str
 
 
 def count_retry(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str, str], int]:
-    """Count another retry of a message.
-
-    Args:
-        properties: properties of its letter.
-        delay_ms: delay of the retry, in milliseconds.
-
-    Returns:
-        The letter's properties with the new count, and the count.
-
-    Raises:
-        InvalidUse: the property `RECONSUMETIMES` is not a count.
-    """
+    """Count another retry of a message."""
     times = reconsume_times(properties) + 1
     return {**properties, _TIMES: str(times), "DELAY_TIME": str(delay_ms)}, times
 
@@ -106,7 +90,7 @@ def reconsume_times(properties: Mapping[str, str]) -> int:
     return int(times)
 
 
-def check_retry(delay_ms: Any, properties: Any) -> None:
+def check_retry(delay_ms: object, properties: object) -> None:
     """Raise `InvalidUse` if the delay of a letter is not milliseconds, or its properties are not a dict of str."""
     if type(delay_ms) is not int or not 0 <= delay_ms <= _MAX_DELAY_MS:
         raise InvalidUse(
@@ -123,18 +107,14 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class LetterEncryption:
-    """Choose the encryption key of each letter of one consumer.
+    """Choose the encryption key of each letter of one consumer."""
 
-    Args:
-        key: name of the key that encrypts every letter; None for the key of its message, if any.
-        reader: the `CryptoKeyReader` with the public key; None for the consumer's own.
-        own: the consumer's `CryptoKeyReader`, or None.
-
-    Raises:
-        InvalidUse: an argument has the wrong type, or another one is missing; nothing was opened.
-    """
-
-    def __init__(self, key: str | None = None, reader: Any = None, own: Any = None) -> None:
+    def __init__(
+        self,
+        key: str | None = None,
+        reader: pulsar.CryptoKeyReader | None = None,
+        own: pulsar.CryptoKeyReader | None = None,
+    ) -> None:
         if key is not None and (not isinstance(key, str) or not key):
             raise InvalidUse(f"letter_encryption_key must be the name of a key, got {key!r}. Nothing was opened.")
         if reader is not None and not isinstance(reader, pulsar.CryptoKeyReader):
@@ -148,7 +128,7 @@ class LetterEncryption:
         self._is_required = key is not None or reader is not None
         self._warned = False
 
-    def key_of(self, inner: Any) -> str | None:
+    def key_of(self, inner: InnerMessage) -> str | None:
         """Return the name of the key that encrypts the letter of a native message; None without encryption."""
         if self._key is not None or self._reader is None:
             return self._key
@@ -191,28 +171,15 @@ class LetterEncryption:
 
 @dataclass(frozen=True, slots=True)
 class LetterSchema:
-    """The schema of a letter.
+    """The schema of a letter."""
 
-    Args:
-        content: type and definition, by which schemas of several topics are compared.
-        encoded: the schema object of the producer, for encoded bytes.
-        stored: the schema in the admin API, if the C++ client cannot send messages of its type.
-        has_separate_key: True if the message's key is the key of a key-value schema: bytes, stored in base64 with a
-            flag.
-    """
-
-    content: tuple[Any, ...]
-    encoded: Any
+    content: tuple[object, ...]
+    encoded: pulsar.schema.Schema
     stored: SchemaInfo | None = None
     has_separate_key: bool = False
 
     def register(self, context: ClientContext, topic: str) -> Mapping[str, str]:
-        """Register a stored schema with a topic, and return the properties with its version there.
-
-        Raises:
-            SchemaMismatch: the broker rejects the schema.
-            AdminRequired, AdminError: the admin API is missing or did not answer.
-        """
+        """Register a stored schema with a topic, and return the properties with its version there."""
         stored = self.stored
         if stored is None:
             return {}
@@ -232,14 +199,9 @@ _SEPARATED: Final = LetterSchema((), BytesSchema(), has_separate_key=True)
 
 
 class LetterSchemas:
-    """The schemas of one consumer's letters.
+    """The schemas of one consumer's letters."""
 
-    Args:
-        context: the client's context, which looks up schemas.
-        schema: the consumer's schema, used for messages without one.
-    """
-
-    def __init__(self, context: ClientContext, schema: Any) -> None:
+    def __init__(self, context: ClientContext, schema: pulsar.schema.Schema) -> None:
         self._context = context
         info = schema.schema_info()
         kind, definition = text_of(info)
@@ -248,14 +210,8 @@ class LetterSchemas:
         self._own = without if kind == "BYTES" else LetterSchema((kind, definition), encoded)
         self._known: dict[tuple[int, str, int], LetterSchema] = {}
 
-    def of(self, inner: Any) -> LetterSchema:
-        """Return the schema with which a native message was written; each version is looked up once.
-
-        Raises:
-            SchemaMismatch: the broker no longer has this version.
-            pulsar.PulsarException: the broker did not answer.
-            AdminRequired, AdminError: the C++ client cannot send this type, and the admin API did not answer.
-        """
+    def of(self, inner: InnerMessage) -> LetterSchema:
+        """Return the schema with which a native message was written; each version is looked up once."""
         version, topic = version_of(inner), inner.topic_name()
         if version < 0:
             if self._own is not NO_SCHEMA or bytes_of_base64(inner.partition_key()) is None:
@@ -313,12 +269,12 @@ _FLAGGED: Final = {
 class _Letterbox:
     """A producer of letters with one schema, and the properties added to each letter."""
 
-    producer: Any
+    producer: Producer
     properties: Mapping[str, str]
     key_type: type[str]
 
 
-_Key = tuple[int, str, tuple[Any, ...], str | None, type[str]]
+_Key = tuple[int, str, tuple[object, ...], str | None, type[str]]
 """Cluster number, topic, content of the schema, name of the encryption key, and type of the keys."""
 
 
@@ -327,14 +283,11 @@ class LetterProducers:
 
     Each letter has the bytes and the schema of its message. Large letters are sent in chunks, and all chunks of a
     letter are sent even if its connection is lost in between.
-
-    Args:
-        context: the client's context, which opens and closes producers.
-        schema: the consumer's schema. Without one, a letter whose schema its topic rejects is sent without a schema.
-        encryption: chooses the key of each letter.
     """
 
-    def __init__(self, context: ClientContext, schema: Any, encryption: LetterEncryption | None = None) -> None:
+    def __init__(
+        self, context: ClientContext, schema: pulsar.schema.Schema, encryption: LetterEncryption | None = None
+    ) -> None:
         self._context, self._schemas = context, LetterSchemas(context, schema)
         self._encryption = encryption or LetterEncryption()
         self._only_bytes = type(schema) is BytesSchema
@@ -344,21 +297,15 @@ class LetterProducers:
         self._closed = False
 
     def send(
-        self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int = 0, subscription: str | None = None
+        self,
+        topic: str,
+        inner: InnerMessage,
+        properties: dict[str, str],
+        *,
+        delay_ms: int = 0,
+        subscription: str | None = None,
     ) -> None:
-        """Send the letter of a native message, and wait until it is persisted.
-
-        Args:
-            topic: topic of the letter.
-            inner: the received native message.
-            properties: properties of the letter.
-            delay_ms: delay of its delivery on a Shared or Key_Shared subscription, in milliseconds.
-            subscription: subscription to create on the topic before its first letter; None for none.
-
-        Raises:
-            SchemaMismatch: the topic rejects the message's schema, or the broker does not have it; nothing was sent.
-            pulsar.PulsarException: the letter was not persisted, or this is unknown.
-        """
+        """Send the letter of a native message, and wait until it is persisted."""
         send = partial(
             self._send_flagged_if_possible, topic, inner, properties, delay_ms=delay_ms, subscription=subscription
         )
@@ -371,7 +318,7 @@ class LetterProducers:
             send(encryption_key=None)
 
     def _send_flagged_if_possible(
-        self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int, **options: str | None
+        self, topic: str, inner: InnerMessage, properties: dict[str, str], *, delay_ms: int, **options: str | None
     ) -> None:
         """Send with the flag of a separate key if possible: unchunked and without a delay."""
         if not delay_ms and bytes_of_base64(inner.partition_key()) is not None:
@@ -384,7 +331,7 @@ class LetterProducers:
     def _send(
         self,
         topic: str,
-        inner: Any,
+        inner: InnerMessage,
         properties: dict[str, str],
         *,
         delay_ms: int,
@@ -410,17 +357,14 @@ class LetterProducers:
             raise
 
     def send_dead(
-        self, topic: str, inner: Any, properties: dict[str, str], received_on: str, initial_subscription: str | None
+        self,
+        topic: str,
+        inner: InnerMessage,
+        properties: dict[str, str],
+        received_on: str,
+        initial_subscription: str | None,
     ) -> None:
-        """Send the letter of a native message to a dead letter topic, and report the event; see `send()`.
-
-        Args:
-            topic: topic of the letter.
-            inner: the received native message.
-            properties: properties of the letter.
-            received_on: subscription of the message.
-            initial_subscription: subscription to create on the topic before its first letter; None for none.
-        """
+        """Send the letter of a native message to a dead letter topic, and report the event; see `send()`."""
         self.send(topic, inner, properties, subscription=initial_subscription)
         self._context.report_event("dead letter", inner.topic_name(), received_on, 1)
 
@@ -435,7 +379,7 @@ class LetterProducers:
                 box.producer.close()
 
     def _letterbox(
-        self, topic: str, inner: Any, subscription: str | None, encryption_key: str | None, *, flags: bool
+        self, topic: str, inner: InnerMessage, subscription: str | None, encryption_key: str | None, *, flags: bool
     ) -> tuple[_Key, _Letterbox]:
         schema, key_type = NO_SCHEMA, str
         try:
@@ -497,39 +441,30 @@ _IDLE_SECONDS = 10.0
 
 
 class DeadLetters:
-    """The dead letters of one consumer.
-
-    Args:
-        producers: send the letters.
-        policy: the official `ConsumerDeadLetterPolicy`.
-        subscription: subscription of the consumer.
-        acknowledge: called with each native message whose letter is persisted.
-        redeliver: called with each native message whose letter failed.
-        cluster: returns the number of the current cluster; messages of another cluster are passed to neither.
-    """
+    """The dead letters of one consumer."""
 
     def __init__(
         self,
         producers: LetterProducers,
-        policy: Any,
+        policy: pulsar.ConsumerDeadLetterPolicy,
         subscription: str,
         *,
-        acknowledge: Callable[[Any], None],
-        redeliver: Callable[[Any], None],
+        acknowledge: Callable[[InnerMessage], None],
+        redeliver: Callable[[InnerMessage], None],
         cluster: Callable[[], int] = lambda: 0,
     ) -> None:
         self.max_redeliver_count: int = policy.max_redeliver_count
         self._producers, self._policy, self._subscription = producers, policy, subscription
         self._acknowledge, self._redeliver, self._cluster = acknowledge, redeliver, cluster
-        self.on_acknowledged: Callable[[Any], None] | None = None
+        self.on_acknowledged: Callable[[InnerMessage], None] | None = None
         """Called with each native message that was acknowledged because its letter is persisted."""
-        self._letters: queue.SimpleQueue[tuple[bytes, Any]] = threads.Queue()
+        self._letters: queue.SimpleQueue[tuple[bytes, InnerMessage] | None] = threads.Queue()
         self._letters_in_flight: set[bytes] = set()
         self._lock = Lock()
         self._has_thread = False
         self._closed = False
 
-    def send(self, inner: Any) -> None:
+    def send(self, inner: InnerMessage) -> None:
         """Send a native message to the dead letter topic, unless its letter is in flight."""
         key = self._cluster_key() + inner.topic_name().encode() + bytes(inner.message_id().serialize())
         with self._lock:
@@ -546,20 +481,21 @@ class DeadLetters:
         with self._lock:
             self._closed = True
             if self._has_thread:
-                self._letters.put((b"", None))  # to wake it
+                self._letters.put(None)  # to wake it
 
     def _run(self) -> None:
         while True:
             try:
-                key, inner = self._letters.get(timeout=_IDLE_SECONDS)
+                letter = self._letters.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._letters.empty():
                         self._has_thread = False
                         return
                 continue
-            if self._closed:
+            if letter is None or self._closed:
                 return
+            key, inner = letter
             try:
                 self._deliver(inner)
             except Exception as error:  # noqa: BLE001  # the message is redelivered after any error
@@ -584,7 +520,7 @@ class DeadLetters:
     def _cluster_key(self) -> bytes:
         return b"%d " % self._cluster()
 
-    def _deliver(self, inner: Any) -> None:
+    def _deliver(self, inner: InnerMessage) -> None:
         topic = inner.topic_name()
         message_id = from_inner(inner.message_id()).to_text()
         self._producers.send_dead(
@@ -597,19 +533,15 @@ class DeadLetters:
 
 
 class RetryTopics:
-    """The topics of a consumer with `enable_retry`, and of its letters.
+    """The topics of a consumer with `enable_retry`, and of its letters."""
 
-    Args:
-        topic: the topic argument of `subscribe()`.
-        subscription: name of the subscription.
-        policy: the official `ConsumerDeadLetterPolicy`; None for the default.
-        retry_letter_topic: None for the default.
-
-    Raises:
-        InvalidUse: the topic is a pattern, which has no name for a retry topic; nothing was opened.
-    """
-
-    def __init__(self, topic: Any, subscription: str, policy: Any, retry_letter_topic: str | None) -> None:
+    def __init__(
+        self,
+        topic: object,
+        subscription: str,
+        policy: pulsar.ConsumerDeadLetterPolicy | None,
+        retry_letter_topic: str | None,
+    ) -> None:
         subscribed = [topic] if isinstance(topic, str) else topic
         if not isinstance(subscribed, list) or not subscribed:
             raise InvalidUse(
@@ -631,42 +563,31 @@ class RetryTopics:
 
 
 class RetryLetters:
-    """The retry letters of one consumer.
-
-    Args:
-        producers: send the letters.
-        topics: the topics of the consumer and its letters.
-        subscription: subscription of the consumer.
-    """
+    """The retry letters of one consumer."""
 
     def __init__(self, producers: LetterProducers, topics: RetryTopics, subscription: str) -> None:
         self._producers, self._topics, self._subscription = producers, topics, subscription
         self._parents = {_parent(topic) for topic in topics.topics}
 
-    def send(self, inner: Any, delay_ms: int, properties: dict[str, str] | None) -> None:
-        """Send a native message to the retry topic, or to the dead letter topic after the last retry.
-
-        Raises:
-            InvalidUse: its retry count is invalid, or the consumer does not read its topic; nothing was sent.
-            pulsar.PulsarException: the letter was not persisted, or this is unknown.
-        """
+    def send(self, inner: InnerMessage, delay_ms: int, properties: dict[str, str] | None) -> None:
+        """Send a native message to the retry topic, or to the dead letter topic after the last retry."""
         letter, times = count_retry(self._properties(inner, properties), delay_ms)
         if times > self._topics.policy.max_redeliver_count:
             self._send_dead(inner, letter)
         else:
             self._producers.send(self._topics.retry, inner, letter, delay_ms=delay_ms)
 
-    def send_dead(self, inner: Any, properties: dict[str, str] | None) -> None:
+    def send_dead(self, inner: InnerMessage, properties: dict[str, str] | None) -> None:
         """Send a native message to the dead letter topic, whatever its retry count; raises what `send()` raises."""
         self._send_dead(inner, self._properties(inner, properties))
 
-    def _send_dead(self, inner: Any, letter: dict[str, str]) -> None:
+    def _send_dead(self, inner: InnerMessage, letter: dict[str, str]) -> None:
         policy = self._topics.policy
         self._producers.send_dead(
             policy.dead_letter_topic, inner, letter, self._subscription, policy.initial_subscription_name
         )
 
-    def _properties(self, inner: Any, properties: dict[str, str] | None) -> dict[str, str]:
+    def _properties(self, inner: InnerMessage, properties: dict[str, str] | None) -> dict[str, str]:
         """Return a letter's properties: the message's own, its origin, and the given ones, which take precedence."""
         topic = _parent(inner.topic_name())
         if topic not in self._parents:

@@ -13,9 +13,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pulsar_ext.errors import InvalidUse
+
+if TYPE_CHECKING:
+    from pulsar_ext._native.messages import InnerMessage
 
 T = TypeVar("T")
 _NEVER: Final = -math.inf
@@ -25,11 +28,7 @@ _NO_ITEMS: Final[dict[Any, Any]] = {}
 
 
 class DelayQueue(Generic[T]):
-    """Items that become due, each once.
-
-    Args:
-        gap: minimum time between two groups, in the unit of all times here.
-    """
+    """Items that become due, each once."""
 
     __slots__ = ("_gap", "_items", "_last", "_number", "_queue")
 
@@ -142,7 +141,7 @@ class MultiplierRedeliveryBackoff:
         return int(math.log(self.max_delay_ms / self.min_delay_ms) / math.log(self.multiplier)) + 1
 
 
-def check_backoff(name: str, backoff: Any) -> None:
+def check_backoff(name: str, backoff: object) -> None:
     """Raise `InvalidUse` if a backoff is neither None nor callable, or if it is a class."""
     if backoff is not None and (isinstance(backoff, type) or not callable(backoff)):
         raise InvalidUse(
@@ -152,12 +151,7 @@ def check_backoff(name: str, backoff: Any) -> None:
 
 
 def delay_of(backoff: Backoff, redelivery_count: int) -> float:
-    """Return the delay of a backoff in seconds.
-
-    Raises:
-        InvalidUse: the backoff returned an invalid delay.
-        Exception: any exception of the application's function.
-    """
+    """Return the delay of a backoff in seconds."""
     millis: Any = backoff(redelivery_count)
     if type(millis) not in {int, float} or not math.isfinite(millis) or millis < 0:
         raise InvalidUse(f"The backoff must return milliseconds >= 0, got {millis!r} for count {redelivery_count}")
@@ -173,15 +167,7 @@ _log = logging.getLogger("pulsar_ext")
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The delays of one consumer.
-
-    Args:
-        delay_ms: delay after a negative acknowledgement.
-        timeout_ms: acknowledgement timeout; 0 for none.
-        nack_backoff: replaces `delay_ms`, by the redelivery count.
-        timeout_backoff: returns a delay to add to the timeout.
-        is_shared: True if the broker redelivers single entries.
-    """
+    """The delays of one consumer."""
 
     delay_ms: int
     timeout_ms: int
@@ -189,7 +175,7 @@ class Delays:
     timeout_backoff: Backoff | None
     is_shared: bool
 
-    def nack_due_at(self, inner: Any) -> float:
+    def nack_due_at(self, inner: InnerMessage | None) -> float:
         """Return the time at which a message negatively acknowledged now is passed to the native consumer.
 
         `inner` is None for an id, which has no redelivery count.
@@ -200,7 +186,7 @@ class Delays:
         # The native consumer adds its own delay, which is subtracted here.
         return time.monotonic() + max(delay, _NATIVE_DELAY_SECONDS) - (_NATIVE_DELAY_SECONDS if self.is_shared else 0)
 
-    def ack_deadline(self, inner: Any) -> float:
+    def ack_deadline(self, inner: InnerMessage) -> float:
         """Return the acknowledgement deadline of a native message received now."""
         due = time.monotonic() + self.timeout_ms / 1000
         if self.timeout_backoff is not None:

@@ -38,7 +38,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.acknowledger import Acknowledger
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pulsar_ext.chunks.leftovers import Leftovers
     from pulsar_ext.ids.position import Position
     from pulsar_ext.receive.order import ReceiveOrder
+    from pulsar_ext.receive.seeks import Topics
 
 
 INACCESSIBLE: Final = (AdminNotFound, AdminUnauthorized)
@@ -54,20 +55,12 @@ _ALIGNMENT_SECONDS: Final = 0.1
 
 
 class ConsumerWatch(Watch):
-    """Monitor a subscription of one consumer.
-
-    Args:
-        context: the client's context.
-        order: the receive order of the consumer.
-        topics: the subscribed topic, topics or pattern.
-        subscription: name of the subscription.
-        acks: the consumer's acknowledgements.
-    """
+    """Monitor a subscription of one consumer."""
 
     __slots__ = ("_acks", "_checks", "_subscription")
 
     def __init__(
-        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
+        self, context: ClientContext, order: ReceiveOrder, topics: Topics, subscription: str, acks: Acknowledger
     ) -> None:
         super().__init__(context, order, topics)
         self._subscription, self._acks = subscription, acks
@@ -101,12 +94,7 @@ _MAX_ATTEMPTS: Final = 3
 
 
 class StrandedWatch(ConsumerWatch):
-    """Redeliver messages that the broker delivers to no consumer. The other arguments are those of `ConsumerWatch`.
-
-    Args:
-        leftovers: acknowledges chunks that no consumer can receive.
-        only: name of the consumer if the subscription has one active consumer; None on a Shared one.
-    """
+    """Redeliver messages that the broker delivers to no consumer. The other arguments are those of `ConsumerWatch`."""
 
     _PATIENCE_SECONDS = 1.0
     __slots__ = ("_attempts", "_before", "_leftovers", "_only", "_seconds", "_warned")
@@ -115,7 +103,7 @@ class StrandedWatch(ConsumerWatch):
         self,
         context: ClientContext,
         order: ReceiveOrder,
-        topics: Any,
+        topics: Topics,
         subscription: str,
         acks: Acknowledger,
         leftovers: LeftoverWatch,
@@ -133,16 +121,12 @@ class StrandedWatch(ConsumerWatch):
         self._checks, self._before = 0, {}
         self._check_in(self._seconds[0])
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # the base class has them
+    def on_reopen(self, *_: object) -> None:
         """Check soon: the native consumer was reopened."""
         self.begin()
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # only the broker's statistics count
-        """Check the statistics; called by the scheduler.
-
-        Returns:
-            Seconds until the next check; None if nothing can be stranded.
-        """
+        """Check the statistics; called by the scheduler."""
         if self._closed:
             return None
         try:
@@ -246,12 +230,7 @@ def is_idle(stats: SubscriptionStats) -> bool:
 
 
 def is_stranding(before: SubscriptionStats, after: SubscriptionStats) -> bool:
-    """Return True if the broker delivers the backlog of a subscription to no consumer.
-
-    Args:
-        before: the statistics at one time, with a precise backlog.
-        after: the statistics at least a second later.
-    """
+    """Return True if the broker delivers the backlog of a subscription to no consumer."""
     if is_idle(before) or is_idle(after) or not after.consumers or after.delayed_messages:
         return False
     return (
@@ -301,11 +280,7 @@ class LeftoverWatch(ConsumerWatch):
         self._check_in(_SOON_SECONDS)
 
     def tick(self, now: float) -> float | None:
-        """Check the cursors; called by the scheduler.
-
-        Returns:
-            Seconds until the next check; None if no chunked messages are known.
-        """
+        """Check the cursors; called by the scheduler."""
         if self._closed or not self._acks.collector.may_have_chunks:
             return None
         is_done = False

@@ -42,6 +42,7 @@ from .schedule import NATIVE_DELAY_MS, DelayQueue, Delays, check_backoff
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.acknowledger import Acknowledger
@@ -68,16 +69,7 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class Redelivery(TransitionSubscriber):
-    """The pending redeliveries of one consumer.
-
-    Args:
-        scheduler: calls `tick()` while a redelivery is pending; a tick may take long.
-        acks: the consumer's acknowledgements.
-        order: the receive order of the consumer.
-        delays: the delays of its messages. The timeout is for messages that the C++ client would not redeliver
-            correctly: all on an Exclusive or Failover subscription or with a backoff, otherwise chunked ones.
-        resolver: finds all entries of a message.
-    """
+    """The pending redeliveries of one consumer."""
 
     part = Part.REDELIVERY
 
@@ -92,29 +84,29 @@ class Redelivery(TransitionSubscriber):
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
         self._resolver, self._delays, self._is_shared = resolver, delays, delays.is_shared
-        self._nacked: DelayQueue[list[Any]] = DelayQueue(_GAP_SECONDS)
+        self._nacked: DelayQueue[list[InnerMessageId]] = DelayQueue(_GAP_SECONDS)
         self._timeouts: DelayQueue[MessageId] = DelayQueue()
         """Chunked messages by acknowledgement deadline."""
-        self._unacked: Unacked[Any] | None = None
+        self._unacked: Unacked[InnerMessageId] | None = None
         """All messages with a deadline, if one redelivers everything or each has its own; None otherwise."""
         if delays.timeout_ms and (delays.timeout_backoff is not None or not delays.is_shared):
             self._unacked = acks.collector.by_topic.unacked = Unacked()
         self._lock = OwnedLock()  # a signal handler may close the consumer while this thread holds the lock
         self._scheduled = False
-        self._inner: Any = None
+        self._inner: InnerConsumer | None = None
         self._screened: ScreenedSource | None = None
         self._closed = False
         self.compaction: CompactionFilter | None = None  # if the topic is read as compacted
         self.dead_letters: DeadLetters | None = None
         self.retry_letters: RetryLetters | None = None
         self.letter_producers: LetterProducers | None = None
-        self.on_redeliver: Callable[[list[Any], list[Any]], None] | None = None
+        self.on_redeliver: Callable[[list[InnerMessageId], list[InnerMessageId]], None] | None = None
         """Called with the entries to be redelivered: negatively acknowledged ones, and timed out ones."""
 
     @lazy
-    def _nack_queue(self) -> SimpleQueue[tuple[float, Any]]:
+    def _nack_queue(self) -> SimpleQueue[tuple[float, InnerMessage]]:
         """Negatively acknowledged messages not processed yet; created lazily, as most consumers have none."""
-        nacked: SimpleQueue[tuple[float, Any]] = threads.Queue()
+        nacked: SimpleQueue[tuple[float, InnerMessage]] = threads.Queue()
         return nacked
 
     @property
@@ -134,7 +126,7 @@ class Redelivery(TransitionSubscriber):
             return -1
         return self.dead_letters.max_redeliver_count
 
-    def attach(self, inner: Any, screened: ScreenedSource | None) -> None:
+    def attach(self, inner: InnerConsumer, screened: ScreenedSource | None) -> None:
         """Use a native consumer, and the source that screens its messages."""
         with self._lock:
             self._inner, self._screened = inner, screened
@@ -143,7 +135,7 @@ class Redelivery(TransitionSubscriber):
         if self._screens_ahead:
             self._scheduler.watch(self)
 
-    def on_reopen(self, inner: Any, _: Iterator[Any], /) -> None:
+    def on_reopen(self, inner: InnerConsumer, _: Iterator[InnerMessage], /) -> None:
         """Use another native consumer from now on."""
         with self._lock:
             self._inner = inner
@@ -155,20 +147,20 @@ class Redelivery(TransitionSubscriber):
         self._add(message_id, self._entries(message_id), due)
         self._scheduler.watch(self)
 
-    def nack_message(self, inner: Any) -> None:
+    def nack_message(self, inner: InnerMessage) -> None:
         """Redeliver a native message, or send its dead letter after the last redelivery."""
         self._acks.withdraw(self._id_of(inner))
         self._nack_queue.put((self._delays.nack_due_at(inner), inner))
         self._watch()
 
-    def redeliver_later(self, inner: Any) -> None:
+    def redeliver_later(self, inner: InnerMessage) -> None:
         """Redeliver a native message after the delay, whatever its redelivery count."""
         message_id = self._id_of(inner)
         self._acks.withdraw(message_id)
         self._add(message_id, self._entries_or_retry(message_id), self._delays.nack_due_at(inner))
         self._scheduler.watch(self)
 
-    def screen(self, inner: Any) -> bool:
+    def screen(self, inner: InnerMessage) -> bool:
         """Screen a received native message; return False if it is not to be delivered to the application."""
         if self._acks.is_redelivered_duplicate(inner):
             return False
@@ -246,11 +238,7 @@ class Redelivery(TransitionSubscriber):
             self.letter_producers.close()
 
     def tick(self, now: float) -> float | None:
-        """Redeliver what is due.
-
-        Returns:
-            Seconds until the next call; None if nothing is pending.
-        """
+        """Redeliver what is due."""
         if self._closed:
             return None
         try:
@@ -275,11 +263,11 @@ class Redelivery(TransitionSubscriber):
             self._acks.send_pending()  # acknowledged messages must be neither redelivered nor timed out
             redelivers_all = not self._is_shared and self._seconds_until_timeout(now) == 0
             overdue += self._timed_out_entries(now)
-            nacked, timed_out = ([entry for entries in each for entry in entries] for each in (due, overdue))
-            if nacked or timed_out or redelivers_all:
+            wanted, timed_out = ([entry for entries in each for entry in entries] for each in (due, overdue))
+            if wanted or timed_out or redelivers_all:
                 if self.on_redeliver is not None:
-                    self.on_redeliver(nacked, timed_out)
-                self._ask(inner, nacked + timed_out)
+                    self.on_redeliver(wanted, timed_out)
+                self._ask(inner, wanted + timed_out)
         with self._lock:
             delays = [self._nacked.wait(now), self._timeouts.wait(now), self._seconds_until_timeout(now)]
         if self._screened is not None and self._screens_ahead:
@@ -288,7 +276,7 @@ class Redelivery(TransitionSubscriber):
         next_due = min((one for one in delays if one is not None), default=None)
         return None if next_due is None else min(max(next_due, 0.01 if may_ask else _TICK_SECONDS), _TICK_SECONDS)
 
-    def _redeliver(self, nacked: Any, due: float) -> None:
+    def _redeliver(self, nacked: InnerMessage, due: float) -> None:
         letters = self.dead_letters
         if letters is not None and nacked.redelivery_count() >= letters.max_redeliver_count:
             letters.send(nacked)
@@ -296,13 +284,13 @@ class Redelivery(TransitionSubscriber):
             message_id = self._id_of(nacked)
             self._add(message_id, self._entries_or_retry(message_id), due)
 
-    def _drain_nacked(self) -> Iterator[tuple[float, Any]]:
+    def _drain_nacked(self) -> Iterator[tuple[float, InnerMessage]]:
         """Yield the negatively acknowledged messages; another thread may do so too."""
         with contextlib.suppress(Empty):
             while True:
                 yield self._nack_queue.get_nowait()
 
-    def _timed_out_entries(self, now: float) -> list[list[Any]]:
+    def _timed_out_entries(self, now: float) -> list[list[InnerMessageId]]:
         """Return the entries of timed out messages."""
         if self._unacked is None:
             return []
@@ -323,7 +311,7 @@ class Redelivery(TransitionSubscriber):
             self._scheduled = True
             self._scheduler.watch(self)
 
-    def _ask(self, inner: Any, entries: list[Any]) -> None:
+    def _ask(self, inner: InnerConsumer, entries: list[InnerMessageId]) -> None:
         """Request the redelivery of entries; on an Exclusive or Failover subscription of everything."""
         if not self._is_shared:
             self._order.replace()
@@ -332,7 +320,7 @@ class Redelivery(TransitionSubscriber):
         for entry in entries:
             inner.negative_acknowledge(entry)
 
-    def _add(self, message_id: MessageId, entries: list[Any], due: float) -> None:
+    def _add(self, message_id: MessageId, entries: list[InnerMessageId], due: float) -> None:
         if self._unacked is not None and self._is_shared:
             topic = self._acks.collector.topic_of(message_id)
             self._unacked.drop(topic, (message_id.ledger_id(), message_id.entry_id()))
@@ -341,7 +329,7 @@ class Redelivery(TransitionSubscriber):
             with self._lock:
                 self._nacked.add(key, entries, due)
 
-    def _entries_or_retry(self, message_id: MessageId) -> list[Any]:
+    def _entries_or_retry(self, message_id: MessageId) -> list[InnerMessageId]:
         """Return the entries of a message; if its chunks are not found, return none and retry later."""
         try:
             return self._entries(message_id)
@@ -360,12 +348,12 @@ class Redelivery(TransitionSubscriber):
             self._timeouts.add(bytes(message_id.serialize()), message_id, time.monotonic() + _LOOKUP_RETRY_SECONDS)
 
     @staticmethod
-    def _id_of(inner: Any) -> MessageId:
+    def _id_of(inner: InnerMessage) -> MessageId:
         message_id = from_inner(inner.message_id())
         message_id.topic_name(inner.topic_name())
         return message_id
 
-    def _entries(self, message_id: MessageId) -> list[Any]:
+    def _entries(self, message_id: MessageId) -> list[InnerMessageId]:
         """Return the native ids whose redelivery redelivers the whole message."""
         # On an Exclusive or Failover subscription one entry redelivers everything.
         if self._is_shared and (isinstance(message_id, ChunkMessageId) or is_unresolved(message_id)):
@@ -379,11 +367,7 @@ _MIN_OFFICIAL_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryOptions:
-    """The redelivery arguments of `Client.subscribe()` that the official client does not have; see there.
-
-    Raises:
-        InvalidUse: an argument is invalid, or needs another one.
-    """
+    """The redelivery arguments of `Client.subscribe()` that the official client does not have; see there."""
 
     enable_retry: bool = False
     retry_letter_topic: str | None = None
@@ -404,15 +388,7 @@ class RedeliveryOptions:
         check_backoff("ack_timeout_redelivery_backoff", self.ack_timeout_redelivery_backoff)
 
     def retry_topics(self, named: dict[str, Any], *, is_shared: bool) -> RetryTopics | None:
-        """Add the retry topic to a subscription with `enable_retry`.
-
-        Args:
-            named: the official arguments by name; the topics and, if it applies, the policy are changed.
-            is_shared: True if the broker redelivers single entries.
-
-        Raises:
-            InvalidUse: the subscription cannot have a retry topic, or an argument is missing.
-        """
+        """Add the retry topic to a subscription with `enable_retry`."""
         if self.ack_timeout_redelivery_backoff is not None and not named["unacked_messages_timeout_ms"]:
             raise InvalidUse("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, to which it is added")
         if not self.enable_retry:
@@ -436,17 +412,7 @@ def configure_redelivery(
     *,
     is_shared: bool,
 ) -> Redelivery:
-    """Configure redelivery for a subscription, and remove what the C++ client does wrong from its arguments.
-
-    Args:
-        context: the client's context.
-        named: the official arguments by name; those handled here are changed.
-        acks: the consumer's acknowledgements.
-        order: the receive order of the consumer.
-        options: the arguments that the official client does not have.
-        retry: the topics of retry letters; None without them.
-        is_shared: True if the broker redelivers single entries (Shared and Key_Shared subscriptions).
-    """
+    """Configure redelivery for a subscription, and remove what the C++ client does wrong from its arguments."""
     delay, timeout, policy, subscription = (
         named[name]
         for name in (
