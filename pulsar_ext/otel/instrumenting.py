@@ -27,17 +27,7 @@ def instrument_context(
     *,
     automatic: bool = False,
 ) -> None:
-    """Trace and count the operations of everything that a client opens from now on.
-
-    Args:
-        context: context of the client.
-        tracer_provider: the provider for spans; None for the global one.
-        meter_provider: the provider for metrics; None for the global one.
-        automatic: the application did not request it; its own request replaces this instrumentation.
-
-    Raises:
-        InvalidUse: the application has already instrumented the client.
-    """
+    """Trace and count the operations of everything that a client opens from now on."""
     if any(isinstance(make, _Factory) and not make.automatic for _, make in context.interceptors):
         raise InvalidUse("This client is instrumented already; a second time would duplicate its spans.")
     instruments = Instruments(

@@ -38,12 +38,7 @@ _TYPES = {"ack": "settle"}
 
 
 class Instruments:
-    """Spans, counters and histograms for interceptors.
-
-    Args:
-        tracer: the tracer for spans.
-        meter: the meter for counters and histograms.
-    """
+    """Spans, counters and histograms for interceptors."""
 
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
         self._tracer = tracer
@@ -95,13 +90,7 @@ class Instruments:
         self._event_counters[event].add(count, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
 
     def attributes(self, operation: str, topic: str, more: dict[str, Any]) -> dict[str, Any]:
-        """Return the attributes of an operation's span and metrics.
-
-        Args:
-            operation: its name: send, process, receive or ack.
-            topic: the topic of the message.
-            more: other attributes.
-        """
+        """Return the attributes of an operation's span and metrics."""
         return {
             SYSTEM: "pulsar",
             "messaging.operation.name": operation,
@@ -111,12 +100,7 @@ class Instruments:
         }
 
     def begin(self, attributes: dict[str, Any], parent: Context | None) -> Span:
-        """Begin the span of an operation.
-
-        Args:
-            attributes: the result of `attributes()`, and attributes of the span alone.
-            parent: the context of the parent span; None for the current one.
-        """
+        """Begin the span of an operation."""
         operation = attributes["messaging.operation.name"]
         name = f"{operation} {attributes[DESTINATION]}"
         return self._tracer.start_span(name, parent, kind=KINDS[operation], attributes=attributes)
@@ -158,12 +142,7 @@ _observed: WeakKeyDictionary[Any, WeakSet[ClientContext]] = WeakKeyDictionary()
 
 
 def observe(context: ClientContext, meter_provider: MeterProvider | None) -> None:
-    """Observe a client's consumers from now on, for this provider only, as long as the client exists.
-
-    Args:
-        context: context of the client.
-        meter_provider: the provider for metrics; None for the global one.
-    """
+    """Observe a client's consumers from now on, for this provider only, as long as the client exists."""
     is_global = meter_provider is None or meter_provider is get_meter_provider()
     provider = _GLOBAL if is_global else meter_provider
     with _lock:

@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 class ProducerTelemetry(ProducerInterceptor):
-    """Traces and counts the sends of one producer.
-
-    Args:
-        instruments: the instruments of its client.
-    """
+    """Traces and counts the sends of one producer."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -124,11 +120,7 @@ class _OpenMessage:
 
 
 class ReaderTelemetry(ReaderInterceptor):
-    """Traces and counts the reads of one reader, whose messages are never acknowledged.
-
-    Args:
-        instruments: the instruments of its client.
-    """
+    """Traces and counts the reads of one reader, whose messages are never acknowledged."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -141,11 +133,7 @@ class ReaderTelemetry(ReaderInterceptor):
 
 
 class ConsumerTelemetry(ConsumerInterceptor):
-    """Traces and counts the messages of one consumer until they are acknowledged or redelivered.
-
-    Args:
-        instruments: the instruments of its client.
-    """
+    """Traces and counts the messages of one consumer until they are acknowledged or redelivered."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments

@@ -94,29 +94,13 @@ Action = Acknowledge | Redeliver | ReconsumeLater | DeadLetter
 
 
 def check_on_error(on_error: Any, *, has_letters: bool) -> None:
-    """Check the `on_error` of `process()` or of a replier, before any message is received.
-
-    Args:
-        on_error: an action, or a function that returns one.
-        has_letters: whether the consumer has retry letters.
-
-    Raises:
-        InvalidUse: it is neither, such as the class of an action; or it needs retry letters.
-    """
+    """Check the `on_error` of `process()` or of a replier, before any message is received."""
     if isinstance(on_error, type) or not callable(on_error):
         check_action(on_error, has_letters=has_letters)
 
 
 def check_action(action: Any, *, has_letters: bool) -> Action:
-    """Return an action after checking it.
-
-    Args:
-        action: the `on_error` itself, or the value that a function returned.
-        has_letters: whether the consumer has retry letters.
-
-    Raises:
-        InvalidUse: it is not an action, or it needs retry letters.
-    """
+    """Return an action after checking it."""
     if not isinstance(action, Action):
         names = "Acknowledge(), Redeliver(), ReconsumeLater(delay_ms), DeadLetter()"
         raise InvalidUse(f"on_error must be one of {names}, or a function that returns one, got {action!r}.")

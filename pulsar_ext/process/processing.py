@@ -67,19 +67,7 @@ _BY_DEFAULT = Redeliver()
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """The arguments of `process()`.
-
-    Args:
-        handler: called with each message.
-        concurrency: the number of messages handled at once, >= 1.
-        on_error: the action for a message whose handler raised, or a function of the message and the error that
-            returns one.
-        has_letters: whether the consumer has retry letters.
-        batch_timeout_ms: milliseconds after the end in which the rest of a begun batch is handled.
-
-    Raises:
-        InvalidUse: an argument is invalid.
-    """
+    """The arguments of `process()`."""
 
     handler: Callable[[Message], Any]
     concurrency: int
@@ -141,13 +129,7 @@ class Handling:
 
 
 class BegunBatches:
-    """The last received message of each topic and partition, and the time left for the rest of its batch.
-
-    Args:
-        timeout_ms: milliseconds after the end in which messages are still received; 0 for none.
-        ask: begins to query if the broker keeps acknowledgements inside batches, without waiting, and passes the answer
-            to its argument; None if it is unknown. Called once, and only if a batch is open.
-    """
+    """The last received message of each topic and partition, and the time left for the rest of its batch."""
 
     def __init__(self, timeout_ms: int, ask: Callable[[Callable[[bool | None], None]], object]) -> None:
         self._timeout_seconds, self._ask = timeout_ms / 1000, ask
@@ -156,12 +138,7 @@ class BegunBatches:
         self._is_over = timeout_ms == 0
 
     def note(self, message: Message) -> bool:
-        """Note a received message; the messages of one batch arrive one after the other.
-
-        Returns:
-            If it is to be handled. After the end, a message of another entry shows that compaction removed the last
-            messages of the previous batch: that batch is complete, and this message is not handled.
-        """
+        """Note a received message; the messages of one batch arrive one after the other."""
         topic, inner_id = message.topic_name(), message.inner.message_id()
         last = self._last.get(topic)
         if self._deadline is not None and last is not None and _has_more(last) and not _is_same_entry(last, inner_id):
@@ -175,11 +152,7 @@ class BegunBatches:
         self._is_over = True
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds in which messages are still received after the end; 0.0 for none.
-
-        Args:
-            now: the time, in seconds of `time.monotonic()`.
-        """
+        """Return the seconds in which messages are still received after the end; 0.0 for none."""
         if self._is_over or not any(map(_has_more, self._last.values())):
             return 0.0
         if self._deadline is None:

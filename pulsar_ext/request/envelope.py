@@ -24,16 +24,7 @@ _NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 def request_properties(given: Mapping[str, str] | None, correlation_id: str, reply_topic: str) -> dict[str, str]:
-    """Return the properties of a request.
-
-    Args:
-        given: the application's properties.
-        correlation_id: the id that the replies repeat.
-        reply_topic: the topic of the replies.
-
-    Raises:
-        InvalidUse: the application's properties contain one of ours.
-    """
+    """Return the properties of a request."""
     ours = {CORRELATION: correlation_id, REPLY_TOPIC: reply_topic}
     if given and not given.keys().isdisjoint(ours):
         raise InvalidUse(f"A requester sets the properties {', '.join(ours)} of a request itself. Nothing was sent.")
@@ -42,15 +33,7 @@ def request_properties(given: Mapping[str, str] | None, correlation_id: str, rep
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The properties of a reply.
-
-    Args:
-        correlation_id: the id of its request.
-        replier: the replier's name, which all processes of one replier share.
-        index: its index among this replier's replies, from 0; None if it only ends the replies.
-        count: the number of this replier's replies, in its last message.
-        error: the error that ended the replies.
-    """
+    """The properties of a reply."""
 
     correlation_id: str
     replier: str = ""
@@ -75,13 +58,7 @@ class Reply:
 
 
 class Answer:
-    """The messages of one replier to one request: the properties of each.
-
-    Args:
-        topic: the topic of the replies.
-        correlation_id: the id of the request.
-        replier: the replier's name.
-    """
+    """The messages of one replier to one request: the properties of each."""
 
     def __init__(self, topic: str, correlation_id: str, replier: str) -> None:
         self.topic = topic

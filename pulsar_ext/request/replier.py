@@ -52,11 +52,7 @@ _REDELIVERY_MILLIS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ReplierOptions:
-    """The options of a replier; see `Client.replier()`.
-
-    Raises:
-        InvalidUse: an option is invalid.
-    """
+    """The options of a replier; see `Client.replier()`."""
 
     topic: str
     subscription_name: str
@@ -94,12 +90,7 @@ class NotSentError(PulsarExtError):
 
 
 class ReplyProducers:
-    """Opens producers of replies on demand, and closes idle ones on demand, so that their topics can be deleted.
-
-    Args:
-        open_producer: opens a producer for a topic.
-        clock: returns a time in seconds.
-    """
+    """Opens producers of replies on demand, and closes idle ones on demand, so that their topics can be deleted."""
 
     def __init__(self, open_producer: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> None:
         self._open, self._clock = open_producer, clock
@@ -108,16 +99,7 @@ class ReplyProducers:
         self._is_closed = False
 
     def send(self, topic: str, content: Any, properties: dict[str, str]) -> Future[None]:
-        """Begin to send a reply; opening a producer may block.
-
-        Returns:
-            A future that is done when the reply is persisted. It raises `NotSentError`, or another
-            `pulsar.PulsarException` if retrying is useless.
-
-        Raises:
-            NotSentError: the producer could not be opened, or its queue is full; the reply may be sent later.
-            Exception: the reply cannot be encoded, or the topic does not accept it.
-        """
+        """Begin to send a reply; opening a producer may block."""
         sent: Future[None] = Future()
         sent.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the send
 
@@ -134,11 +116,7 @@ class ReplyProducers:
         return sent
 
     def producer(self, topic: str) -> Any:
-        """Return the producer of a topic; open it if necessary.
-
-        Raises:
-            pulsar.PulsarException: it cannot be opened; `AlreadyClosed` if this is closed.
-        """
+        """Return the producer of a topic; open it if necessary."""
         opened = None if self.knows(topic) else self._open(topic)
         now = self._clock()
         with self._lock:
@@ -205,18 +183,7 @@ END = object()
 
 @dataclass(frozen=True, slots=True)
 class Replying:
-    """The handling of a request by a replier.
-
-    Args:
-        handler: called with each request; it returns the reply, or an iterator of several replies.
-        name: the replier's name.
-        on_error: the action for a request whose handler raised, as in `process()`; None to report to the requester.
-        may_reply_to: returns whether replies to a request on the first topic may be sent to the second one.
-        has_letters: whether the consumer of the requests has retry letters.
-
-    Raises:
-        InvalidUse: the handler or `on_error` is invalid.
-    """
+    """The handling of a request by a replier."""
 
     handler: Callable[[Message], Any]
     name: str
@@ -231,16 +198,7 @@ class Replying:
             raise InvalidUse(f"handler must be a function of a request, got {self.handler!r}.")
 
     def steps(self, message: Message, send: Callable[[Answer, dict[str, str], Any], Any]) -> Steps:
-        """Yield the steps of one request.
-
-        Args:
-            message: the request.
-            send: sends one reply, from its properties and its content.
-
-        Raises:
-            NotSentError: a reply could not be sent, and may be sent later.
-            Exception: the handler's error, if there is an `on_error`.
-        """
+        """Yield the steps of one request."""
         answer = Answer.to(message.properties(), self.name)
         if answer is not None and not self._may_reply(message.topic_name(), answer.topic):
             _log.error("A request on %s has a reply topic that is not allowed: %s", message.topic_name(), answer.topic)

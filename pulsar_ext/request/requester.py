@@ -38,12 +38,6 @@ class Exchange:
 
     If a replier dies while it replies, its request is redelivered to another one, which begins again: a reply of the
     same replier with the same index is a duplicate.
-
-    Args:
-        deliver: called with each reply to this request, or an error, on any thread.
-        topic: the topic of the request.
-        repliers: the number of repliers that must end their replies; None if it is unknown.
-        timeout_ms: the timeout of all replies, in milliseconds.
     """
 
     def __init__(
@@ -59,12 +53,7 @@ class Exchange:
         """Whether no more replies are expected."""
 
     def take(self, delivered: Message | BaseException) -> Message | None:
-        """Process what was delivered; return the message if it is a new reply.
-
-        Raises:
-            RequestFailed: a replier reports an error; others may still reply.
-            BaseException: the error that was delivered.
-        """
+        """Process what was delivered; return the message if it is a new reply."""
         if isinstance(delivered, BaseException):
             self.is_done = True
             raise delivered
@@ -87,11 +76,7 @@ class Exchange:
         return delivered if is_new else None
 
     def expire(self) -> None:
-        """End the request after its timeout.
-
-        Raises:
-            NoReply: more replies were expected.
-        """
+        """End the request after its timeout."""
         self.is_done = True
         if self._repliers is not None:
             raise self.unanswered()
@@ -117,11 +102,7 @@ class Correlations:
         self._is_closed = False
 
     def begin(self, exchange: Exchange) -> None:
-        """Register a request for its replies.
-
-        Raises:
-            pulsar.AlreadyClosed: no more replies are received.
-        """
+        """Register a request for its replies."""
         self._waiting[exchange.correlation_id] = exchange
         if self._is_closed:
             raise _closed()
@@ -142,11 +123,7 @@ class Correlations:
 
 
 def check_request(repliers: Any, timeout_ms: Any) -> None:
-    """Raise if an argument of a request is invalid.
-
-    Raises:
-        InvalidUse: `repliers` or `timeout_ms` is invalid.
-    """
+    """Raise if an argument of a request is invalid."""
     if repliers is not None and (type(repliers) is not int or repliers < 1):
         raise InvalidUse(f"repliers must be an int >= 1, or None, got {repliers!r}.")
     if type(timeout_ms) is not int or timeout_ms < 1:
@@ -160,11 +137,7 @@ def _closed() -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class RequesterOptions:
-    """The options of a requester; see `Client.requester()`.
-
-    Raises:
-        InvalidUse: an option is invalid.
-    """
+    """The options of a requester; see `Client.requester()`."""
 
     topic: str
     reply_topic: str | None
