@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from ._native.core import IS_USED
 from ._native.fork import closed, listening_stub, refuse_after_fork
 from ._native.handles import ConsumerHandle, adopt
 from ._native.messages import InnerConsumer, InnerMessage, inner_message_of
@@ -201,14 +202,18 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             self._redelivery_filter = redelivery_filter
         return self._redelivery_filter
 
-    def _is_redelivered_duplicate_(self, inner: InnerMessage) -> bool:
-        """Return whether a C++ message was acknowledged already, and is not for the application."""
-        return self._acks.is_redelivered_duplicate(inner)
+    def _is_redelivered_duplicate_(self, message: Message[T]) -> bool:
+        """Return whether a message was acknowledged already, and is not for the application."""
+        return self._order.is_screening and self._acks.is_redelivered_duplicate(message.inner)
 
     def _is_wanted(self, inner: InnerMessage) -> bool:
         if self._screen is not None:
             return self._screen(inner)
         return not (self._order.is_screening and self._acks.is_redelivered_duplicate(inner))
+
+    @property
+    def _fetcher_(self) -> Callable[[], Iterator[Message[T]]] | None:
+        return None if self._prefetch is None or not IS_USED else self._prefetch.fetch_arrived
 
     @property
     def _screened_(self) -> ScreenedSource | None:
@@ -513,12 +518,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                 self._recorder, self._source = None, recorder.source
                 self._order.begin_epoch()
         return [self._message_of_(inner) for inner in noted]
-
-    def _message_of_(self, inner: InnerMessage) -> Message[T]:
-        """Return a C++ message as a message of this consumer."""
-        message = self._message_class()
-        message.inner = inner
-        return message
 
     def _refill(self) -> None:
         """Offer messages to this thread's next receives, with numbers if numbering is possible."""

@@ -2,7 +2,8 @@
 
 The official `receive()` asks the C++ client for one message with a future of its own; if that is cancelled, the message
 is lost. Here each message goes into a queue until a caller takes it: the next caller gets the message of a cancelled
-one. A message that the C++ client already has is delivered within the call, without waking a thread.
+one. A message that the C++ client already has is delivered within the call, without waking a thread. With the native
+core it is not even requested, and while the application takes messages fast, all in the C++ queue are fetched at once.
 
 If Python screens messages before the application gets them (dead letters, timeouts, key ranges, groups), and for
 batches, the blocking receive runs with an interface like the C++ client's `receive_async`. It waits on a thread of
@@ -28,7 +29,7 @@ from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.consumer import Consumer as BlockingConsumer
-from pulsar_ext.message import Message, Received, handled_in
+from pulsar_ext.message import handled_in
 from pulsar_ext.receive.many import require_max_messages
 from pulsar_ext.receive.order import Transition, TransitionSubscriber
 from pulsar_ext.receive.receiver import Receiving
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+    from pulsar_ext.message import Message
 
 
 _LINGER_SECONDS = 1.0
@@ -106,12 +108,20 @@ class ReceiveQueue(TransitionSubscriber):
     Args:
         inner: the C++ consumer or reader; None with a `BlockingReceiver`, which finds the current one.
         receive_async_of: returns the function that requests one message: the object's `receive_async` or
-            `read_next_async`, or a `BlockingReceiver`'s. Its callback gets a `pulsar.Result` or an error, and the C++
-            message.
+            `read_next_async`, or a `BlockingReceiver`'s. Its callback gets a result or an error, and a message.
+        message_of: makes a message of a requested C++ message; None if messages of ours are requested.
+        fetch: returns messages that the C++ object has, without waiting; None if messages can only be requested.
     """
 
-    def __init__(self, inner: Any, receive_async_of: Callable[[Any], Callable[[Any], object]]) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        receive_async_of: Callable[[Any], Callable[[Any], object]],
+        message_of: Callable[[Any], Message] | None = None,
+        fetch: Callable[[], Iterator[Message]] | None = None,
+    ) -> None:
         self._receive_async_of, self._asks_inner = receive_async_of, inner is not None
+        self._message_of, self._fetch = message_of, fetch
         self._ask(receive_async_of(inner))
         self._arrived: deque[Any] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -130,40 +140,46 @@ class ReceiveQueue(TransitionSubscriber):
         """Futures of callers that were woken and have not run yet; one arrived message is reserved for each."""
         self._taken = 0
         self.drops: Callable[[Any], bool] | None = None
-        """Returns true for a C++ message that was acknowledged and redelivered, and must be dropped."""
+        """Returns true for a message that was acknowledged and redelivered, and must be dropped."""
         self._checked: Any = None
-        """The last C++ message that was checked and must be delivered."""
+        """The last message that was checked and must be delivered."""
         self.records = Records()
         """Records messages as they are taken."""
 
+    def get_next(self) -> Any:
+        """Take an available message; return None if the caller must wait for `get()`, perhaps for other tasks."""
+        if self._taken >= _YIELD_EVERY or self._waiters or self._woken:
+            return None
+        self._taken += 1
+        return self.get_ready()
+
     async def get(self) -> Any:
-        """Wait for the next C++ message and take it.
+        """Wait for the next message and take it.
 
         Raises:
             PulsarException: the queue is closed; or an error that arrived instead of a message, raised once.
         """
-        self._taken += 1
-        if not self._taken % _YIELD_EVERY:
+        if self._taken >= _YIELD_EVERY:
+            self._taken = 0
             await asyncio.sleep(0)
-        inner = None if self._waiters or self._woken else self.get_ready()  # earlier callers get the oldest messages
-        while inner is None:
+        self._taken += 1
+        message = None if self._waiters or self._woken else self.get_ready()  # earlier callers get the oldest messages
+        while message is None:
             await self._wait()
-            inner = None if self._is_held else self._pop()
-        return inner
+            self._drop_acknowledged()
+            message = None if self._is_held or not self._arrived else self._pop()
+        return message
 
     def get_ready(self) -> Any:
-        """Take an available C++ message; return None without one, or if an error comes first."""
+        """Take an available message; return None without one, or if an error comes first."""
         if self._is_held:
             return None
+        if not (self._arrived or self._waiters):
+            self._request(1)
         self._drop_acknowledged()
-        if len(self._arrived) <= self._reserved:
-            if self._waiters:
-                return None
-            if not self._arrived:
-                self._request(1)
-            if len(self._arrived) <= self._reserved:
-                return None
-        return None if isinstance(self._arrived[0], BaseException) else self._pop()
+        if len(self._arrived) <= self._reserved or isinstance(self._arrived[0], BaseException):
+            return None
+        return self._pop()
 
     def pause(self) -> None:
         """Deliver and request nothing; requested messages may still arrive and are kept."""
@@ -184,7 +200,7 @@ class ReceiveQueue(TransitionSubscriber):
         self._continue()
 
     def put(self, items: Iterable[Any]) -> None:
-        """Append the C++ messages or the error of a cancelled caller; callable from any thread."""
+        """Append the messages or the error of a cancelled caller; callable from any thread."""
         with self._lock:
             self._arrived.extend(items)
         self._notify()
@@ -204,7 +220,7 @@ class ReceiveQueue(TransitionSubscriber):
         """Drop the arrived messages of the affected topics."""
         with self._lock:
             # No condition in a loop here: see `_native/locks.py`.
-            kept = list(filter(lambda one: isinstance(one, BaseException) or not is_affected(one), self._arrived))
+            kept = list(filter(lambda one: isinstance(one, BaseException) or not is_affected(one.inner), self._arrived))
             self._arrived.clear()
             self._arrived.extend(kept)
 
@@ -219,7 +235,7 @@ class ReceiveQueue(TransitionSubscriber):
             with self._lock:
                 self._ask(self._receive_async_of(inner))
                 self._requested = 0
-                self._arrived.extend(ahead)
+                self._arrived.extend(ahead if self._message_of is None else map(self._message_of, ahead))
         self.is_replaced = False
         self._continue()
 
@@ -266,15 +282,12 @@ class ReceiveQueue(TransitionSubscriber):
                 self._request_for_all()
 
     def _pop(self) -> Any:
-        self._drop_acknowledged()
-        if not self._arrived:
-            return None
-        inner, self._checked = self._arrived.popleft(), None
-        if isinstance(inner, BaseException):
-            raise inner
+        message, self._checked = self._arrived.popleft(), None
+        if isinstance(message, BaseException):
+            raise message
         if self.records.lists:
-            self.records.note((inner,))
-        return inner
+            self.records.note((message.inner,))
+        return message
 
     async def _wait(self) -> None:
         """Wait until a message or an error has arrived for this caller."""
@@ -306,6 +319,8 @@ class ReceiveQueue(TransitionSubscriber):
     def _request(self, wanted: int) -> None:
         """Request messages until `wanted` ones have arrived or are requested."""
         while not (self._closed or self._is_held):
+            if self._fetch is not None and not (self._requested or self._arrived):
+                self._arrived.extend(self._fetch())  # no Python code in between: a transition drops all of them
             with self._lock:
                 if self._requested + len(self._arrived) >= wanted:
                     return
@@ -322,7 +337,7 @@ class ReceiveQueue(TransitionSubscriber):
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 
-    def _on_answer(self, requested_from: Callable[[Any], object], result: Any, inner: Any) -> None:
+    def _on_answer(self, requested_from: Callable[[Any], object], result: Any, message: Any) -> None:
         """Add the message or error of a request; callable from any thread."""
         keep_thread_state()
         if requested_from is not self._receive_async:
@@ -330,7 +345,7 @@ class ReceiveQueue(TransitionSubscriber):
         if result == _OK:
             with self._lock:
                 self._requested -= 1
-                self._arrived.append(inner)
+                self._arrived.append(message if self._message_of is None else self._message_of(message))
             self._notify()
             return
         closed = result == pulsar.Result.AlreadyClosed
@@ -443,18 +458,13 @@ class AsyncReceiving(Generic[T]):
         self._executor = executor
         self._reopening = Reopening(lambda: blocking._reopen_(None))
         if receive_async_of is None:
-            receiver = BlockingReceiver(lambda: receive().inner)
+            receiver = BlockingReceiver(receive)
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
         else:
-            self._queue = ReceiveQueue(blocking.inner, receive_async_of)
+            self._queue = ReceiveQueue(blocking.inner, receive_async_of, blocking._message_of_, blocking._fetcher_)
             self._queue.drops = getattr(blocking, "_is_redelivered_duplicate_", None)  # readers do not acknowledge
         if isinstance(blocking, Receiving):
             blocking._add_subscriber_(self._queue)
-
-    @property
-    def _message_class(self) -> type[Message[T]]:
-        messages: type[Message[T]] = getattr(self.blocking, "_message_class_", Received)
-        return messages
 
     async def _receive(self, timeout_millis: int | None) -> Message[T]:
         queue = self._queue
@@ -463,25 +473,24 @@ class AsyncReceiving(Generic[T]):
             raise ValueError(  # the official client's error
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
+        if (message := queue.get_next()) is not None:
+            return message  # type: ignore[no-any-return]  # a call would cost as much
         # Replaced by a seek that is in progress, or that could not finish.
         take = self._take_after_reopening if queue.is_replaced else queue.get
         if timeout_millis is None:
-            inner = await take()
-        else:
-            try:
-                async with asyncio.timeout(timeout_millis / 1000):
-                    inner = await take()
-            except TimeoutError:
-                raise_for(pulsar.Result.Timeout)
-        message: Message[T] = self._message_class()
-        message.inner = inner
-        return message
+            return await take()
+        try:
+            async with asyncio.timeout(timeout_millis / 1000):
+                return await take()
+        except TimeoutError:
+            raise_for(pulsar.Result.Timeout)
 
     _receive_plain = _receive
 
-    async def _take_after_reopening(self) -> Any:
+    async def _take_after_reopening(self) -> Message[T]:
         await self._reopening.wait()
-        return await self._queue.get()
+        message: Message[T] = await self._queue.get()
+        return message
 
     async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message[T]]:
         """Wait for one message, and take all available ones with it."""
@@ -492,10 +501,7 @@ class AsyncReceiving(Generic[T]):
             if error.error() == pulsar.Result.Timeout:
                 return []
             raise
-        new, get_ready = self._message_class, self._queue.get_ready
-        while len(messages) < max_messages and (inner := get_ready()) is not None:
-            message = new()
-            message.inner = inner
+        while len(messages) < max_messages and (message := self._queue.get_ready()) is not None:
             messages.append(message)
         return messages
 

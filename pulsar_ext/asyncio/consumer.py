@@ -177,15 +177,15 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
     def _ready(self) -> list[Message[T]]:
         """Take the available messages that are not reserved for another caller."""
         messages = []
-        while self._queue.has_ready and (inner := self._queue.get_ready()) is not None:
-            messages.append(self.blocking._message_of_(inner))
+        while self._queue.has_ready and (message := self._queue.get_ready()) is not None:
+            messages.append(message)
         return messages
 
     def _put_in_queue(self, received: Future[list[Message]]) -> None:
         """Put the batch of a cancelled caller into the queue for the next one; callable from any thread."""
         error = received.exception()
         if error is None:
-            self._queue.put(message.inner for message in received.result())
+            self._queue.put(received.result())
         elif not isinstance(error, pulsar.AlreadyClosed):
             self._queue.put([error])
 

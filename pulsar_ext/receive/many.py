@@ -15,6 +15,7 @@ prefetched in a client with a listener, which may block, or while a consumer or 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -35,7 +36,7 @@ from pulsar_ext.errors import InvalidUse
 from .order import NOTHING, Part, Transition, TransitionSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._native.messages import InnerConsumer, InnerMessage
     from pulsar_ext._runtime.context import ClientContext
@@ -51,6 +52,8 @@ _WAIT_MILLIS: Final = 1
 """Milliseconds that an incomplete fetch waits for more; the shortest time that the C++ client supports."""
 _FAST_SECONDS: Final = 10e-6
 """Seconds per message; a slower application would not notice what prefetching saves."""
+_FAST_AWAITED_SECONDS: Final = 50e-6
+"""Seconds per message of awaited receives."""
 _SINGLE_RECEIVES: Final = 1000
 """Number of messages received one by one after a fetch that found few."""
 
@@ -91,6 +94,7 @@ class Prefetch(TransitionSubscriber):
         "_at_once",
         "_context",
         "_drain",
+        "_drain_one",
         "_each",
         "_fast",
         "_fetch_blocks",
@@ -134,7 +138,8 @@ class Prefetch(TransitionSubscriber):
         """Number of messages still to be received one by one."""
         self._fast = False
         self._taken, self._since, self._left = 0, time.monotonic(), 0
-        """The measured pace: messages taken, since when, and the number that remained at the last check."""
+        """The measured pace: messages taken, since when, and the number that remained at the last check. For awaited
+        receives: messages fetched last, and when."""
 
     @property
     def each(self) -> Self:
@@ -162,6 +167,7 @@ class Prefetch(TransitionSubscriber):
     def make(self, messages: type[Message]) -> None:
         """Create messages of this class from now on."""
         self._drain = drainer(messages, self._at_once, _MAX_FETCH_BYTES)
+        self._drain_one = drainer(messages, 1, _MAX_FETCH_BYTES)
 
     def next_messages(self) -> tuple[Iterator[Any], bool]:
         """Return the next messages, and whether they are messages of ours already.
@@ -192,6 +198,17 @@ class Prefetch(TransitionSubscriber):
             self._taken += limit
             return map(self._wait, repeat(0, limit)), False
 
+    def fetch_arrived(self) -> Iterator[Message]:
+        """Fetch messages without waiting, for awaited receives: one, or many if they are taken fast.
+
+        A transition drops those that are still in the iterator.
+        """
+        now = time.monotonic()
+        is_fast, self._since = now - self._since < self._taken * _FAST_AWAITED_SECONDS, now
+        with contextlib.suppress(pulsar.PulsarException):  # a request gets the same error, and handles it
+            self._taken = self.fetch(self._drain if is_fast else self._drain_one)
+        return self._prefetched if self._are_made else NOTHING
+
     def _inners(self, kept: Iterator[Any]) -> Iterator[InnerMessage]:
         """Return the C++ messages of an iterator, without Python code in between that a signal could interrupt."""
         return map(_inner, kept) if self._are_made else kept
@@ -207,7 +224,7 @@ class Prefetch(TransitionSubscriber):
             self._fast = now - self._since < self._taken * _FAST_SECONDS
             self._taken, self._since = 0, now
         if not ahead and self._fast and self._single_left <= 0 and not self._context.calls_back:
-            ahead = self.fetch()
+            ahead = self.fetch(self._drain)
             if ahead < (1 if IS_USED else _MIN_FETCH):
                 self.note_few_found()
         return ahead
@@ -226,8 +243,8 @@ class Prefetch(TransitionSubscriber):
         """Receive messages one by one for a while, as too few arrive for fetching."""
         self._single_left = 1 if IS_USED else _SINGLE_RECEIVES
 
-    def fetch(self) -> int:
-        """Fetch the messages in the queue if none are prefetched; return the number of prefetched messages."""
+    def fetch(self, drain: Callable[[Any], list[Any]]) -> int:
+        """Fetch messages in the queue if none are prefetched; return the number of prefetched messages."""
         with self._lock:
             self._fetch_blocks += 1  # first: the handler of a signal may receive, or close the consumer, from here on
             try:
@@ -235,7 +252,7 @@ class Prefetch(TransitionSubscriber):
                     self._fetcher = threading.get_ident()
                     _exhaust(self._timeouts)
                     # Assigned without Python code in between: a Ctrl-C finds the messages in the queue or here.
-                    for kept in map(iter, map(self._drain, (self._inner,))):
+                    for kept in map(iter, map(drain, (self._inner,))):
                         self._prefetched, self._are_made = kept, IS_USED
                     if self._fetch_blocks > 1 or self._is_moving:
                         _exhaust(self._prefetched)
@@ -283,7 +300,7 @@ class Prefetch(TransitionSubscriber):
         size, deadline = 0, time.monotonic() + _OFFICIAL_MILLIS / 1000
         left = 0.0 if batch else 1.0
         while left > 0:
-            ahead = self.fetch()
+            ahead = self.fetch(self._drain)
             size += sum(inner.length() for inner in self._inners(copy(self._prefetched)))
             if batch and size > _OFFICIAL_BYTES:
                 return

@@ -207,6 +207,17 @@ class Receiving(Generic[N, T]):
         """Locks that a signal handler checks: if its own thread holds one, a close would see an inconsistent state."""
         return self._order.locks
 
+    def _message_of_(self, inner: Any) -> Message[T]:
+        """Return a C++ message as a message of this consumer or reader."""
+        message = self._message_class()
+        message.inner = inner
+        return message
+
+    @property
+    def _fetcher_(self) -> Callable[[], Iterator[Message[T]]] | None:
+        """Function that fetches messages without waiting; None if there is none."""
+        return None
+
     def _add_subscriber_(self, subscriber: TransitionSubscriber) -> None:
         """Notify a subscriber of seeks, redeliveries and other transitions from now on."""
         self._order.add_subscriber(subscriber)

@@ -41,6 +41,34 @@ def test_seek_drops_messages_of_abandoned_reads(run, topic):
     run(steps)
 
 
+@pytest.mark.core
+def test_fetched_messages_follow_each_transition(run, topic):
+    """Messages fetched ahead wait for the end of a pause; a seek and a redelivery drop and redeliver them."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic)
+        await producer.send_many([b"%d" % number for number in range(300)])
+        consumer = await client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+
+        async def receive(numbers):
+            assert [int((await consumer.receive(10_000)).data()) for _ in numbers] == [*numbers]
+
+        await receive(range(50))
+        consumer.pause()
+        with pytest.raises(pulsar.Timeout):
+            await consumer.receive(100)
+        consumer.resume()
+        await receive(range(50, 60))
+        await consumer.seek(MessageId.earliest)
+        await receive(range(60))
+        consumer.redeliver_unacknowledged_messages()
+        await receive(range(300))
+        with pytest.raises(pulsar.Timeout):
+            await consumer.receive(100)
+
+    run(steps)
+
+
 def test_cancelled_batches_lose_no_messages(run, topic):
     """Messages of a cancelled batch_receive() or a timed-out receive go to the next call."""
 

@@ -35,6 +35,10 @@ class Source:
         else:
             self.requests.append(callback)
 
+    def fetch(self):
+        fetched, self.stored = self.stored[:2], self.stored[2:]
+        return iter(fetched)
+
     def deliver(self, message):
         if self.requests:
             self.requests.pop(0)(_OK, message)
@@ -42,13 +46,13 @@ class Source:
             self.stored.append(message)
 
 
-@given(st.lists(st.sampled_from(["wait", "cancel", "deliver", "turn"]), max_size=60))
-def test_nothing_is_lost_to_a_cancellation(steps):
-    """Each message is taken once and in order, however callers wait, are cancelled and are answered."""
+@given(st.lists(st.sampled_from(["wait", "cancel", "deliver", "pause", "resume", "turn"]), max_size=60), st.booleans())
+def test_nothing_is_lost_to_a_cancellation(steps, fetches):  # one branch a kind of step
+    """Each message is taken once and in order, however callers wait, are cancelled, paused and answered."""
 
     async def drive():
         source = Source()
-        messages = ReceiveQueue(source, attrgetter("receive_async"))
+        messages = ReceiveQueue(source, attrgetter("receive_async"), fetch=source.fetch if fetches else None)
         waiting, taken, sent = [], [], 0
 
         async def take():
@@ -62,10 +66,12 @@ def test_nothing_is_lost_to_a_cancellation(steps):
             elif step == "deliver":
                 source.deliver(sent)
                 sent += 1
+            elif step in ("pause", "resume"):
+                getattr(messages, step)()
             else:
                 await asyncio.sleep(0)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        messages.resume()
+        await asyncio.sleep(0.001)
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
