@@ -10,7 +10,7 @@ import tomllib
 from importlib import import_module
 from importlib.metadata import version
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
@@ -58,7 +58,7 @@ def to_table(rows: Sequence[Row]) -> Table:
 
 def to_json(rows: Sequence[Row]) -> str:
     """Return the JSON; its keys are stable."""
-    data: dict[str, Any] = {
+    data = {
         "official": {"name": "pulsar-client", "version": version("pulsar-client")},
         "pulsar_ext": {"version": __version__},
         "scenarios": [

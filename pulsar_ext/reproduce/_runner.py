@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError, BrokerStartError
@@ -174,5 +174,5 @@ def _namespace(place: Place) -> Iterator[Place]:
             tenancy.delete_namespace(namespace)
 
 
-def _round_trip(_pulsar: ModuleType, env: Env) -> Any:
+def _round_trip(_pulsar: ModuleType, env: Env) -> list[str]:
     return env.stored(env.topic())

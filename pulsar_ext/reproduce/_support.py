@@ -24,13 +24,14 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import pulsar as official
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from http.client import HTTPMessage
 
 Client: TypeAlias = ModuleType
 """Module of the client that takes the steps."""
@@ -99,7 +100,7 @@ class Counts:
         text = ", ".join(faults) or (f"{self.delivered} of {self.sent}" if self.sent else "fine")
         return f"{text} ({self.note})" if self.note else text
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, int | str]:
         """Return the fields as a dict, for JSON."""
         return asdict(self)
 
@@ -166,17 +167,26 @@ class Env:
         """URL for clients."""
         return self._place.service_url
 
-    def client(self, pulsar: ModuleType, service_url: str | None = None) -> Any:
+    def client(self, pulsar: ModuleType, service_url: str | None = None) -> official.Client:
         """Open a client, optionally through a proxy; the caller closes it."""
-        return pulsar.Client(service_url or self._place.service_url, **self._options(pulsar))
+        return pulsar.Client(service_url or self.service_url, **self._options(pulsar))
 
-    def async_client(self, pulsar: ModuleType) -> Any:
+    @contextlib.contextmanager
+    def opened(self, pulsar: ModuleType, proxy: FaultProxy | None = None) -> Iterator[official.Client]:
+        """Open a client, optionally through a proxy, and close it afterwards."""
+        client = self.client(pulsar, (proxy or self).service_url)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def async_client(self, pulsar: ModuleType) -> official.asyncio.Client:
         """Open the asyncio client; the caller closes it."""
         module = importlib.import_module(f"{pulsar.__name__}.asyncio")
         return module.Client(self._place.service_url, **self._options(pulsar))
 
-    def _options(self, pulsar: ModuleType) -> dict[str, Any]:
-        options: dict[str, Any] = {} if pulsar is official else {"admin": self._place.admin_url}
+    def _options(self, pulsar: ModuleType) -> dict[str, object]:
+        options: dict[str, object] = {} if pulsar is official else {"admin": self._place.admin_url}
         if self._place.token is not None:
             options["authentication"] = pulsar.AuthenticationToken(self._place.token)
         return options
@@ -193,7 +203,7 @@ class Env:
         return max(min(wanted, _MOST_TOTAL_BYTES // (_FEWEST_CHUNKS * self._place.chunk_bytes)), least)
 
     def run_isolated(
-        self, pulsar: ModuleType, function: Callable[..., Any], *arguments: Any, seconds: float
+        self, pulsar: ModuleType, function: Callable[..., object], *arguments: object, seconds: float
     ) -> Outcome:
         """Call a function with this client in a separate process, which may hang or crash."""
         with IsolatedProcess(function, pulsar.__name__, self._place, *arguments, seconds=seconds) as process:
@@ -201,12 +211,9 @@ class Env:
 
     def stored(self, topic: str) -> list[str]:
         """Return the labels of all messages of the topic in order, read with the official client."""
-        client = self.client(official)
-        try:
+        with self.opened(official) as client:
             client.create_producer(topic).send(END.encode())
             return list(labels(client.create_reader(topic, official.MessageId.earliest).read_next))
-        finally:
-            client.close()
 
     def left_over(self, topic: str, subscription: str) -> tuple[int, int]:
         """Return the numbers of unacknowledged messages and entries of a subscription, by its cursor."""
@@ -214,13 +221,25 @@ class Env:
         return len({self.admin.message_of(topic, ledger, entry) for ledger, entry in entries}), len(entries)
 
 
-def label(message: Any) -> str:
+def numbered(count: int) -> list[str]:
+    """Return labels of messages."""
+    return [f"message {number}" for number in range(count)]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition is true, at most for some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def label(message: official.Message) -> str:
     """Return the label of a message: its payload without the padding."""
     text: str = message.data().decode()
     return text.rstrip()
 
 
-def labels(receive: Callable[[int], Any], *, millis: int = RECEIVE_MILLIS) -> Iterator[str]:
+def labels(receive: Callable[[int], official.Message], *, millis: int = RECEIVE_MILLIS) -> Iterator[str]:
     """Yield the labels of received messages until `END`, or until none arrives within `millis`."""
     while True:
         try:
@@ -232,7 +251,13 @@ def labels(receive: Callable[[int], Any], *, millis: int = RECEIVE_MILLIS) -> It
         yield found
 
 
-def send_batch(client: Any, topic: str, texts: Iterable[str]) -> None:
+def send_all(producer: official.Producer, texts: Iterable[str]) -> None:
+    """Send messages with these labels one after another."""
+    for text in texts:
+        producer.send(text.encode())
+
+
+def send_batch(client: official.Client, topic: str, texts: Iterable[str]) -> None:
     """Send messages with these labels as one batch, and wait until it is persisted."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
     for text in texts:
@@ -240,15 +265,16 @@ def send_batch(client: Any, topic: str, texts: Iterable[str]) -> None:
     producer.flush()
 
 
-def send_numbers(pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int], *, batched: bool) -> list[Any]:
+def send_numbers(
+    pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int], *, batched: bool
+) -> list[official.Result]:
     """Send numbers with themselves as sequence ids, as a resuming program does; return the results of the sends."""
-    more: dict[str, Any] = {} if pulsar is official else {"deduplication": True}
+    more: dict[str, object] = {} if pulsar is official else {"deduplication": True}
     if batched:
         more |= {"batching_enabled": True, "batching_max_publish_delay_ms": 1000}
-    client = env.client(pulsar)
-    try:
+    with env.opened(pulsar) as client:
         producer = client.create_producer(topic, producer_name="resuming", send_timeout_millis=0, **more)
-        results: list[Any] = []
+        results: list[official.Result] = []
         for number in numbers:
             producer.send_async(str(number).encode(), lambda result, _: results.append(result), sequence_id=number)
             if not batched:
@@ -256,46 +282,38 @@ def send_numbers(pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int
         producer.flush()
         producer.close()
         return results
-    finally:
-        client.close()
 
 
-def rebuilt(pulsar: ModuleType, message_id: Any) -> Any:
+def rebuilt(pulsar: ModuleType, message_id: official.MessageId) -> official.MessageId:
     """Rebuild an id from its numbers, as a program does that stores them in columns of a table."""
     return pulsar.MessageId(
         message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
     )
 
 
-def acknowledge_by(form: Callable[[Any], Any], pulsar: ModuleType, env: Env) -> Counts:
+def acknowledge_by(form: Callable[[official.MessageId], official.MessageId], pulsar: ModuleType, env: Env) -> Counts:
     """Receive chunked messages, acknowledge each by a form of its id, close, and read the broker's cursor."""
-    topic, client = env.topic(), env.client(pulsar)
-    try:
+    topic, sent, received = env.topic(), numbered(3), []
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic, chunking_enabled=True)
-        sent = [f"message {number}" for number in range(3)]
-        received = []
         for text in sent:
             producer.send(env.chunked(text))
             message = consumer.receive(RECEIVE_MILLIS)
             received.append(label(message))
             consumer.acknowledge(form(message.message_id()))
-        # Pending acknowledgements are sent before the close ends.
-        consumer.close()
-    finally:
-        client.close()
+        consumer.close()  # after it has sent pending acknowledgements
     stuck, entries = env.left_over(topic, "s")
     return Counts.of(sent, received, stuck=stuck, note=f"{entries} chunks unacknowledged" if entries else "")
 
 
 def skip_and_receive(
-    pulsar: ModuleType, env: Env, contents: list[bytes], count: int, **producer_options: Any
+    pulsar: ModuleType, env: Env, contents: list[bytes], count: int, **producer_options: object
 ) -> Counts:
     """Send messages, skip the first `count`, receive and acknowledge the others, and read the broker's cursor."""
-    topic, client = env.topic(), env.client(pulsar)
-    try:
-        consumer = client.subscribe(topic, "s")
-        consumer.close()
+    topic = env.topic()
+    with env.opened(pulsar) as client:
+        client.subscribe(topic, "s").close()
         producer = client.create_producer(topic, **producer_options)
         for content in contents:
             producer.send_async(content, lambda *_: None)
@@ -310,10 +328,7 @@ def skip_and_receive(
             received.append(label(message))
             consumer.acknowledge(message)
         consumer.acknowledge(message)
-        # Pending acknowledgements are sent before the close ends.
-        consumer.close()
-    finally:
-        client.close()
+        consumer.close()  # after it has sent pending acknowledgements
     stuck, entries = env.left_over(topic, "s")
     note = f"{entries} entries stay in the backlog" if entries else ""
     return Counts.of([content.decode().rstrip() for content in contents[count:]], received, stuck=stuck, note=note)
@@ -326,16 +341,11 @@ def run_programs(
 
     There are several because one may be lucky: acknowledgements are sent every 100 ms, perhaps just before its end.
     """
-    topic, client = env.topic(), env.client(pulsar)
-    names = [f"program-{number}" for number in range(programs)]
+    topic, names = env.topic(), [f"program-{number}" for number in range(programs)]
     for name in names:
         env.admin.create_subscription(topic, name)
-    try:
-        producer = client.create_producer(topic)
-        for number in range(messages):
-            producer.send(f"message {number}".encode())
-    finally:
-        client.close()
+    with env.opened(pulsar) as client:
+        send_all(client.create_producer(topic), numbered(messages))
     outcomes = [env.run_isolated(pulsar, program, topic, name, seconds=seconds) for name in names]
     return outcomes, sum(env.left_over(topic, name)[0] for name in names)
 
@@ -442,7 +452,9 @@ class Admin:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Handler that follows a broker's redirect to another broker with any method; Python follows it with GET only."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: ARG002  # fixed signature
+    def redirect_request(
+        self, req: urllib.request.Request, _fp: IO[bytes], _code: int, _msg: str, _headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request:
         return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310  # the broker's URL
 
 
@@ -555,10 +567,10 @@ class IsolatedProcess:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         client: str,
         place: Place,
-        *arguments: Any,
+        *arguments: object,
         seconds: float,
         leader: bool = False,
     ) -> None:

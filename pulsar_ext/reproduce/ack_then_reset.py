@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_all
 
 CLAIM = "after an operator moved the cursor back, the messages after it are redelivered"
 REFERENCE = "docs/acks.md#a-cursor-that-goes-back"
@@ -15,13 +15,11 @@ _ARRIVED_SECONDS = 3.0
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages cumulatively, reset the cursor to the first one, and receive them again."""
-    topic, client = env.topic(), env.client(pulsar)
-    sent = [f"message {number}" for number in range(_MESSAGES)]
-    try:
+    topic, sent = env.topic(), numbered(_MESSAGES)
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
-        for text in sent:
-            producer.send(text.encode())
+        send_all(producer, sent)
         received = [consumer.receive(RECEIVE_MILLIS) for _ in sent]
         consumer.acknowledge_cumulative(received[-1])
         time.sleep(_ARRIVED_SECONDS)
@@ -33,6 +31,4 @@ def run(pulsar: Client, env: Env) -> Counts:
         # `END` may arrive before messages that are recovered later, so receive again.
         for _ in range(2):
             again.update(labels(consumer.receive, millis=8_000))
-    finally:
-        client.close()
     return Counts.of(sent, sorted(again))

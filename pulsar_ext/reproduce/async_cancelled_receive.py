@@ -16,8 +16,7 @@ _SECONDS = 10.0
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Time out a read before each send, and then read all messages."""
-    topic = env.topic()
-    sent = [f"m{number}" for number in range(10)]
+    topic, sent = env.topic(), [f"m{number}" for number in range(10)]
 
     async def read() -> Counts:
         client = env.async_client(pulsar)

@@ -28,9 +28,6 @@ def run(pulsar: Client, env: Env) -> Counts:
             await client.close()
 
     start = pulsar.MessageId.deserialize(asyncio.run(send()))
-    client = env.client(pulsar)
-    try:
+    with env.opened(pulsar) as client:
         reader = client.create_reader(topic, start, start_message_id_inclusive=True)
         return Counts.of(["first", "second"], labels(reader.read_next))
-    finally:
-        client.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from ._support import END, Client, Counts, Env, label
 
@@ -15,30 +14,29 @@ _SECONDS = 10.0
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Read a topic to its end, seek to its beginning, and read it again."""
-    topic = env.topic()
-    sent = ["first", "second", "third"]
+    topic, sent = env.topic(), ["first", "second", "third"]
 
     async def read_again() -> Counts:
         client = env.async_client(pulsar)
         try:
             producer = await client.create_producer(topic)
             reader = await client.create_reader(topic, pulsar.MessageId.earliest)
+
+            async def read() -> list[str]:
+                found: list[str] = []
+                while (text := label(await asyncio.wait_for(reader.read_next(), _SECONDS))) != END:
+                    found.append(text)
+                return found
+
             for text in (*sent, END):
                 await producer.send(text.encode())
-            await _read(reader)
+            await read()
             try:
                 await reader.seek(pulsar.MessageId.earliest)
             except (TypeError, ValueError, pulsar.PulsarException) as error:
                 return Counts.of(sent, [], note=f"seek raised {type(error).__name__}")
-            return Counts.of(sent, await _read(reader))
+            return Counts.of(sent, await read())
         finally:
             await client.close()
 
     return asyncio.run(read_again())
-
-
-async def _read(reader: Any) -> list[str]:
-    found: list[str] = []
-    while (text := label(await asyncio.wait_for(reader.read_next(), _SECONDS))) != END:
-        found.append(text)
-    return found

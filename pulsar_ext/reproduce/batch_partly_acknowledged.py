@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, send_batch
+from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_batch
 
 CLAIM = "a batch leaves the backlog when consumers with different ack settings have acknowledged all of it"
 REFERENCE = "docs/acks.md#batches"
@@ -16,9 +16,8 @@ _LEFT_SECONDS = 5.0
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge four messages of a batch by index, the other six by another consumer, and receive on a third one."""
-    topic, client = env.topic(), env.client(pulsar)
-    sent = [f"message {number}" for number in range(_MESSAGES)]
-    try:
+    topic, sent = env.topic(), numbered(_MESSAGES)
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
         send_batch(client, topic, sent)
         for _ in range(_BEFORE):
@@ -35,6 +34,4 @@ def run(pulsar: Client, env: Env) -> Counts:
         consumer.close()
         client.create_producer(topic).send(END.encode())
         received += labels(client.subscribe(topic, "s").receive)
-    finally:
-        client.close()
     return Counts.of(sent[_BEFORE:], received, stuck=stuck)

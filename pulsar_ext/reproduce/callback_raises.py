@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ._support import Client, Counts, Env
+from ._support import Client, Counts, Env, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) 
     # Written to a file line by line, because the process may end before it can return anything.
     with Path(reports).open("a", buffering=1) as notes:
 
-        def callback(label: str) -> Callable[[Any, Any], None]:
-            def done(_result: Any, _message_id: Any) -> None:
+        def callback(label: str) -> Callable[[object, object], None]:
+            def done(_result: object, _message_id: object) -> None:
                 notes.write(f"{label}\n")
                 if label == labels[0]:
                     raise RuntimeError("a mistake in the program's callback")
@@ -41,7 +41,7 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send in a separate process, which may hang or crash, and count the results passed to the callbacks."""
-    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    topic, sent = env.topic(), numbered(_MESSAGES)
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as directory:
         reports = Path(directory, "reports")
         reports.touch()

@@ -16,10 +16,9 @@ _RECEIVE_MILLIS = 8_000
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Negatively acknowledge chunked messages, and acknowledge redelivered ones on the same connection."""
-    topic, client = env.topic(), env.client(pulsar)
-    sent = ["first", "second"]
+    topic, sent = env.topic(), ["first", "second"]
     received = []
-    try:
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(
             topic,
             "s",
@@ -39,8 +38,6 @@ def run(pulsar: Client, env: Env) -> Counts:
             received.append(label(message))
             consumer.acknowledge(message)
         consumer.close()
-    finally:
-        client.close()
     stuck, _ = env.left_over(topic, "s")
     # A message that was not redelivered is not lost: another connection receives it from the backlog.
     return Counts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env
+from ._support import Client, Counts, Env, numbered
 
 CLAIM = "a producer with chunking and block_if_queue_full waits for room in its queue and continues"
 REFERENCE = "docs/reproduce.md#chunk-queue-full"
@@ -14,20 +14,17 @@ _SECONDS = 15.0
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send more chunks than the queue holds."""
-    client = env.client(pulsar)
-    try:
+    with env.opened(pulsar) as client:
         producer = client.create_producer(
             topic, chunking_enabled=True, max_pending_messages=5, block_if_queue_full=True
         )
         for label in labels:
             producer.send_async(env.chunked(label), lambda _result, _message_id: None)
         producer.flush()
-    finally:
-        client.close()
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send in a separate process, which may hang, and count the stored messages."""
-    topic, sent = env.topic(), [f"message {number}" for number in range(env.count(_MESSAGES, _FEWEST))]
+    topic, sent = env.topic(), numbered(env.count(_MESSAGES, _FEWEST))
     outcome = env.run_isolated(pulsar, send, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

@@ -11,13 +11,11 @@ PROFILE = "small-chunks"
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a plain and a chunked message, start a reader at the last one by its numbers, and read."""
-    topic, client = env.topic(), env.client(pulsar)
-    try:
+    topic = env.topic()
+    with env.opened(pulsar) as client:
         producer = client.create_producer(topic, chunking_enabled=True)
         producer.send(b"before")
         message_id = producer.send(env.chunked("last"))
         reader = client.create_reader(topic, rebuilt(pulsar, message_id), start_message_id_inclusive=True)
         producer.send(END.encode())
         return Counts.of(["last"], labels(reader.read_next))
-    finally:
-        client.close()

@@ -7,7 +7,7 @@ import time
 
 import pulsar as official
 
-from ._support import Client, Counts, Env, FaultProxy, label
+from ._support import Client, Counts, Env, FaultProxy, label, numbered
 
 CLAIM = "a chunked message that a Shared consumer received incompletely is delivered to the next consumer"
 REFERENCE = "SharedConsumerAssignor"
@@ -19,10 +19,9 @@ _RECEIVE_SECONDS = 20.0
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Four times: disconnect a consumer that has the beginning of a message of 100 chunks, and receive with another."""
-    sent = [f"message {number}" for number in range(_CONSUMERS)]
-    received: list[str] = []
+    sent, received = numbered(_CONSUMERS), []
     topics = [env.topic() for _ in sent]
-    with contextlib.closing(env.client(pulsar)) as client, FaultProxy.to(env.service_url) as proxy:
+    with env.opened(pulsar) as client, FaultProxy.to(env.service_url) as proxy:
         for topic, text in zip(topics, sent, strict=True):
             lost = env.client(pulsar, proxy.service_url)
             lost.subscribe(topic, "s", pulsar.ConsumerType.Shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._support import END, Client, Counts, Env, labels, rebuilt
+from ._support import END, Client, Counts, Env, labels, rebuilt, send_all
 
 CLAIM = "an inclusive seek to a chunked message by an id rebuilt from stored numbers delivers that message first"
 REFERENCE = "https://github.com/apache/pulsar/issues/12402"
@@ -11,15 +11,12 @@ PROFILE = "small-chunks"
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a chunked message and two plain ones, seek to the first by its numbers, and receive."""
-    topic, client = env.topic(), env.client(pulsar)
-    try:
+    topic = env.topic()
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
         producer = client.create_producer(topic, chunking_enabled=True)
         sent = ["chunked", "second", "third"]
         message_id = producer.send(env.chunked(sent[0]))
-        for label in (*sent[1:], END):
-            producer.send(label.encode())
+        send_all(producer, (*sent[1:], END))
         consumer.seek(rebuilt(pulsar, message_id))
         return Counts.of(sent, labels(consumer.receive))
-    finally:
-        client.close()

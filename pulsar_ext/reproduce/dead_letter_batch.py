@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, label, labels, send_batch
+from ._support import END, Client, Counts, Env, label, labels, numbered, send_batch
 
 CLAIM = "only the message that was negatively acknowledged too often is dead-lettered, not its batch"
 REFERENCE = "docs/acks.md#redelivery-and-dead-letters"
@@ -16,9 +16,9 @@ _QUIET_MILLIS = 4_000
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Negatively acknowledge one message of a batch each time, acknowledge the others, and read the dead letters."""
-    topic, client = env.topic(), env.client(pulsar)
+    topic = env.topic()
     dead = f"{topic}-dead"
-    try:
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(
             topic,
             "s",
@@ -27,7 +27,7 @@ def run(pulsar: Client, env: Env) -> Counts:
             dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, dead),
         )
         letters = client.subscribe(dead, "letters")
-        send_batch(client, topic, [f"message {number}" for number in range(_MESSAGES)])
+        send_batch(client, topic, numbered(_MESSAGES))
         while True:
             try:
                 message = consumer.receive(_QUIET_MILLIS)
@@ -39,8 +39,6 @@ def run(pulsar: Client, env: Env) -> Counts:
                 consumer.acknowledge(message)
         client.create_producer(dead).send(END.encode())
         found = list(labels(letters.receive))
-    finally:
-        client.close()
     # All other dead letters were acknowledged by the application, so they are processed twice.
     return Counts(
         sent=1, delivered=int(_REJECTED in found), lost=int(_REJECTED not in found), duplicated=len(found) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env
+from ._support import Client, Counts, Env, numbered
 
 CLAIM = "a program that ends without close() exits normally, and its pending messages are stored"
 REFERENCE = "docs/reproduce.md#exit-pending"
@@ -24,6 +24,6 @@ def send_and_end(pulsar: Client, env: Env, topic: str, labels: list[str]) -> Non
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Run such a process, and count the stored messages."""
-    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    topic, sent = env.topic(), numbered(_MESSAGES)
     outcome = env.run_isolated(pulsar, send_and_end, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any
 
 from ._support import Client, Counts, Env
 
@@ -24,13 +23,13 @@ def end_while_sending(pulsar: Client, env: Env, topic: str) -> None:
     _open.extend((client, producer))
     sent = threading.Semaphore(0)
 
-    def send(producer: Any) -> None:
+    def send() -> None:
         with contextlib.suppress(Exception):  # only the end of the program counts
             while True:
                 producer.send(b"heartbeat")
                 sent.release()
 
-    threading.Thread(target=send, args=(producer,), daemon=True).start()
+    threading.Thread(target=send, daemon=True).start()
     for _ in range(_MESSAGES):
         sent.acquire()
 

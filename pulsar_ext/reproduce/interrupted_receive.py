@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 
-from ._support import END, Client, Counts, Env, labels
+from ._support import END, Client, Counts, Env, labels, send_all
 
 CLAIM = "a Ctrl-C that ends a waiting receive() loses no message"
 REFERENCE = "docs/reproduce.md#interrupted-receive"
@@ -16,10 +16,10 @@ _INTERRUPT_AFTER_SECONDS = 0.5
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Interrupt a waiting receive, catch the exception, and receive later messages."""
-    topic, client = env.topic(), env.client(pulsar)
+    topic = env.topic()
     # SIGINT may be ignored in a background job.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
         ctrl_c = threading.Timer(_INTERRUPT_AFTER_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
@@ -29,8 +29,5 @@ def run(pulsar: Client, env: Env) -> Counts:
         except (KeyboardInterrupt, pulsar.Interrupted):
             ctrl_c.join()
         sent = ["first", "second", "third"]
-        for label in (*sent, END):
-            producer.send(label.encode())
+        send_all(producer, [*sent, END])
         return Counts.of(sent, labels(consumer.receive))
-    finally:
-        client.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar as official
 
@@ -24,9 +24,9 @@ _HALVES = range(32_768), range(32_768, 65_536)
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Let two consumers share the slots while a producer sends keyed messages in default batches."""
-    topic, client = env.topic(), env.client(pulsar)
+    topic = env.topic()
     received: list[list[str]] = [[], []]
-    try:
+    with env.opened(pulsar) as client:
         consumers = [_subscribe(pulsar, client, topic, turn, received) for turn in range(2)]
         warnings.simplefilter("ignore")  # a client may warn of such a producer
         producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
@@ -39,8 +39,6 @@ def run(pulsar: Client, env: Env) -> Counts:
             for turn, consumer in enumerate(consumers):
                 _receive_all(consumer, received[turn])
             idle = idle + 1 if sum(map(len, received)) == before else 0
-    finally:
-        client.close()
     every = [text for part in received for text in part]
     own = sum(key_slot(text.split()[0]) in _HALVES[turn] for turn, part in enumerate(received) for text in part)
     misrouted = len(every) - own
@@ -53,7 +51,9 @@ def run(pulsar: Client, env: Env) -> Counts:
     )
 
 
-def _subscribe(pulsar: Client, client: Any, topic: str, turn: int, received: list[list[str]]) -> Any:
+def _subscribe(
+    pulsar: Client, client: official.Client, topic: str, turn: int, received: list[list[str]]
+) -> official.Consumer:
     ranges = [(_HALVES[turn].start, _HALVES[turn].stop - 1)]
     if pulsar is official:
         policy = pulsar.ConsumerKeySharedPolicy(key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=ranges)
@@ -64,11 +64,11 @@ def _subscribe(pulsar: Client, client: Any, topic: str, turn: int, received: lis
         return builder.key_shared_policy(pulsar.KeySharedPolicy.sticky_hash_range().ranges(*ranges)).subscribe()
 
 
-def _append_to(other: list[str]) -> Callable[[Any], None]:
+def _append_to(other: list[str]) -> Callable[[official.Message], None]:
     return lambda message: other.append(label(message))
 
 
-def _receive_all(consumer: Any, received: list[str]) -> None:
+def _receive_all(consumer: official.Consumer, received: list[str]) -> None:
     try:
         while True:
             message = consumer.receive(_WAIT_MILLIS)

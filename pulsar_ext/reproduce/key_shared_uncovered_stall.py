@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import pulsar as official
 
@@ -20,10 +19,10 @@ _OWN = range(20_000)
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Read the messages of some slots while the others have no consumer."""
-    topic, client = env.topic(), env.client(pulsar)
+    topic = env.topic()
     keys = [f"key-{number}" for number in range(_COUNT)]
     own = [key for key in keys if key_slot(key) in _OWN]
-    try:
+    with env.opened(pulsar) as client:
         if pulsar is official:
             consumer = _subscribe(pulsar, client, topic)
             _fill(client, topic, keys)
@@ -38,30 +37,28 @@ def run(pulsar: Client, env: Env) -> Counts:
             _fill(client, topic, keys)
             found = [label(message) for message in _reader(pulsar, client, topic)]
             note = f"by a reader of these slots; the consumer: {caught[0].category.__name__}"
-    finally:
-        client.close()
     return Counts(len(own), len(found), stuck=len(own) - len(found), duplicated=len(found) - len(set(found)), note=note)
 
 
-def _subscribe(pulsar: Client, client: Any, topic: str) -> Any:
+def _subscribe(pulsar: Client, client: official.Client, topic: str) -> official.Consumer:
     policy = pulsar.ConsumerKeySharedPolicy(
         key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(_OWN.start, _OWN.stop - 1)]
     )
     return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
 
 
-def _reader(pulsar: Client, client: Any, topic: str) -> Any:
+def _reader(pulsar: Client, client: official.Client, topic: str) -> official.Reader:
     return client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[(_OWN.start, _OWN.stop - 1)])
 
 
-def _fill(client: Any, topic: str, keys: list[str]) -> None:
+def _fill(client: official.Client, topic: str, keys: list[str]) -> None:
     producer = client.create_producer(topic, block_if_queue_full=True)
     for key in keys:
         producer.send_async(key.encode(), None, partition_key=key)
     producer.flush()
 
 
-def _received(consumer: Any, millis: int) -> Any:
+def _received(consumer: official.Consumer, millis: int) -> official.Message:
     message = consumer.receive(millis)
     consumer.acknowledge(message)
     return message

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-import time
 
-from ._support import Client, Counts, Env, label
+from ._support import Client, Counts, Env, label, numbered, send_all, wait_until
 
 CLAIM = "a listener is called for every message, whether or not the program keeps its client in a variable"
 REFERENCE = "docs/reproduce.md#listener-dropped"
@@ -22,18 +21,11 @@ def _listen(pulsar: Client, env: Env, topic: str, received: list[str]) -> None:
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send after a garbage collection, and count the calls of the listener."""
-    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    topic, sent = env.topic(), numbered(_MESSAGES)
     received: list[str] = []
     _listen(pulsar, env, topic, received)
     gc.collect()
-    client = env.client(pulsar)
-    try:
-        producer = client.create_producer(topic)
-        for text in sent:
-            producer.send(text.encode())
-        deadline = time.monotonic() + _SECONDS
-        while len(received) < len(sent) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        client.close()
+    with env.opened(pulsar) as client:
+        send_all(client.create_producer(topic), sent)
+        wait_until(lambda: len(received) >= len(sent), _SECONDS)
     return Counts.of(sent, received)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ._support import Client, Counts, Env, labels
+from ._support import Client, Counts, Env, labels, numbered, send_all
 
 CLAIM = "a consumer of a pattern receives from a new topic within pattern_auto_discovery_period"
 REFERENCE = "pulsar-client-python#171"
@@ -15,19 +15,14 @@ _MESSAGES = 3
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Subscribe to a pattern with a period of one second, create a matching topic, and receive for ten seconds."""
-    topic, client = env.topic(), env.client(pulsar)
-    expected = [f"message {number}" for number in range(_MESSAGES)]
-    try:
+    topic, expected = env.topic(), numbered(_MESSAGES)
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(
             re.compile(f"{topic}.*"),
             "s",
             initial_position=pulsar.InitialPosition.Earliest,
             pattern_auto_discovery_period=_PERIOD_SECONDS,
         )
-        producer = client.create_producer(f"{topic}-new")
-        for text in expected:
-            producer.send(text.encode())
+        send_all(client.create_producer(f"{topic}-new"), expected)
         arrived = list(labels(consumer.receive, millis=_PERIODS * _PERIOD_SECONDS * 1_000))
-    finally:
-        client.close()
     return Counts.of(expected, arrived)

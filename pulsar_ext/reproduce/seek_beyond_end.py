@@ -6,7 +6,7 @@ import contextlib
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, labels
+from ._support import END, Client, Counts, Env, labels, send_all
 
 CLAIM = "a seek to an id beyond the topic's end raises, or loses no message that is sent later"
 REFERENCE = "docs/reproduce.md#seek-beyond-end"
@@ -16,8 +16,8 @@ _BEYOND = 3
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Seek a few entries too far, ignore an error, and receive later messages."""
-    topic, client = env.topic(), env.client(pulsar)
-    try:
+    topic = env.topic()
+    with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
         last = producer.send(b"before")
@@ -25,8 +25,5 @@ def run(pulsar: Client, env: Env) -> Counts:
         with contextlib.suppress(official.PulsarException):
             consumer.seek(pulsar.MessageId(last.partition(), last.ledger_id(), last.entry_id() + _BEYOND))
         sent = ["first", "second", "third", "fourth", "fifth"]
-        for label in (*sent, END):
-            producer.send(label.encode())
+        send_all(producer, [*sent, END])
         return Counts.of(sent, labels(consumer.receive))
-    finally:
-        client.close()

@@ -6,7 +6,7 @@ import time
 
 import pulsar as official
 
-from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels
+from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels, numbered
 
 CLAIM = "a seek that returns was done, also if the connection ended during it"
 REFERENCE = "docs/reproduce.md#seek-cut"
@@ -18,25 +18,19 @@ _AGAIN_SECONDS = 0.2
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages, seek back, retry if that raises, and receive them again."""
-    topic, direct = env.topic(), env.client(pulsar)
-    sent = [f"message {number}" for number in range(_MESSAGES)]
-    with FaultProxy.to(env.service_url) as proxy:
-        client = env.client(pulsar, proxy.service_url)
-        try:
-            producer = direct.create_producer(topic)
-            consumer = client.subscribe(topic, "s")
-            for label in sent:
-                producer.send(label.encode())
-                consumer.acknowledge(consumer.receive())
-            with cut_during(proxy):
-                for _ in range(_TRIES):
-                    try:
-                        consumer.seek(pulsar.MessageId.earliest)
-                        break
-                    except official.PulsarException:
-                        time.sleep(_AGAIN_SECONDS)
-            producer.send(END.encode())
-            return Counts.of(sent, labels(consumer.receive))
-        finally:
-            client.close()
-            direct.close()
+    topic, sent = env.topic(), numbered(_MESSAGES)
+    with FaultProxy.to(env.service_url) as proxy, env.opened(pulsar, proxy) as client, env.opened(pulsar) as direct:
+        producer = direct.create_producer(topic)
+        consumer = client.subscribe(topic, "s")
+        for text in sent:
+            producer.send(text.encode())
+            consumer.acknowledge(consumer.receive())
+        with cut_during(proxy):
+            for _ in range(_TRIES):
+                try:
+                    consumer.seek(pulsar.MessageId.earliest)
+                    break
+                except official.PulsarException:
+                    time.sleep(_AGAIN_SECONDS)
+        producer.send(END.encode())
+        return Counts.of(sent, labels(consumer.receive))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._support import Client, Counts, Env, labels
+from ._support import Client, Counts, Env, labels, send_all
 
 CLAIM = "a seek to an id of one partition loses no unread messages of the other partitions"
 REFERENCE = "MultiTopicsConsumerImpl::seekAsync"
@@ -13,16 +13,15 @@ _RECEIVE_MILLIS = 3_000
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Receive 30 of 300 messages of three partitions, acknowledge them, and seek back in one of the partitions."""
-    topic, client = env.topic(), env.client(pulsar)
+    topic = env.topic()
     env.admin.create_partitioned_topic(topic, _PARTITIONS)
     unread = {f"message {number}" for number in range(_MESSAGES)}
-    try:
+    with env.opened(pulsar) as client:
         producer = client.create_producer(
             topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
         )
         consumer = client.subscribe(topic, "s", receiver_queue_size=20)
-        for text in sorted(unread):
-            producer.send(text.encode())
+        send_all(producer, sorted(unread))
         ids = []
         for _ in range(_READ):
             message = consumer.receive(_RECEIVE_MILLIS)
@@ -31,6 +30,4 @@ def run(pulsar: Client, env: Env) -> Counts:
             consumer.acknowledge(message)
         consumer.seek(ids[-1])
         again = set(labels(consumer.receive, millis=_RECEIVE_MILLIS))
-    finally:
-        client.close()
     return Counts.of(unread, again & unread)

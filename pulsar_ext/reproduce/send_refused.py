@@ -7,7 +7,7 @@ import time
 
 import pulsar as official
 
-from ._support import Client, Counts, Env
+from ._support import Client, Counts, Env, numbered, send_all
 
 CLAIM = "a send that the broker rejects fails within its send timeout, and the next ones arrive"
 REFERENCE = "docs/reproduce.md#send-refused"
@@ -19,20 +19,16 @@ _SECONDS = 20.0
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send a message that is too large for the topic, and then smaller ones."""
-    client = env.client(pulsar)
-    try:
+    with env.opened(pulsar) as client:
         producer = client.create_producer(topic, send_timeout_millis=_TIMEOUT_MILLIS)
         with contextlib.suppress(official.Timeout):
             producer.send(bytes(2 * _LARGEST_BYTES))
-        for label in labels:
-            producer.send(label.encode())
-    finally:
-        client.close()
+        send_all(producer, labels)
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send in a separate process, which may hang, and count the stored messages."""
-    topic, sent = env.topic(), [f"message {number}" for number in range(5)]
+    topic, sent = env.topic(), numbered(5)
     env.admin.create_topic(topic)
     env.admin.set_max_message_size(topic, _LARGEST_BYTES)
     while env.admin.max_message_size(topic) != _LARGEST_BYTES:

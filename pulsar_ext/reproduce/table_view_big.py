@@ -24,14 +24,12 @@ def view(pulsar: Client, env: Env, topic: str) -> list[str]:
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send messages of a hundred keys, and open a table view in a separate process."""
-    topic, client = env.topic(), env.client(official)
+    topic = env.topic()
     keys = [f"key {number}" for number in range(_KEYS)]
-    try:
+    with env.opened(official) as client:
         producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
         for number in range(_MESSAGES):
             producer.send_async(b"%d" % number, None, partition_key=keys[number % _KEYS])
         producer.flush()
-    finally:
-        client.close()
     outcome = env.run_isolated(pulsar, view, topic, seconds=_SECONDS)
     return Counts.of(keys, outcome.value or [], ended=outcome.ended)
