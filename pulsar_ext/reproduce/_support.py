@@ -203,7 +203,7 @@ class Env:
         return max(min(wanted, _MOST_TOTAL_BYTES // (_FEWEST_CHUNKS * self._place.chunk_bytes)), least)
 
     def run_isolated(
-        self, pulsar: ModuleType, function: Callable[..., object], *arguments: object, seconds: float
+        self, pulsar: ModuleType, function: Callable[..., object], *arguments: object, seconds: float = 15.0
     ) -> Outcome:
         """Call a function with this client in a separate process, which may hang or crash."""
         with IsolatedProcess(function, pulsar.__name__, self._place, *arguments, seconds=seconds) as process:
@@ -335,7 +335,7 @@ def skip_and_receive(
 
 
 def run_programs(
-    pulsar: ModuleType, env: Env, program: Callable[..., object], *, programs: int, messages: int, seconds: float
+    pulsar: ModuleType, env: Env, program: Callable[..., object], *, programs: int, messages: int, seconds: float = 15.0
 ) -> tuple[list[Outcome], int]:
     """Let programs receive all messages, each on its own subscription; return their outcomes, and what is redelivered.
 

@@ -8,12 +8,10 @@ CLAIM = "acknowledging one message of a batch by its stored id leaves the others
 REFERENCE = "docs/acks.md#batches"
 PROFILE = "batch-index-acks"
 
-_MESSAGES = 10
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Receive a batch, acknowledge its first message by stored bytes, and receive the rest on a new connection."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
+    topic, sent = env.topic(), numbered(10)
     with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
         send_batch(client, topic, sent)

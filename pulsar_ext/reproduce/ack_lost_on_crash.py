@@ -12,7 +12,6 @@ REFERENCE = "docs/acks.md#with-a-receipt"
 
 _MESSAGES = 20
 _PROGRAMS = 5
-_SECONDS = 20.0
 
 
 def acknowledge_and_be_killed(pulsar: Client, env: Env, topic: str, subscription: str) -> None:
@@ -28,7 +27,7 @@ def acknowledge_and_be_killed(pulsar: Client, env: Env, topic: str, subscription
 def run(pulsar: Client, env: Env) -> Counts:
     """Run such programs, and count the messages that the broker's cursors will redeliver."""
     _, again = run_programs(
-        pulsar, env, acknowledge_and_be_killed, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS
+        pulsar, env, acknowledge_and_be_killed, programs=_PROGRAMS, messages=_MESSAGES, seconds=20.0
     )
     sent = _MESSAGES * _PROGRAMS
     return Counts(sent, sent, duplicated=again)

@@ -9,13 +9,12 @@ from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered
 CLAIM = "after an operator moved the cursor back, the messages after it are redelivered"
 REFERENCE = "docs/acks.md#a-cursor-that-goes-back"
 
-_MESSAGES = 10
 _ARRIVED_SECONDS = 3.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages cumulatively, reset the cursor to the first one, and receive them again."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
+    topic, sent = env.topic(), numbered(10)
     with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)

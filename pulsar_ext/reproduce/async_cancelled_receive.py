@@ -10,9 +10,6 @@ from ._support import END, Client, Counts, Env, label
 CLAIM = "a receive that a timeout cancels loses no message"
 REFERENCE = "docs/reproduce.md#async-cancelled-receive"
 
-_PATIENCE_SECONDS = 0.05
-_SECONDS = 10.0
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Time out a read before each send, and then read all messages."""
@@ -26,11 +23,11 @@ def run(pulsar: Client, env: Env) -> Counts:
             producer = await client.create_producer(topic)
             for text in (*sent, END):
                 with contextlib.suppress(TimeoutError):
-                    found.append(label(await asyncio.wait_for(reader.read_next(), _PATIENCE_SECONDS)))
+                    found.append(label(await asyncio.wait_for(reader.read_next(), 0.05)))
                 await producer.send(text.encode())
             try:
                 while not found or found[-1] != END:
-                    found.append(label(await asyncio.wait_for(reader.read_next(), _SECONDS)))
+                    found.append(label(await asyncio.wait_for(reader.read_next(), 10.0)))
             except TimeoutError:
                 pass
             return Counts.of([*sent, END], found)

@@ -9,8 +9,6 @@ from ._support import END, Client, Counts, Env, label
 CLAIM = "an awaited seek to MessageId.earliest reads the topic from its beginning"
 REFERENCE = "docs/reproduce.md#async-seek-earliest"
 
-_SECONDS = 10.0
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Read a topic to its end, seek to its beginning, and read it again."""
@@ -24,7 +22,7 @@ def run(pulsar: Client, env: Env) -> Counts:
 
             async def read() -> list[str]:
                 found: list[str] = []
-                while (text := label(await asyncio.wait_for(reader.read_next(), _SECONDS))) != END:
+                while (text := label(await asyncio.wait_for(reader.read_next(), 10.0))) != END:
                     found.append(text)
                 return found
 

@@ -11,7 +11,6 @@ REFERENCE = "docs/acks.md#batches"
 PROFILE = "batch-index-acks"
 
 _MESSAGES, _BEFORE = 10, 4
-_LEFT_SECONDS = 5.0
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -29,7 +28,7 @@ def run(pulsar: Client, env: Env) -> Counts:
             message = consumer.receive(RECEIVE_MILLIS)
             received.append(message.data().decode())
             consumer.acknowledge(message)
-        time.sleep(_LEFT_SECONDS)
+        time.sleep(5.0)
         stuck, _ = env.left_over(topic, "s")
         consumer.close()
         client.create_producer(topic).send(END.encode())

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 CLAIM = "a send callback that raises affects neither the callbacks of other messages nor the process"
 REFERENCE = "docs/reproduce.md#callback-raises"
 
-_MESSAGES = 10
-_SECONDS = 15.0
-
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) -> None:
     """Send one batch; each callback notes its result, and that of the first message then raises."""
@@ -41,11 +38,11 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send in a separate process, which may hang or crash, and count the results passed to the callbacks."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
+    topic, sent = env.topic(), numbered(10)
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as directory:
         reports = Path(directory, "reports")
         reports.touch()
-        outcome = env.run_isolated(pulsar, send, topic, sent, str(reports), seconds=_SECONDS)
+        outcome = env.run_isolated(pulsar, send, topic, sent, str(reports))
         reported = reports.read_text().splitlines()
     note = "" if len(reported) == len(sent) else "results never reported"
     return Counts.of(sent, reported, ended=outcome.ended, note=note)

@@ -14,7 +14,6 @@ REFERENCE = "docs/producer.md#chunks"
 PROFILE = "small-chunks"
 
 _CUTS, _CHUNKS = 10, 50
-_STEP_SECONDS = 0.003
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -29,7 +28,7 @@ def run(pulsar: Client, env: Env) -> Counts:
                 env.chunked(text, _CHUNKS),
                 lambda result, _, text=text: confirmed.append(text) if result == official.Result.Ok else None,
             )
-            time.sleep(number * _STEP_SECONDS)
+            time.sleep(number * 0.003)
             proxy.cut()
             with contextlib.suppress(official.PulsarException):
                 producer.flush()

@@ -10,7 +10,6 @@ CLAIM = "a negatively acknowledged chunked message on a Shared subscription is r
 REFERENCE = "https://github.com/apache/pulsar-client-cpp/pull/604"
 PROFILE = "small-chunks"
 
-_DELAY_MILLIS = 100
 _RECEIVE_MILLIS = 8_000
 
 
@@ -23,7 +22,7 @@ def run(pulsar: Client, env: Env) -> Counts:
             topic,
             "s",
             consumer_type=pulsar.ConsumerType.Shared,
-            negative_ack_redelivery_delay_ms=_DELAY_MILLIS,
+            negative_ack_redelivery_delay_ms=100,
         )
         producer = client.create_producer(topic, chunking_enabled=True)
         for text in sent:

@@ -9,7 +9,6 @@ REFERENCE = "docs/reproduce.md#chunk-queue-full"
 PROFILE = "small-chunks"
 
 _MESSAGES, _FEWEST = 20, 4
-_SECONDS = 15.0
 
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
@@ -26,5 +25,5 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
 def run(pulsar: Client, env: Env) -> Counts:
     """Send in a separate process, which may hang, and count the stored messages."""
     topic, sent = env.topic(), numbered(env.count(_MESSAGES, _FEWEST))
-    outcome = env.run_isolated(pulsar, send, topic, sent, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, send, topic, sent)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

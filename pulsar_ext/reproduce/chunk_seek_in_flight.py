@@ -13,7 +13,6 @@ REFERENCE = "ConsumerImpl::processMessageChunk"
 PROFILE = "small-chunks"
 
 _SEEKS, _CHUNKS = 8, 200
-_RECEIVE_MILLIS = 3_000
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -29,6 +28,6 @@ def run(pulsar: Client, env: Env) -> Counts:
                 handle = client.subscribe(topic, "s", start_message_id_inclusive=True)
             handle.seek(producer.send(env.chunked(text, _CHUNKS)))
             with contextlib.suppress(official.Timeout):
-                received.append(label((handle.read_next if number % 2 else handle.receive)(_RECEIVE_MILLIS)))
+                received.append(label((handle.read_next if number % 2 else handle.receive)(3_000)))
             handle.close()
     return Counts.of(sent, received)

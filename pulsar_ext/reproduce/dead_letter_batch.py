@@ -9,9 +9,7 @@ from ._support import END, Client, Counts, Env, label, labels, numbered, send_ba
 CLAIM = "only the message that was negatively acknowledged too often is dead-lettered, not its batch"
 REFERENCE = "docs/acks.md#redelivery-and-dead-letters"
 
-_MESSAGES = 10
 _REJECTED = "message 3"
-_QUIET_MILLIS = 4_000
 
 
 def run(pulsar: Client, env: Env) -> Counts:
@@ -27,10 +25,10 @@ def run(pulsar: Client, env: Env) -> Counts:
             dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, dead),
         )
         letters = client.subscribe(dead, "letters")
-        send_batch(client, topic, numbered(_MESSAGES))
+        send_batch(client, topic, numbered(10))
         while True:
             try:
-                message = consumer.receive(_QUIET_MILLIS)
+                message = consumer.receive(4_000)
             except official.Timeout:
                 break
             if label(message) == _REJECTED:

@@ -9,7 +9,6 @@ REFERENCE = "docs/reproduce.md#exit-acknowledged"
 
 _MESSAGES = 10
 _PROGRAMS = 10
-_SECONDS = 15.0
 _open: list[object] = []
 """Objects that a program's main module keeps until its end."""
 
@@ -27,9 +26,7 @@ def acknowledge_and_end(pulsar: Client, env: Env, topic: str, subscription: str)
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Run such programs, and count the messages that the broker's cursors will redeliver."""
-    outcomes, again = run_programs(
-        pulsar, env, acknowledge_and_end, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS
-    )
+    outcomes, again = run_programs(pulsar, env, acknowledge_and_end, programs=_PROGRAMS, messages=_MESSAGES)
     sent, delivered = _MESSAGES * _PROGRAMS, sum(outcome.value or 0 for outcome in outcomes)
     ended = next((outcome.ended for outcome in outcomes if outcome.ended), "")
     return Counts(sent, delivered, lost=sent - delivered, duplicated=again, ended=ended)

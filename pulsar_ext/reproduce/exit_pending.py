@@ -7,8 +7,6 @@ from ._support import Client, Counts, Env, numbered
 CLAIM = "a program that ends without close() exits normally, and its pending messages are stored"
 REFERENCE = "docs/reproduce.md#exit-pending"
 
-_MESSAGES = 100
-_SECONDS = 15.0
 _open: list[object] = []
 """Objects that a program's main module keeps until its end."""
 
@@ -24,6 +22,6 @@ def send_and_end(pulsar: Client, env: Env, topic: str, labels: list[str]) -> Non
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Run such a process, and count the stored messages."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
-    outcome = env.run_isolated(pulsar, send_and_end, topic, sent, seconds=_SECONDS)
+    topic, sent = env.topic(), numbered(100)
+    outcome = env.run_isolated(pulsar, send_and_end, topic, sent)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

@@ -10,8 +10,6 @@ from ._support import Client, Counts, Env
 CLAIM = "a program exits normally while one of its daemon threads is sending"
 REFERENCE = "docs/reproduce.md#exit-sending"
 
-_MESSAGES = 20
-_SECONDS = 15.0
 _open: list[object] = []
 """Objects that a program's main module keeps until its end."""
 
@@ -30,10 +28,10 @@ def end_while_sending(pulsar: Client, env: Env, topic: str) -> None:
                 sent.release()
 
     threading.Thread(target=send, daemon=True).start()
-    for _ in range(_MESSAGES):
+    for _ in range(20):
         sent.acquire()
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Run such a process."""
-    return Counts(ended=env.run_isolated(pulsar, end_while_sending, env.topic(), seconds=_SECONDS).ended)
+    return Counts(ended=env.run_isolated(pulsar, end_while_sending, env.topic()).ended)

@@ -11,8 +11,6 @@ from ._support import Client, Counts, Env
 CLAIM = "a forked child that uses its parent's client gets an error instead of hanging, and can open its own"
 REFERENCE = "docs/reproduce.md#forked-client"
 
-_SECONDS = 15.0
-
 
 def fork_and_send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send a message, fork, and send another from the child, with a new client if the inherited one raises."""
@@ -36,5 +34,5 @@ def fork_and_send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> No
 def run(pulsar: Client, env: Env) -> Counts:
     """Fork in a separate process, and count the stored messages."""
     topic, sent = env.topic(), ["parent's", "child's"]
-    outcome = env.run_isolated(pulsar, fork_and_send, topic, sent, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, fork_and_send, topic, sent)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)

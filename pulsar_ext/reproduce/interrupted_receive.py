@@ -11,8 +11,6 @@ from ._support import END, Client, Counts, Env, labels, send_all
 CLAIM = "a Ctrl-C that ends a waiting receive() loses no message"
 REFERENCE = "docs/reproduce.md#interrupted-receive"
 
-_INTERRUPT_AFTER_SECONDS = 0.5
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Interrupt a waiting receive, catch the exception, and receive later messages."""
@@ -22,7 +20,7 @@ def run(pulsar: Client, env: Env) -> Counts:
     with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
-        ctrl_c = threading.Timer(_INTERRUPT_AFTER_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        ctrl_c = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
         ctrl_c.start()
         try:
             consumer.receive()

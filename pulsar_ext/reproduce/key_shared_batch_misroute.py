@@ -16,7 +16,6 @@ CLAIM = "a message is delivered to the sticky Key_Shared consumer of its key's s
 REFERENCE = "docs/key-ranges.md#batches-that-mix-keys"
 
 _COUNT = 20_000
-_WAIT_MILLIS = 50
 _PATIENCE = 60
 _HALVES = range(32_768), range(32_768, 65_536)
 """Slots of each consumer."""
@@ -71,7 +70,7 @@ def _append_to(other: list[str]) -> Callable[[official.Message], None]:
 def _receive_all(consumer: official.Consumer, received: list[str]) -> None:
     try:
         while True:
-            message = consumer.receive(_WAIT_MILLIS)
+            message = consumer.receive(50)
             received.append(label(message))
             consumer.acknowledge(message)
     except official.Timeout:

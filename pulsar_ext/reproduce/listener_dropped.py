@@ -9,9 +9,6 @@ from ._support import Client, Counts, Env, label, numbered, send_all, wait_until
 CLAIM = "a listener is called for every message, whether or not the program keeps its client in a variable"
 REFERENCE = "docs/reproduce.md#listener-dropped"
 
-_MESSAGES = 5
-_SECONDS = 5.0
-
 
 def _listen(pulsar: Client, env: Env, topic: str, received: list[str]) -> None:
     """Subscribe with a listener in a function, and keep no reference."""
@@ -21,11 +18,11 @@ def _listen(pulsar: Client, env: Env, topic: str, received: list[str]) -> None:
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send after a garbage collection, and count the calls of the listener."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
+    topic, sent = env.topic(), numbered(5)
     received: list[str] = []
     _listen(pulsar, env, topic, received)
     gc.collect()
     with env.opened(pulsar) as client:
         send_all(client.create_producer(topic), sent)
-        wait_until(lambda: len(received) >= len(sent), _SECONDS)
+        wait_until(lambda: len(received) >= len(sent), 5.0)
     return Counts.of(sent, received)

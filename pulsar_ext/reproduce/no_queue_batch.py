@@ -12,19 +12,16 @@ from ._support import Client, Counts, Env, label, numbered, send_batch, wait_unt
 CLAIM = "a consumer with receiver_queue_size=0 receives every message of a batch"
 REFERENCE = "ConsumerImpl::executeNotifyCallback"
 
-_MESSAGES = 10
-_SECONDS = 10.0
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a batch of ten, and receive it without a queue on a thread, which may wait forever."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
+    topic, sent = env.topic(), numbered(10)
     received: list[str] = []
     with env.opened(pulsar) as client:
         consumer = client.subscribe(topic, "s", receiver_queue_size=0)
         send_batch(client, topic, sent)
         threading.Thread(target=_receive, args=(consumer, received), daemon=True).start()
-        wait_until(lambda: len(received) >= len(sent), _SECONDS)
+        wait_until(lambda: len(received) >= len(sent), 10.0)
         return Counts.of(sent, list(received))
 
 

@@ -10,12 +10,11 @@ CLAIM = "a consumer of a pattern receives from a new topic within pattern_auto_d
 REFERENCE = "pulsar-client-python#171"
 
 _PERIOD_SECONDS, _PERIODS = 1, 10
-_MESSAGES = 3
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Subscribe to a pattern with a period of one second, create a matching topic, and receive for ten seconds."""
-    topic, expected = env.topic(), numbered(_MESSAGES)
+    topic, expected = env.topic(), numbered(3)
     with env.opened(pulsar) as client:
         consumer = client.subscribe(
             re.compile(f"{topic}.*"),

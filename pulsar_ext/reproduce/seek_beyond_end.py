@@ -11,8 +11,6 @@ from ._support import END, Client, Counts, Env, labels, send_all
 CLAIM = "a seek to an id beyond the topic's end raises, or loses no message that is sent later"
 REFERENCE = "docs/reproduce.md#seek-beyond-end"
 
-_BEYOND = 3
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Seek a few entries too far, ignore an error, and receive later messages."""
@@ -23,7 +21,7 @@ def run(pulsar: Client, env: Env) -> Counts:
         last = producer.send(b"before")
         consumer.acknowledge(consumer.receive())
         with contextlib.suppress(official.PulsarException):
-            consumer.seek(pulsar.MessageId(last.partition(), last.ledger_id(), last.entry_id() + _BEYOND))
+            consumer.seek(pulsar.MessageId(last.partition(), last.ledger_id(), last.entry_id() + 3))
         sent = ["first", "second", "third", "fourth", "fifth"]
         send_all(producer, [*sent, END])
         return Counts.of(sent, labels(consumer.receive))

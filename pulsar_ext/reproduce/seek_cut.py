@@ -11,14 +11,10 @@ from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels, 
 CLAIM = "a seek that returns was done, also if the connection ended during it"
 REFERENCE = "docs/reproduce.md#seek-cut"
 
-_MESSAGES = 10
-_TRIES = 20
-_AGAIN_SECONDS = 0.2
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages, seek back, retry if that raises, and receive them again."""
-    topic, sent = env.topic(), numbered(_MESSAGES)
+    topic, sent = env.topic(), numbered(10)
     with FaultProxy.to(env.service_url) as proxy, env.opened(pulsar, proxy) as client, env.opened(pulsar) as direct:
         producer = direct.create_producer(topic)
         consumer = client.subscribe(topic, "s")
@@ -26,11 +22,11 @@ def run(pulsar: Client, env: Env) -> Counts:
             producer.send(text.encode())
             consumer.acknowledge(consumer.receive())
         with cut_during(proxy):
-            for _ in range(_TRIES):
+            for _ in range(20):
                 try:
                     consumer.seek(pulsar.MessageId.earliest)
                     break
                 except official.PulsarException:
-                    time.sleep(_AGAIN_SECONDS)
+                    time.sleep(0.2)
         producer.send(END.encode())
         return Counts.of(sent, labels(consumer.receive))

@@ -13,14 +13,12 @@ CLAIM = "a send that the broker rejects fails within its send timeout, and the n
 REFERENCE = "docs/reproduce.md#send-refused"
 
 _LARGEST_BYTES = 1000
-_TIMEOUT_MILLIS = 3000
-_SECONDS = 20.0
 
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send a message that is too large for the topic, and then smaller ones."""
     with env.opened(pulsar) as client:
-        producer = client.create_producer(topic, send_timeout_millis=_TIMEOUT_MILLIS)
+        producer = client.create_producer(topic, send_timeout_millis=3000)
         with contextlib.suppress(official.Timeout):
             producer.send(bytes(2 * _LARGEST_BYTES))
         send_all(producer, labels)
@@ -34,7 +32,7 @@ def run(pulsar: Client, env: Env) -> Counts:
     while env.admin.max_message_size(topic) != _LARGEST_BYTES:
         time.sleep(0.1)
     env.admin.unload(topic)  # policies apply when the topic is loaded
-    outcome = env.run_isolated(pulsar, send, topic, sent, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, send, topic, sent, seconds=20.0)
     # The connection may end again while the first of them is in flight; it is then sent twice, as by the official
     # client.
     return Counts.of(sent, list(dict.fromkeys(env.stored(topic))), ended=outcome.ended)

@@ -10,7 +10,6 @@ CLAIM = "a table view shows every key of its topic, whatever the number of messa
 REFERENCE = "docs/reproduce.md#table-view-big"
 
 _MESSAGES, _KEYS = 100_000, 100
-_SECONDS = 30.0
 
 
 def view(pulsar: Client, env: Env, topic: str) -> list[str]:
@@ -31,5 +30,5 @@ def run(pulsar: Client, env: Env) -> Counts:
         for number in range(_MESSAGES):
             producer.send_async(b"%d" % number, None, partition_key=keys[number % _KEYS])
         producer.flush()
-    outcome = env.run_isolated(pulsar, view, topic, seconds=_SECONDS)
+    outcome = env.run_isolated(pulsar, view, topic, seconds=30.0)
     return Counts.of(keys, outcome.value or [], ended=outcome.ended)
