@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
 
 from pulsar_ext.errors import BrokerStartError
 
-from .profiles import Profile, choose_version, get_profile, requested_version
+from .access import Access
+from .ports import check_ports
+from .profiles import Profile, broker_settings, choose_version, get_profile, requested_version
 from .readiness import default_namespace_exists, reported_version, round_trip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
     from types import ModuleType
 
-    from .access import Access, Detour, Options
+    from .access import Detour, Options
+    from .identity import Identity
 
 
 class Startable(ABC):
@@ -257,6 +261,91 @@ class Broker(Reachable):
     def _start_error(self, reason: str) -> BrokerStartError:
         what = f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end})"
         return start_error(what, reason, self.log_tail())
+
+
+class Ports(NamedTuple):
+    """Ports of a standalone broker on the loopback."""
+
+    broker: int
+    admin: int
+
+
+class _Program(Protocol):
+    def is_running(self) -> bool: ...
+    def log_offset(self) -> int: ...
+    def log_text(self, since: int) -> str: ...
+    def kill(self) -> None: ...
+
+
+class Standalone(Broker):
+    """Broker that is one program, whose ports are on the loopback: `PulsarProcess` or `PulsarContainer`."""
+
+    def __init__(
+        self,
+        profile: str | Profile,
+        settings: Mapping[str, object] | None,
+        start_timeout: float,
+        version: str | None,
+        ports: tuple[int | None, int | None],
+        heap: str,
+        report: Callable[[str], None],
+    ) -> None:
+        super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
+        # Raises for bad settings here instead of at the start.
+        broker_settings(self._profile, settings=self._settings)
+        check_ports(*ports)
+        self._requested_ports, self._heap, self._report = ports, heap, report
+        self._ports: Ports | None = None
+        self._home: Path | None = None
+        self._identity: Identity | None = None
+        self._program: _Program | None = None
+
+    @property
+    def service_url(self) -> str:
+        """URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` if the profile has TLS."""
+        return self._url("pulsar", "localhost", self._known_ports().broker)
+
+    @property
+    def admin_url(self) -> str:
+        """URL of the admin REST API, `http://localhost:port`, or `https://…`."""
+        return self._url("http", "localhost", self._known_ports().admin)
+
+    @property
+    def access(self) -> Access:
+        """Credentials and trusted certificates of a client; empty before the start."""
+        if self._identity is None or self._home is None:
+            return Access()
+        return self._identity.access(self._home)
+
+    def is_running(self) -> bool:
+        """Return True if the program is alive."""
+        return self._program is not None and self._program.is_running()
+
+    def log_offset(self) -> int:
+        """Return the current end of the log: bytes of a process, nanoseconds of a container."""
+        return self._program.log_offset() if self._program is not None else 0
+
+    def log_text(self, since: int = 0) -> str:
+        """Return the log from an offset on, all of it by default."""
+        return self._program.log_text(since) if self._program is not None else ""
+
+    def _kill(self) -> None:
+        if self._program is not None:
+            self._program.kill()
+
+    def _discard(self) -> None:
+        if self._identity is not None:
+            self._identity.close()
+            self._identity = None
+
+    def _url(self, scheme: str, host: str, port: int) -> str:
+        secured = {"pulsar": "pulsar+ssl", "http": "https"}
+        return f"{secured[scheme] if self._profile.tls else scheme}://{host}:{port}"
+
+    def _known_ports(self) -> Ports:
+        if self._ports is None:
+            raise BrokerStartError("the broker has no address before it is started")
+        return self._ports
 
 
 def tail_of(log: str, lines: int = _LOG_TAIL_LINES) -> str:

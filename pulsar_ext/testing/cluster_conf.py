@@ -40,15 +40,11 @@ _SESSION_MILLIS: Final = 5_000
 
 
 class Layout(NamedTuple):
-    """Addresses by which the parts of a cluster reach each other; the loopback by default.
-
-    Args:
-        network: True if they have their own network, in which each part has its name.
-        stores: host of the proxies between the brokers and ZooKeeper.
-    """
+    """Addresses by which the parts of a cluster reach each other: on the loopback, or by names in their own network."""
 
     network: bool = False
     stores: str = HOST
+    """Host of the proxies between the brokers and ZooKeeper."""
 
     @property
     def bind(self) -> str:
@@ -64,28 +60,17 @@ LOCAL: Final = Layout()
 
 
 class BrokerPorts(NamedTuple):
-    """Ports of one broker.
-
-    Args:
-        service: for clients and other brokers.
-        admin: for its admin REST API.
-        proxied: for connections through its proxy.
-        proxy: on which that proxy listens.
-        store: on which its proxy to ZooKeeper listens.
-    """
+    """Ports of one broker, of the proxy in front of it, and of its proxy to ZooKeeper (`store`)."""
 
     service: int
     admin: int
-    proxied: int
+    proxied: int  # for connections through its proxy
     proxy: int
     store: int
 
 
 class Addresses(NamedTuple):
-    """Ports of a whole cluster by the names of its parts, and its use of TLS.
-
-    A detour's routes are in the order of the brokers.
-    """
+    """Ports of a whole cluster by the names of its parts, and its use of TLS."""
 
     zookeeper: int
     bookies: Mapping[str, int]

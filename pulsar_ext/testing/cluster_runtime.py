@@ -16,18 +16,10 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """Command of a part.
-
-    Args:
-        main: its Java class.
-        arguments: of the class; the path of its settings is appended, if it has any.
-        settings: the text of its settings.
-        heap: size of the Java heap, and of the direct memory, such as `96m`.
-        options: more options for the Java machine.
-    """
+    """Command of a part: its Java class, and the options of the Java machine."""
 
     main: str
-    arguments: Sequence[str]
+    arguments: Sequence[str]  # the path of the settings is appended, if there are any
     settings: str | None
     heap: str
     options: Sequence[str]

@@ -26,12 +26,11 @@ from testcontainers.core.container import DockerContainer
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .access import Access
-from .broker import Broker
+from .broker import Ports, Standalone
 from .identity import Identity
 from .image import choose_image, start_command
 from .java_program import start_guard
-from .ports import check_ports, free_port
+from .ports import free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
@@ -182,6 +181,7 @@ def guard_containers(containers: Sequence[str], secrets: Path, *networks: str) -
     return start_guard("containers", *names, python=["-P"])
 
 
+_HOST: Final = "127.0.0.1"
 _BROKER_PORT: Final = 6650
 _ADMIN_PORT: Final = 8080
 _LAUNCHES: Final = 4
@@ -190,7 +190,7 @@ _SECRETS: Final = PurePosixPath("/pulsar/secrets")
 _config_lock = threading.Lock()
 
 
-class PulsarContainer(Broker):
+class PulsarContainer(Standalone):
     """Standalone broker in its own container; needs a Docker engine that this user may use.
 
     Args:
@@ -229,20 +229,13 @@ class PulsarContainer(Broker):
         network: DockerNetwork | None = None,
         network_aliases: Sequence[str] = (),
     ) -> None:
-        super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
-        # Raises for bad settings here instead of at the start.
-        broker_settings(self._profile, settings=self._settings)
+        ports = broker_port, admin_port
+        super().__init__(profile, settings, start_timeout, version, ports, heap, report)
         self._image = image
-        self._heap = heap
-        self._report = report
         self._container: DockerContainer | None = None
-        self._program = ContainerProgram()
+        self._program: ContainerProgram = ContainerProgram()
         self._name = ""
         self._guard: subprocess.Popen[bytes] | None = None
-        self._ports: dict[int, int] = {}
-        check_ports(broker_port, admin_port)
-        self._requested_ports = broker_port, admin_port
-        self._identity: Identity | None = None
         self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
         self._network: DockerNetwork | None = None
         self._aliases: tuple[str, ...] = ()
@@ -275,16 +268,6 @@ class PulsarContainer(Broker):
         return self
 
     @property
-    def service_url(self) -> str:
-        """URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` if the profile has TLS."""
-        return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._host_port(self._published_port)}"
-
-    @property
-    def admin_url(self) -> str:
-        """URL of the admin REST API, `http://localhost:port`, or `https://…`."""
-        return f"http{'s' if self._profile.tls else ''}://localhost:{self._host_port(_ADMIN_PORT)}"
-
-    @property
     def network_service_url(self) -> str:
         """URL for clients in containers of the network, `pulsar://alias:6650`, or `pulsar+ssl://…`.
 
@@ -292,7 +275,7 @@ class PulsarContainer(Broker):
             InvalidUse: the broker has no network.
             BrokerStartError: it was not started yet.
         """
-        return f"pulsar{'+ssl' if self._profile.tls else ''}://{self._network_host()}:{_BROKER_PORT}"
+        return self._url("pulsar", self._network_host(), _BROKER_PORT)
 
     @property
     def network_admin_url(self) -> str:
@@ -302,14 +285,7 @@ class PulsarContainer(Broker):
             InvalidUse: the broker has no network.
             BrokerStartError: it was not started yet.
         """
-        return f"http{'s' if self._profile.tls else ''}://{self._network_host()}:{_ADMIN_PORT}"
-
-    @property
-    def access(self) -> Access:
-        """Credentials and trusted certificates of a client; empty before the start."""
-        if self._identity is None or self._secrets_home is None:
-            return Access()
-        return self._identity.access(Path(self._secrets_home.name))
+        return self._url("http", self._network_host(), _ADMIN_PORT)
 
     @property
     def image(self) -> str | None:
@@ -320,18 +296,6 @@ class PulsarContainer(Broker):
     def container_id(self) -> str | None:
         """The engine's id of the container; None before the start and after the stop."""
         return self._container.get_container_id() if self._container is not None else None
-
-    def is_running(self) -> bool:
-        """Return True if the container is running."""
-        return self._program.is_running()
-
-    def log_offset(self) -> int:
-        """Return the time in nanoseconds."""
-        return self._program.log_offset()
-
-    def log_text(self, since: int = 0) -> str:
-        """Return the container's output from that time on, all of it by default."""
-        return self._program.log_text(since)
 
     def _launch(self) -> None:
         try:
@@ -349,8 +313,8 @@ class PulsarContainer(Broker):
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
             broker_port, admin_port = self._requested_ports
-            self._ports = {self._published_port: broker_port or free_port(), _ADMIN_PORT: admin_port or free_port()}
-            self._container = self._describe_container(image, command)
+            self._ports = Ports(broker_port or free_port(), admin_port or free_port())
+            self._container = self._describe_container(image, command, self._ports)
             try:
                 with _without_ryuk():
                     self._container.start()
@@ -366,24 +330,26 @@ class PulsarContainer(Broker):
                 self._program.container = self._container.get_wrapped_container()
                 return
 
-    def _describe_container(self, image: str, command: str | None) -> DockerContainer:
+    def _describe_container(self, image: str, command: str | None, ports: Ports) -> DockerContainer:
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
-        self._guard = guard_containers([self._name], Path(self._secrets_home.name))
+        self._home = Path(self._secrets_home.name)
+        self._guard = guard_containers([self._name], self._home)
         container = DockerContainer(image, name=self._name, labels={OWNER_LABEL: str(os.getpid())})
         # The configured prefix of image names applies to images from a registry only.
         container.image = image
         if command is not None:
             container.with_command(["bash", "-c", command])
-        bindings: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in self._ports.items()}
+        # A broker on a network listens on another port for this machine.
+        inside = _BROKER_PORT if self._network is None else HOST_PORT
+        bindings: dict[str, Any] = {f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)}
         container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
         aliases = self._join(container)
         if aliases:
-            outside = self._ports[self._published_port]
-            settings |= listener_settings(aliases[0], _BROKER_PORT, outside, tls=self._profile.tls)
+            settings |= listener_settings(aliases[0], _BROKER_PORT, ports.broker, tls=self._profile.tls)
         self._identity = Identity.make(self._profile, aliases)
-        self._identity.write(Path(self._secrets_home.name))
+        self._identity.write(self._home)
         # Files instead of variables, because every user of the engine can read a container's environment.
         settings |= self._identity.settings(_SECRETS)
         for file_name, content in self._identity.files().items():
@@ -405,9 +371,6 @@ class PulsarContainer(Broker):
     def _halt(self) -> None:
         self._program.halt()
 
-    def _kill(self) -> None:
-        self._program.kill()
-
     def _discard(self) -> None:
         container, self._container, self._program = self._container, None, ContainerProgram()
         if container is not None:
@@ -420,33 +383,21 @@ class PulsarContainer(Broker):
             self._guard.terminate()
             self._guard.wait()
             self._guard = None
-        self._ports = {}
-        if self._identity is not None:
-            self._identity.close()
-            self._identity = None
+        super()._discard()
+        self._ports = None
         if self._secrets_home is not None:
             self._secrets_home.cleanup()
             self._secrets_home = None
 
-    @property
-    def _published_port(self) -> int:
-        """Port in the container that is published on the host."""
-        return _BROKER_PORT if self._network is None else HOST_PORT
-
     def _network_host(self) -> str:
         if self._network is None:
             raise InvalidUse("the broker has no Docker network: call with_network(…) before the start")
-        self._host_port(_ADMIN_PORT)
+        self._known_ports()
         return (self._aliases or (self._name,))[0]
 
     def _check_not_started(self) -> None:
         if self._container is not None:
             raise InvalidUse("the broker was already started: set networks and aliases before the start")
-
-    def _host_port(self, inside: int) -> int:
-        if inside not in self._ports:
-            raise BrokerStartError("the broker has no address before it is started")
-        return self._ports[inside]
 
 
 @contextlib.contextmanager

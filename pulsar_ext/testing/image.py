@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -45,66 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
-UNNEEDED_JARS: Final[dict[str, tuple[str, ...]]] = {
-    "etcd, Oxia and the state storage, which talk gRPC; the metadata is in RocksDB and -nss turns the storage off": (
-        "grpc-.*",
-        "jetcd-.*",
-        "oxia-.*",
-        "perfmark-api",
-        "proto-google-common-protos",
-        "protobuf-java-util",
-        "stream-storage-(api|common|java-client.*|proto|server)",
-        "statelib",
-        "zero-allocation-hashing",
-        "vertx-.*",
-        "failsafe",
-    ),
-    "functions on Kubernetes; -nfw turns functions off": (
-        "client-java.*",
-        "gson-fire",
-        "rxjava",
-        "google-(auth|http).*",
-        "opencensus-.*",
-        "jose4j",
-        "okhttp.*",
-        "okio.*",
-        "kotlin-stdlib",
-        "logging-interceptor",
-        "commons-compress",
-        "byte-buddy",
-        "zt-zip",
-        "typetools",
-    ),
-    "native TLS, instead of Java's own, and end-to-end encryption; of Bouncy Castle the provider stays": (
-        "bc(pkix|util)-.*",
-        "bouncy-castle-.*",
-        "conscrypt-.*",
-        "netty-tcnative-boringssl-static",
-        "pulsar-client-messagecrypto-bc",
-        "jetty-alpn-.*",
-    ),
-    "ZooKeeper clients of a real cluster; its servers need snappy, and its set-up the state storage's own": (
-        "curator-.*",
-        "jcommander",
-    ),
-    "other operating systems": ("netty-resolver-dns-(native|classes)-macos",),
-    "host metrics and exporters that are off by default": (
-        "oshi-core.*",
-        "jna-.*",
-        "opentelemetry-exporter-.*",
-        "prometheus-metrics-.*",
-    ),
-    "annotations that only a compiler reads, and test jars": (
-        "checker-qual",
-        "error_prone_annotations",
-        "j2objc-annotations",
-        "animal-sniffer-annotations",
-        "listenablefuture",
-    ),
-}
-"""Reasons, and artifacts (regular expressions, without version) that a standalone broker for tests never loads."""
-
-_UNNEEDED: Final = re.compile("|".join(f"(?:{name})" for names in UNNEEDED_JARS.values() for name in names))
 _ARTIFACT: Final = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
 _NATIVE: Final = re.compile(r"\.(so|dll|dylib|jnilib)$")
 # Names of the two supported machines in jars, and marks of foreign files for one of them.
@@ -120,8 +61,14 @@ _FASTUTIL: Final = re.compile(rb"it/unimi/dsi/fastutil/[\w$/]+")
 def is_unneeded(jar_name: str) -> bool:
     """Return True if the image omits the jar with a file name."""
     artifact = _ARTIFACT.fullmatch(jar_name)
-    unneeded = artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
+    unneeded = artifact is not None and any(re.fullmatch(one, artifact["name"]) for one in _unneeded())
     return unneeded or jar_name.endswith("-tests.jar")
+
+
+@functools.cache
+def _unneeded() -> list[str]:
+    lines = (docker_directory() / "unneeded-jars").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, drop_unneeded: bool = True) -> None:
@@ -278,7 +225,12 @@ def write_context(
 def _inputs(machine: str, base_image: str | None) -> Iterator[bytes]:
     source = docker_directory()
     yield from (machine.encode(), (base_image or "").encode(), _image_conf().encode(), Path(__file__).read_bytes())
-    for path in [source / "Dockerfile", source / "rootfs", *sorted((source / "bin").iterdir())]:
+    for path in [
+        source / "Dockerfile",
+        source / "rootfs",
+        source / "unneeded-jars",
+        *sorted((source / "bin").iterdir()),
+    ]:
         yield path.name.encode()
         yield path.read_bytes()
 

@@ -12,18 +12,17 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from filelock import FileLock, Timeout
 
 from pulsar_ext.errors import BrokerStartError
 
-from .access import Access
-from .broker import Broker
+from .broker import Ports, Standalone
 from .identity import Identity
 from .jars import cached_jars, find_java
 from .java_program import LOOPBACK, Java, JavaProgram, ScratchDirectory, archive_path
-from .ports import check_ports, free_port, is_free
+from .ports import free_port, is_free
 from .profiles import Profile, broker_settings, standalone_conf
 
 if TYPE_CHECKING:
@@ -60,12 +59,7 @@ _NOT_IN_A_PATH: Final = re.compile(r"[\s\"#<>?\[\\\]^`{|}]")
 """Characters in a path with which Pulsar does not start, because it puts the path into a URI."""
 
 
-class _Ports(NamedTuple):
-    broker: int
-    admin: int
-
-
-class PulsarProcess(Broker):
+class PulsarProcess(Standalone):
     """Standalone broker in its own process; needs Java 17 or newer, and Maven the first time.
 
     Args:
@@ -98,41 +92,16 @@ class PulsarProcess(Broker):
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:
-        super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
-        # Raises for bad settings here instead of at the start.
-        broker_settings(self._profile, settings=self._settings)
-        check_ports(broker_port, admin_port)
-        self._requested_ports = (broker_port, admin_port)
+        ports = broker_port, admin_port
+        super().__init__(profile, settings, start_timeout, version, ports, heap, report)
         self._data_dir = Path(data_dir).expanduser().absolute() if data_dir is not None else None
-        self._heap = heap
         self._java_options = tuple(java_options)
-        self._report = report
-        self._home: Path | None = None
         self._scratch: ScratchDirectory | None = None
         self._lock: FileLock | None = None
-        self._ports: _Ports | None = None
-        self._identity: Identity | None = None
         self._conf: dict[str, str] = {}
         self._program: JavaProgram | None = None
         self._launches = 0
         self._is_fresh = True
-
-    @property
-    def service_url(self) -> str:
-        """URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` if the profile has TLS."""
-        return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._known_ports().broker}"
-
-    @property
-    def admin_url(self) -> str:
-        """URL of the admin REST API, `http://localhost:port`, or `https://…`."""
-        return f"http{'s' if self._profile.tls else ''}://localhost:{self._known_ports().admin}"
-
-    @property
-    def access(self) -> Access:
-        """Credentials and trusted certificates of a client; empty before the start."""
-        if self._identity is None or self._home is None:
-            return Access()
-        return self._identity.access(self._home)
 
     @property
     def data_dir(self) -> Path | None:
@@ -148,18 +117,6 @@ class PulsarProcess(Broker):
     def client_settings(self) -> dict[str, str]:
         """Settings with which this broker connects to brokers, `brokerClient…`: paths of files, no secrets."""
         return {name: value for name, value in self._conf.items() if name.startswith("brokerClient")}
-
-    def is_running(self) -> bool:
-        """Return True if the process is alive."""
-        return self._program is not None and self._program.is_running()
-
-    def log_offset(self) -> int:
-        """Return the size of the log in bytes."""
-        return self._program.log_offset() if self._program is not None else 0
-
-    def log_text(self, since: int = 0) -> str:
-        """Return the log from a byte on, all of it by default."""
-        return self._program.log_text(since) if self._program is not None else ""
 
     def _launch(self) -> None:
         java = Java.find(self._report, self.version)
@@ -217,10 +174,6 @@ class PulsarProcess(Broker):
             self._program.halt()
         self._kill()
 
-    def _kill(self) -> None:
-        if self._program is not None:
-            self._program.kill()
-
     def _discard(self) -> None:
         if self._lock is not None and self._data_dir is not None:  # this broker holds the data directory
             shutil.rmtree(self._data_dir / _UNPACKED, ignore_errors=True)
@@ -229,9 +182,7 @@ class PulsarProcess(Broker):
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = self._home = self._ports = self._program = None
-        if self._identity is not None:
-            self._identity.close()
-            self._identity = None
+        super()._discard()
         self._launches = 0
 
     def _take_home(self) -> Path:
@@ -255,11 +206,11 @@ class PulsarProcess(Broker):
         self._home = self._data_dir
         return self._home
 
-    def _take_ports(self, home: Path) -> _Ports:
+    def _take_ports(self, home: Path) -> Ports:
         state = self._read_state(home)
         taken: set[int] = set()
         ports = []
-        for name, requested in zip(_Ports._fields, self._requested_ports, strict=True):
+        for name, requested in zip(Ports._fields, self._requested_ports, strict=True):
             fixed = requested or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
             if fixed is not None and (not is_free(fixed) or fixed in taken):
                 raise BrokerStartError(
@@ -267,7 +218,7 @@ class PulsarProcess(Broker):
                 )
             ports.append(fixed or free_port(taken))
             taken.add(ports[-1])
-        self._ports = _Ports(*ports)
+        self._ports = Ports(*ports)
         # Clients of a broker that is killed and restarted reconnect to the same URL.
         stored = {"version": self.version, **self._ports._asdict()}
         (home / _STATE_FILE).write_text(json.dumps(stored), encoding="utf-8")
@@ -288,11 +239,6 @@ class PulsarProcess(Broker):
                 "that version"
             )
         return state
-
-    def _known_ports(self) -> _Ports:
-        if self._ports is None:
-            raise BrokerStartError("the broker has no address before it is started")
-        return self._ports
 
 
 def _check_path(directory: Path, advice: str) -> None:
