@@ -55,7 +55,7 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
     remedies = [
         Remedy(
             "open a consumer of pulsar_ext on the subscription: within a minute or two it acknowledges the chunks that "
-            "no consumer can receive, and delivers the rest",
+            "no consumer can receive, and delivers the rest"
         )
     ]
     if facts.entries_until(name, facts.number_of(stuck[-1].position)) == len(stuck):

@@ -213,7 +213,7 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
         Remedy(
             f"close each, and continue after its last message under a new name: for {name!r} after sequence id "
             f"{sequence_id}, with `create_producer(…, producer_name=…, deduplication=True)`, which raises for a "
-            "forgotten name",
+            "forgotten name"
         ),
         Remedy(
             "have the broker keep more producers, or keep them longer; in broker.conf: "

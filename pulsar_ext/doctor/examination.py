@@ -41,14 +41,7 @@ _NO_POLICIES = NamespacePolicies(None, None, None, None, {}, {})
 
 @dataclass(frozen=True)
 class Observation:
-    """Facts about topics.
-
-    Args:
-        facts: of each topic and partition.
-        excluded: topics that were not inspected because of the limit of requests.
-        requests: number of requests sent.
-        notes: what could not be inspected, and why.
-    """
+    """Facts about topics, the topics beyond the limit of requests, and notes of what could not be inspected."""
 
     facts: tuple[TopicFacts, ...]
     excluded: tuple[str, ...]

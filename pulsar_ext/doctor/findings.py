@@ -97,17 +97,12 @@ class DiagnosisLimits:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive unacknowledged entries, by their 1-based numbers in the topic.
-
-    Args:
-        first: number of the first entry.
-        last: number of the last entry.
-        acknowledged_after: number of acknowledged entries after the run.
-    """
+    """Consecutive unacknowledged entries, by their 1-based numbers in the topic."""
 
     first: int
     last: int
     acknowledged_after: int
+    """Number of acknowledged entries after the run."""
 
     @property
     def entries(self) -> int:
@@ -137,33 +132,19 @@ def unacknowledged_runs(ledgers: Ledgers, cursor: CursorInfo) -> list[Run]:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """Facts that the admin API shows of one topic or partition.
-
-    Args:
-        name: its full name.
-        stats: its statistics.
-        internal: its ledgers and cursors.
-        policies: of its namespace.
-        settings: of the broker; empty if not permitted.
-        now_ms: time of the statistics, in milliseconds since the epoch.
-        entries: headers of the inspected entries, by position.
-        later: later samples of statistics and cursors, if the topic was watched.
-        schemas: existing versions of its schema; None if not requested.
-        limits: thresholds of findings.
-        only: the only subscription to inspect; None for all.
-    """
+    """Facts that the admin API shows of one topic or partition."""
 
     name: str
     stats: TopicStats
     internal: InternalStats
     policies: NamespacePolicies
-    settings: Mapping[str, str]
-    now_ms: int
+    settings: Mapping[str, str]  # of the broker; empty if not permitted
+    now_ms: int  # time of the statistics
     limits: DiagnosisLimits
-    entries: Mapping[Position, EntryMetadata] = field(default_factory=dict)
-    later: Sequence[tuple[TopicStats, InternalStats]] = ()
-    only: str | None = None
-    schemas: Mapping[int, SchemaInfo] | None = None
+    entries: Mapping[Position, EntryMetadata] = field(default_factory=dict)  # headers of the inspected entries
+    later: Sequence[tuple[TopicStats, InternalStats]] = ()  # later samples, if the topic was watched
+    only: str | None = None  # the only subscription to inspect
+    schemas: Mapping[int, SchemaInfo] | None = None  # existing versions; None if not requested
     ledgers: Ledgers = field(init=False, repr=False, compare=False)
     runs: Mapping[str, Sequence[Run]] = field(init=False, repr=False, compare=False)
     """Unacknowledged runs of each cursor."""

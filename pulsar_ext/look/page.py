@@ -244,11 +244,7 @@ def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
 def _rows(cover: KeyCover) -> list[tuple[str, str, str, dict[str, KeyHashRanges]]]:
     """Return name, detail, figures and colours of the row of all slots, and of each consumer's."""
     exact = "every slot has one consumer" if cover.is_exact else "not every slot has one consumer"
-    kinds = {
-        "acknowledged": cover.covered - cover.overlapping,
-        "delivered": cover.overlapping,
-        "hole": cover.uncovered,
-    }
+    kinds = {"acknowledged": cover.covered - cover.overlapping, "delivered": cover.overlapping, "hole": cover.uncovered}
     return [
         ("all slots", cover.mode.lower().replace("_", " "), exact, kinds),
         *(

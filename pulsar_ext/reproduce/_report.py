@@ -81,10 +81,7 @@ def to_json(rows: Sequence[Row]) -> str:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """Return the table of docs/reproduce.md, a line per scenario with a link to the scenario's heading there."""
-    lines = [
-        f"| scenario | expected behaviour | {_official()} | {_ours()} | verdict |",
-        "|---|---|---|---|---|",
-    ]
+    lines = [f"| scenario | expected behaviour | {_official()} | {_ours()} | verdict |", "|---|---|---|---|---|"]
     for row in rows:
         name = f"[{row.scenario.name}](#{row.scenario.name})"
         cells = (name, row.scenario.claim, str(row.official), str(row.ours), row.verdict.value)
@@ -101,10 +98,7 @@ def to_summary(rows: Sequence[Row]) -> str:
     found = {row.scenario.name: row for row in rows}
     if missing := [name for name in SCENARIOS if name not in found]:
         raise InvalidUse(f"the summary needs a run of all scenarios; missing: {', '.join(missing)}")
-    lines = [
-        f"| about | what goes wrong | {_official()} | {_ours()} |",
-        "|---|---|---|---|",
-    ]
+    lines = [f"| about | what goes wrong | {_official()} | {_ours()} |", "|---|---|---|---|"]
     for group, (about, names) in GROUPS.items():
         clean = [(found[name].official.clean, found[name].ours.clean) for name in names]
         official, ours = (f"{sum(part)} of {len(names)} right" for part in zip(*clean, strict=True))

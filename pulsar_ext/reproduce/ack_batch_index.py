@@ -1,7 +1,5 @@
 """Acknowledging one message of a batch by its stored id acknowledges the whole batch."""
 
-from __future__ import annotations
-
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_batch
 
 CLAIM = "acknowledging one message of a batch by its stored id leaves the others"

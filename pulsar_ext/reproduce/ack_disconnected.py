@@ -1,7 +1,5 @@
 """Acknowledgements during a disconnection are lost, although the client reconnects."""
 
-from __future__ import annotations
-
 import time
 
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, FaultProxy, numbered, send_all

@@ -1,7 +1,5 @@
 """A killed program receives acknowledged messages again: it cannot know which acknowledgements arrived."""
 
-from __future__ import annotations
-
 import os
 import signal
 

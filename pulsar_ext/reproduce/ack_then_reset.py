@@ -1,7 +1,5 @@
 """After an operator moves a cursor back, the consumer drops messages that it acknowledged cumulatively before."""
 
-from __future__ import annotations
-
 import time
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_all

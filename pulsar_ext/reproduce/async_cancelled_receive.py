@@ -1,7 +1,5 @@
 """A cancelled awaited receive, for example after a timeout, loses the next message."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

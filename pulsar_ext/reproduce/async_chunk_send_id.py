@@ -1,7 +1,5 @@
 """The id that an awaited send of a chunked message returns lacks the first chunk."""
 
-from __future__ import annotations
-
 import asyncio
 
 from ._support import END, Client, Counts, Env, labels

@@ -1,7 +1,5 @@
 """An awaited seek to the beginning of a topic, or to a received id, raises."""
 
-from __future__ import annotations
-
 import asyncio
 
 from ._support import END, Client, Counts, Env, label

@@ -1,7 +1,5 @@
 """Parsing a damaged batch payload, or bytes that are not a batch, crashes the process."""
 
-from __future__ import annotations
-
 import pulsar as official
 
 from ._support import Client, Counts, Env

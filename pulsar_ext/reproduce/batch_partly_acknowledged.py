@@ -1,7 +1,5 @@
 """A batch that was partly acknowledged stays in the backlog although the rest was acknowledged, too."""
 
-from __future__ import annotations
-
 import time
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_batch

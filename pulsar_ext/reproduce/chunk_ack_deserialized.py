@@ -1,7 +1,5 @@
 """Acknowledging a chunked message by its deserialized id leaves its middle chunk in the backlog forever."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, acknowledge_by
 
 CLAIM = "acknowledging a chunked message by its deserialized id acknowledges all of its chunks"

@@ -1,7 +1,5 @@
 """Acknowledging a chunked message by an id rebuilt from numbers leaves all chunks but the last in the backlog."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, acknowledge_by, rebuilt
 
 CLAIM = "acknowledging a chunked message by its id rebuilt from stored numbers acknowledges all of its chunks"

@@ -1,7 +1,5 @@
 """A chunked message whose producer loses its connection while sending it is confirmed, but never delivered."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

@@ -1,7 +1,5 @@
 """A negatively acknowledged chunked message on a Shared subscription is never redelivered on that connection."""
 
-from __future__ import annotations
-
 import pulsar as official
 
 from ._support import Client, Counts, Env, label
@@ -19,10 +17,7 @@ def run(pulsar: Client, env: Env) -> Counts:
     received = []
     with env.opened(pulsar) as client:
         consumer = client.subscribe(
-            topic,
-            "s",
-            consumer_type=pulsar.ConsumerType.Shared,
-            negative_ack_redelivery_delay_ms=100,
+            topic, "s", consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100
         )
         producer = client.create_producer(topic, chunking_enabled=True)
         for text in sent:

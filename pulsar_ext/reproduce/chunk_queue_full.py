@@ -1,7 +1,5 @@
 """A producer of chunked messages with `block_if_queue_full` deadlocks as soon as its queue is full."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, numbered
 
 CLAIM = "a producer with chunking and block_if_queue_full waits for room in its queue and continues"

@@ -1,7 +1,5 @@
 """A reader that starts at a chunked message by an id rebuilt from numbers skips that message."""
 
-from __future__ import annotations
-
 from ._support import END, Client, Counts, Env, labels, rebuilt
 
 CLAIM = "a reader that starts at a topic's last message, a chunked one, by an id rebuilt from numbers reads it"

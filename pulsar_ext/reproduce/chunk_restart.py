@@ -1,7 +1,5 @@
 """A chunked message that a Shared consumer received incompletely is never delivered to the next consumer."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

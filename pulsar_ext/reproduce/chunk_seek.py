@@ -1,7 +1,5 @@
 """A seek to a chunked message by an id rebuilt from numbers skips that message."""
 
-from __future__ import annotations
-
 from ._support import END, Client, Counts, Env, labels, rebuilt, send_all
 
 CLAIM = "an inclusive seek to a chunked message by an id rebuilt from stored numbers delivers that message first"

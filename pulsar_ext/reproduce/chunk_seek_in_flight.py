@@ -1,7 +1,5 @@
 """A seek to a chunked message whose chunks are in flight never delivers it."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pulsar as official

@@ -1,7 +1,5 @@
 """A negatively acknowledged message sends its whole batch to the dead letter topic."""
 
-from __future__ import annotations
-
 import pulsar as official
 
 from ._support import END, Client, Counts, Env, label, labels, numbered, send_batch

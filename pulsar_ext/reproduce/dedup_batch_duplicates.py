@@ -1,7 +1,5 @@
 """The broker stores only a batch's first sequence id, so a resuming producer stores the other messages again."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, send_numbers
 
 CLAIM = "with deduplication, a resumed producer's batch stores no persisted message again"

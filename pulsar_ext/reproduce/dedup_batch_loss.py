@@ -1,7 +1,5 @@
 """A batch whose first message is already persisted is dropped entirely, with its new messages."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, send_numbers
 
 CLAIM = "with deduplication, a resumed producer's batch loses none of its new messages"

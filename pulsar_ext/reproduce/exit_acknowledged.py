@@ -1,7 +1,5 @@
 """A program that ends without close() loses its last acknowledgements, and receives those messages again."""
 
-from __future__ import annotations
-
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
 
 CLAIM = "a program that ends without close() does not receive acknowledged messages again"

@@ -1,7 +1,5 @@
 """A program that ends with pending sends and without close() loses them, and may abort."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, numbered
 
 CLAIM = "a program that ends without close() exits normally, and its pending messages are stored"

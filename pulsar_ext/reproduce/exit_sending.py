@@ -1,7 +1,5 @@
 """A program aborts if it ends while one of its daemon threads is sending."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

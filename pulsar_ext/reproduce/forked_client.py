@@ -1,7 +1,5 @@
 """A client inherited across a fork hangs in the child, and the child's messages are lost."""
 
-from __future__ import annotations
-
 import os
 
 import pulsar as official

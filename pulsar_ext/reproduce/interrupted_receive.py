@@ -1,7 +1,5 @@
 """A Ctrl-C while `receive()` waits loses the next message."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A sticky Key_Shared consumer silently stalls as soon as other slots have no consumer."""
 
-from __future__ import annotations
-
 import warnings
 
 import pulsar as official

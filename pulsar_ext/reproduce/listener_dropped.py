@@ -1,7 +1,5 @@
 """A listener is no longer called if the program keeps neither its client nor its consumer in a variable."""
 
-from __future__ import annotations
-
 import gc
 
 from ._support import Client, Counts, Env, label, numbered, send_all, wait_until

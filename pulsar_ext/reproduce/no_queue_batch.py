@@ -1,7 +1,5 @@
 """A consumer with a receiver queue of size 0 receives the first message of a batch, and then nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

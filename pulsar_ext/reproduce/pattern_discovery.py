@@ -1,7 +1,5 @@
 """A consumer of a pattern discovers new topics once a minute, whatever period is configured."""
 
-from __future__ import annotations
-
 import re
 
 from ._support import Client, Counts, Env, labels, numbered, send_all

@@ -1,7 +1,5 @@
 """`has_message_available()` returns False, as at the end of the topic, if the connection ends during the call."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, FaultProxy, cut_during, label, numbered, send_all
 
 CLAIM = "a reader's loop ends when everything is read, not when the connection ends"

@@ -1,7 +1,5 @@
 """A seek to an entry beyond the topic's end silently drops every message up to that entry."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pulsar as official

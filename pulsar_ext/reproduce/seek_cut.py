@@ -1,7 +1,5 @@
 """A seek whose connection ends before the answer returns as if it had succeeded."""
 
-from __future__ import annotations
-
 import time
 
 import pulsar as official

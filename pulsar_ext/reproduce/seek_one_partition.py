@@ -1,7 +1,5 @@
 """A seek to an id of one partition drops unread messages of the others."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, labels, send_all
 
 CLAIM = "a seek to an id of one partition loses no unread messages of the other partitions"

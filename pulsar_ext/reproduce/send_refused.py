@@ -1,7 +1,5 @@
 """A message that the broker rejects is resent forever: its send never completes, and it blocks all later ones."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

@@ -1,7 +1,5 @@
 """Sequence id 0 is treated as missing, so its message is stored again when it is resent."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, send_numbers
 
 CLAIM = "sequence id 0 is a valid sequence id, and its message is deduplicated"

@@ -1,7 +1,5 @@
 """The broker's skip counts entries, so it skips batches instead of messages."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, skip_and_receive
 
 CLAIM = "skipping 10 of 200 messages, which were sent in batches, leaves the other 190"

@@ -1,7 +1,5 @@
 """The broker's skip ends inside a chunked message, and the remaining chunks stay in the backlog forever."""
 
-from __future__ import annotations
-
 from ._support import Client, Counts, Env, skip_and_receive
 
 CLAIM = "skipping one of three chunked messages leaves the other two, and nothing of the first"

@@ -1,7 +1,5 @@
 """Opening a table view of ten thousand messages or more overflows a C++ thread's stack and ends the process."""
 
-from __future__ import annotations
-
 import pulsar as official
 
 from ._support import Client, Counts, Env

@@ -240,7 +240,8 @@ class PulsarCluster(Reachable):
 
     Its parts are named `zookeeper`, `bookie-1`, …, `broker-1`, …. Each entry is on two bookies, so with two bookies
     nothing can be written while one is down, and clients wait. Use it as a context manager, or call `start()` and
-    `stop()`.
+    `stop()`. Its methods raise `InvalidUse` for a part that does not exist or, if it has to, does not run, and
+    `BrokerStartError` if a part is not ready, or a bundle not moved, within the start timeout.
 
     Args:
         profile: a profile or its name, for all brokers.
@@ -423,21 +424,12 @@ class PulsarCluster(Reachable):
             parts.discard()
 
     def kill(self, *names: str) -> None:
-        """Kill parts with SIGKILL, as crashes would; their data and ports stay for `restart()`.
-
-        Raises:
-            InvalidUse: a part does not exist.
-        """
+        """Kill parts with SIGKILL, as crashes would; their data and ports stay for `restart()`."""
         for program in [self._started.program(name) for name in names]:
             program.kill()
 
     def restart(self, *names: str) -> None:
-        """Start parts again in parallel on their data and ports, after stopping the running ones cleanly.
-
-        Raises:
-            InvalidUse: a part does not exist.
-            BrokerStartError: one did not become ready; its data is kept.
-        """
+        """Start parts again in parallel on their data and ports, after stopping the running ones cleanly."""
         parts = self._started
         for program in [parts.program(name) for name in names]:
             program.halt()
@@ -449,10 +441,6 @@ class PulsarCluster(Reachable):
         """Restart parts one after another, each ready before the next; brokers are drained first.
 
         Without names: all bookies, then all brokers.
-
-        Raises:
-            InvalidUse: a part does not exist.
-            BrokerStartError: one did not become ready, or a broker's bundles could not be moved.
         """
         chosen = names or (*self.bookies, *self.brokers)
         self._started.running(chosen)  # raises for unknown names before any part is stopped
@@ -462,11 +450,7 @@ class PulsarCluster(Reachable):
             self.restart(name)
 
     def heal(self) -> None:
-        """Undo all faults: heal all proxies, and start all parts that are not running.
-
-        Raises:
-            BrokerStartError: a part did not become ready.
-        """
+        """Undo all faults: heal all proxies, and start all parts that are not running."""
         for proxy in (*self.proxies.values(), *self.stores.values()):
             proxy.heal()
         for name in self.parts:
@@ -477,22 +461,13 @@ class PulsarCluster(Reachable):
     # -- ownership ---------------------------------------------------------------------------------------------------
 
     def owner(self, topic: str) -> str:
-        """Return the name of the broker that owns a topic or partition; the look-up assigns an owner to an unowned one.
-
-        Raises:
-            BrokerStartError: no broker answers for it.
-        """
+        """Return the name of the broker that owns a topic or partition; the look-up of an unowned one assigns it."""
         problem = f"no broker answered for {topic}"
         with ClusterAdmin(self.access) as admin:
             return call_with_retries(lambda: self._owner(admin, topic), self._start_timeout, problem)
 
     def move(self, topic: str, to: str) -> None:
-        """Move a topic's bundle to a broker by an unload with a destination, and return when it is there.
-
-        Raises:
-            InvalidUse: the broker does not exist or is not running.
-            BrokerStartError: the bundle was not moved within the start timeout.
-        """
+        """Move a topic's bundle to a broker by an unload with a destination, and return when it is there."""
         target = self._started.addresses.broker_id(self._running_broker(to))
         with ClusterAdmin(self.access) as admin:
 
@@ -506,12 +481,7 @@ class PulsarCluster(Reachable):
             call_with_retries(step, self._start_timeout, f"{topic} did not move to {to}")
 
     def drain(self, name: str) -> None:
-        """Move all bundles of a broker to the others in turn; the broker keeps running, and may own new topics later.
-
-        Raises:
-            InvalidUse: the broker does not exist or is not running, or no other broker is running.
-            BrokerStartError: its bundles could not be moved.
-        """
+        """Move all bundles of a broker to the others in turn; it keeps running, and may own new topics later."""
         addresses = self._started.addresses
         url = addresses.admin_url(self._running_broker(name))
         targets = [addresses.broker_id(other) for other in self._others(name)]
@@ -527,11 +497,7 @@ class PulsarCluster(Reachable):
             call_with_retries(step, self._start_timeout, f"{name} did not release all of its bundles")
 
     def cut_off(self, name: str) -> None:
-        """Disconnect a broker from the metadata store: its connections to ZooKeeper are reset, and new ones rejected.
-
-        Raises:
-            InvalidUse: the broker does not exist.
-        """
+        """Disconnect a broker from the metadata store: reset its connections to ZooKeeper, and reject new ones."""
         store = self._store_of(name)
         store.refuse()
         store.cut()
@@ -540,10 +506,6 @@ class PulsarCluster(Reachable):
         """Let a broker connect to the metadata store again, and return when it is ready.
 
         A broker that exited because its session expired (`zookeeperSessionExpiredPolicy=shutdown`) is started again.
-
-        Raises:
-            InvalidUse: the broker does not exist.
-            BrokerStartError: it did not become ready.
         """
         self._store_of(name).accept()
         try:

@@ -49,10 +49,7 @@ if TYPE_CHECKING:
 _ARTIFACT: Final = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
 _NATIVE: Final = re.compile(r"\.(so|dll|dylib|jnilib)$")
 # Names of the two supported machines in jars, and marks of foreign files for one of them.
-_MACHINE_SPELLINGS: Final = {
-    "x86_64": re.compile(r"x86[-_]64|amd64|linux64"),
-    "aarch64": re.compile(r"aarch_?64"),
-}
+_MACHINE_SPELLINGS: Final = {"x86_64": re.compile(r"x86[-_]64|amd64|linux64"), "aarch64": re.compile(r"aarch_?64")}
 MACHINES: Final = tuple(_MACHINE_SPELLINGS)
 _FOREIGN: Final = re.compile(r"musl|android|osx|darwin|mac|win|bsd|sunos|ppc", re.IGNORECASE)
 _FASTUTIL: Final = re.compile(rb"it/unimi/dsi/fastutil/[\w$/]+")
@@ -195,11 +192,7 @@ def build_problem() -> str | None:
 
 
 def write_context(
-    directory: Path,
-    machine: str,
-    version: str = PULSAR_VERSION,
-    *,
-    report: Callable[[str], None] = lambda _: None,
+    directory: Path, machine: str, version: str = PULSAR_VERSION, *, report: Callable[[str], None] = lambda _: None
 ) -> None:
     """Write the context of `docker build` into a new or empty directory."""
     if machine not in MACHINES:

@@ -155,10 +155,7 @@ def _run(maven: str, pom: str, target: Path, follow: Callable[[Iterable[str]], l
 
 
 def follow(
-    report: Callable[[str], None],
-    count: int | None,
-    lines: Iterable[str],
-    clock: Callable[[], float] = time.monotonic,
+    report: Callable[[str], None], count: int | None, lines: Iterable[str], clock: Callable[[], float] = time.monotonic
 ) -> list[str]:
     """Read Maven's output, and report its progress every ten seconds and at the end; return the lines."""
     output: list[str] = []

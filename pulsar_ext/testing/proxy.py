@@ -46,17 +46,7 @@ _SLICE_SECONDS: Final = 0.02
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of one direction of the network.
-
-    Args:
-        latency: seconds of delay of each piece.
-        jitter: maximum random additional delay in seconds.
-        bytes_per_second: bandwidth of each connection; None for no limit.
-        silent: True if nothing is forwarded.
-
-    Raises:
-        InvalidUse: a number is negative, or the bandwidth is not above 0.
-    """
+    """Conditions of one direction of the network: delays in seconds, the bandwidth, and if nothing is forwarded."""
 
     latency: float = 0.0
     jitter: float = 0.0
@@ -71,15 +61,7 @@ class Conditions:
 
 
 class FrameTrap:
-    """Trap that breaks connections inside a frame, at frames that are longer than `after` bytes.
-
-    Args:
-        after: number of bytes of the frame that are still forwarded, including its length field.
-        times: number of frames to break.
-
-    Raises:
-        InvalidUse: `after` is negative, or `times` is below 1.
-    """
+    """Trap that breaks connections inside a frame, at frames longer than `after` bytes, which are still forwarded."""
 
     def __init__(self, after: int, times: int = 1) -> None:
         if after < 0 or times < 1:
@@ -361,7 +343,7 @@ class FaultProxy:
     """Proxy from a free port, by default on the loopback, to a broker or a cluster's brokers, with faults on demand.
 
     A method without `direction`, `"to_broker"` or `"to_client"`, applies to both. Settings apply to existing and to new
-    connections.
+    connections. Methods raise `InvalidUse` for an unknown direction or end, and for a number out of range.
 
     Args:
         target_host: the broker's host.
@@ -471,13 +453,8 @@ class FaultProxy:
         """Reset connections inside a frame, `times` times: each at the next frame that is longer than `after` bytes.
 
         A frame of brokers and ZooKeeper is four bytes of length, and as many bytes. `after` of its bytes are still
-        forwarded, so a large `after` skips small frames. Another call replaces the setting of the direction.
-
-        Returns:
-            The trap; its `left` is the number of frames that it will still break.
-
-        Raises:
-            InvalidUse: `after` is negative, `times` is below 1, or the direction is unknown.
+        forwarded, so a large `after` skips small frames. Another call replaces the setting of the direction. The
+        `left` of the returned trap is the number of frames that it will still break.
         """
         trap = FrameTrap(after, times)
         self._settings_of(direction).trap = trap
@@ -488,9 +465,6 @@ class FaultProxy:
 
         That end is not notified, and its bytes are discarded, until it closes, or `cut()` or `close()` resets it. New
         connections are accepted. Return the number of connections.
-
-        Raises:
-            InvalidUse: the end is neither `"client"` nor `"broker"`.
         """
         if end not in ("client", "broker"):
             raise InvalidUse(f'end must be "client" or "broker", got {end!r}')
@@ -539,18 +513,11 @@ class FaultProxy:
         """Delay everything by `latency` seconds, and up to `jitter` random seconds more; 0 means no delay.
 
         The order is kept, and up to a megabyte can be in flight on each connection.
-
-        Raises:
-            InvalidUse: a number is negative, or the direction is unknown.
         """
         self._change(direction, lambda one: replace(one, latency=latency, jitter=jitter))
 
     def limit(self, bytes_per_second: float | None, direction: Direction | None = None) -> None:
-        """Limit the bandwidth of each connection; None removes the limit.
-
-        Raises:
-            InvalidUse: the bandwidth is not above 0, or the direction is unknown.
-        """
+        """Limit the bandwidth of each connection; None removes the limit."""
         self._change(direction, lambda one: replace(one, bytes_per_second=bytes_per_second))
 
     def heal(self) -> None:

@@ -29,10 +29,7 @@ class Pool:
     """Owner of a run's brokers, one per profile; a failed start is not repeated."""
 
     def __init__(
-        self,
-        backend: str | None = None,
-        report: Callable[[str], None] = lambda _: None,
-        version: str | None = None,
+        self, backend: str | None = None, report: Callable[[str], None] = lambda _: None, version: str | None = None
     ) -> None:
         self._backend, self._report, self._version = backend, report, version
         self._lock = threading.Lock()

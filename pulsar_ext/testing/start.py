@@ -67,12 +67,7 @@ def start_broker(
         from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only if it is used
 
         return PulsarContainer(
-            profile,
-            settings=settings,
-            report=report,
-            version=version,
-            broker_port=broker_port,
-            admin_port=admin_port,
+            profile, settings=settings, report=report, version=version, broker_port=broker_port, admin_port=admin_port
         ).start()
     return PulsarProcess(
         profile,
