@@ -12,13 +12,7 @@ from .findings import SHOWN, Finding, RawConsumer, Remedy, TopicFacts, command, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.ids.position import Position
-
-
-def is_busy(stats: SubscriptionStats) -> bool:
-    """Return True if a subscription has a consumer and a backlog, and so is worth watching."""
-    return bool(stats.consumers) and stats.backlog_entries > 0
 
 
 def find_unconsumed(facts: TopicFacts) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from pulsar_ext.admin import NamespacePolicies
@@ -51,7 +52,7 @@ class Observation:
 
 def has_work(facts: TopicFacts) -> bool:
     """Return True if a subscription of the topic has a consumer and a backlog."""
-    return any(consumers.is_busy(stats) for _, stats in facts.subscriptions())
+    return any(stats.consumers and stats.backlog_entries > 0 for _, stats in facts.subscriptions())
 
 
 def wanted_entries(facts: TopicFacts, limit: int) -> list[Position]:
@@ -272,13 +273,12 @@ class _Observer:
 
 def _batches(facts: TopicFacts) -> Iterable[Position]:
     """Choose batches in the backlog of a Key_Shared subscription."""
-    subscriptions = keys.key_shared(facts)
-    waiting = [
+    waiting = (
         position
         for position, one in sorted(facts.entries.items())
-        if one.message_count > 1 and keys.is_unacknowledged(facts, position, subscriptions)
-    ]
-    return waiting[:_BATCHES]
+        if one.message_count > 1 and facts.is_unacknowledged(position, keys.KEY_SHARED)
+    )
+    return islice(waiting, _BATCHES)
 
 
 def _neighbours_of_chunks(facts: TopicFacts) -> Iterable[Position]:

@@ -155,14 +155,14 @@ class TopicFacts:
         object.__setattr__(self, "ledgers", ledgers)
         object.__setattr__(self, "runs", runs)
 
-    def subscriptions(self) -> Iterator[tuple[str, SubscriptionStats]]:
-        """Yield each durable subscription to inspect that both statistics have.
+    def subscriptions(self, kind: str | None = None) -> Iterator[tuple[str, SubscriptionStats]]:
+        """Yield each durable subscription to inspect, of one type or of all, that both statistics have.
 
         A subscription may be created or deleted between the two requests. Readers and the compaction are excluded.
         """
         for name, stats in self.stats.subscriptions.items():
             asked = name == self.only if self.only is not None else name != _COMPACTION
-            if asked and name in self.internal.cursors and stats.durable:
+            if asked and name in self.internal.cursors and stats.durable and kind in (None, stats.type):
                 yield name, stats
 
     def readers(self) -> Iterator[tuple[str, SubscriptionStats]]:
@@ -171,9 +171,9 @@ class TopicFacts:
             if self.only in (None, name) and name in self.internal.cursors and not stats.durable:
                 yield name, stats
 
-    def is_unacknowledged(self, position: Position) -> bool:
-        """Return True if an inspected subscription has not acknowledged an entry."""
-        return any(not self.internal.cursors[name].acknowledges(position) for name, _ in self.subscriptions())
+    def is_unacknowledged(self, position: Position, kind: str | None = None) -> bool:
+        """Return True if an inspected subscription, of one type or of any, has not acknowledged an entry."""
+        return any(not self.internal.cursors[name].acknowledges(position) for name, _ in self.subscriptions(kind))
 
     def position(self, number: int) -> Position:
         """Return the position of the entry with a number."""

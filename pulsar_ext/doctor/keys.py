@@ -10,30 +10,20 @@ from pulsar_ext.key_shared.coverage import batch_keys, cover_of
 from .findings import SHOWN, Finding, Remedy, TopicFacts, command, more_than_shown, raw_consumers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pulsar_ext.admin import SubscriptionStats
-    from pulsar_ext.ids.position import Position
     from pulsar_ext.key_shared.coverage import KeyCover, StickyKey
 
 
-def key_shared(facts: TopicFacts) -> list[str]:
-    """Return the names of the Key_Shared subscriptions of a topic."""
-    return [name for name, stats in facts.subscriptions() if stats.type == "Key_Shared"]
-
-
-def is_unacknowledged(facts: TopicFacts, position: Position, subscriptions: Iterable[str]) -> bool:
-    """Return True if one of these subscriptions has not acknowledged an entry."""
-    return any(not facts.internal.cursors[name].acknowledges(position) for name in subscriptions)
+KEY_SHARED = "Key_Shared"
 
 
 def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
     """Find slots without a consumer on subscriptions with fixed ranges."""
-    for name, stats in facts.subscriptions():
-        if stats.type != "Key_Shared" or not stats.consumers:
-            continue
+    for name, stats in facts.subscriptions(KEY_SHARED):
         cover = cover_of(facts.name, name, stats)
-        if cover.mode != "STICKY" or cover.uncovered.is_empty:
+        if not stats.consumers or cover.mode != "STICKY" or cover.uncovered.is_empty:
             continue
         yield facts.finding(
             "uncovered-slots",
@@ -56,9 +46,7 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
 
 def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
     """Find slots that moved to another consumer but are blocked by an idle consumer that holds their messages."""
-    for name, stats in facts.subscriptions():
-        if stats.type != "Key_Shared":
-            continue
+    for name, stats in facts.subscriptions(KEY_SHARED):
         samples = [stats, *(one.subscriptions[name] for one, _ in facts.later if name in one.subscriptions)]
         always = set.intersection(*(set(_draining(one)) for one in samples))
         blocking = {
@@ -132,14 +120,12 @@ def _slots_of(keys: Sequence[StickyKey], cover: KeyCover) -> int:
 
 def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
     """Find batches whose messages belong to several slots of a Key_Shared subscription."""
-    covers = {
-        name: cover_of(facts.name, name, stats) for name, stats in facts.subscriptions() if stats.type == "Key_Shared"
-    }
+    covers = {name: cover_of(facts.name, name, stats) for name, stats in facts.subscriptions(KEY_SHARED)}
     mixed = {}
     for position, entry in sorted(facts.entries.items()):
         if entry.payload is None or entry.encrypted or not (entry.num_messages_in_batch or 0) > 1:
             continue
-        waiting = [cover for name, cover in covers.items() if is_unacknowledged(facts, position, [name])]
+        waiting = [cover for name, cover in covers.items() if not facts.internal.cursors[name].acknowledges(position)]
         keys = batch_keys(entry.payload, entry.message_count, entry.producer_name) if waiting else None
         slots = max((_slots_of(keys, cover) for cover in waiting), default=0) if keys else 0
         if keys and slots > 1:
