@@ -11,6 +11,7 @@ Reads and idempotent writes are retried while the broker is unavailable, until a
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.errors import InvalidUse
@@ -173,14 +174,14 @@ class _Operations:
 
     def within(self, seconds: float) -> Self:
         """Return the same API over the same connections, with one attempt of `seconds` per request."""
-        return copy.copy(self).use(self._http.with_limits(Limits(seconds, seconds, 1)))
+        return copy.copy(self).use(replace(self._http, limits=Limits(seconds, seconds, 1)))
 
     def check_requests(self, check: Callable[[str], None]) -> Self:
         """Call `check` with the path of every later request before it is sent; an exception prevents the request.
 
         APIs that `within()` returned before are unchanged.
         """
-        self._http = self._http.with_check(check)
+        self._http = replace(self._http, check=check)
         return self.use(self._http)
 
     def use(self, sender: Session) -> Self:

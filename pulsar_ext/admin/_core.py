@@ -36,11 +36,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """Decode the body as JSON; an empty body, which means "not set", is None.
-
-        Raises:
-            ValueError: the body is not JSON.
-        """
+        """Decode the body as JSON; an empty body, which means "not set", is None."""
         return json.loads(self.body) if self.body else None
 
     def text(self) -> str:
@@ -48,14 +44,18 @@ class Answer:
         return self.body.decode(errors="replace")
 
 
-def raise_if_web_page(answer: Answer) -> None:
-    """Raise `ValueError` for a web page, which no broker returns for a success."""
-    if answer.headers.get("content-type", "").lower().startswith("text/html"):
-        raise ValueError("a web page")
-
-
 def nothing(_answer: Answer) -> None:
     """Parse the response of a call that only succeeds or fails."""
+
+
+def names(answer: Answer) -> tuple[str, ...]:
+    """Parse a list of names, and sort it."""
+    return tuple(sorted(answer.json()))
+
+
+def parsed(read: Callable[[Any], T]) -> Callable[[Answer], T]:
+    """Return a parser of a JSON response."""
+    return lambda answer: read(answer.json())
 
 
 def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
@@ -70,23 +70,19 @@ def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """A call of the admin REST API.
-
-    Args:
-        method: the HTTP method.
-        path: the path below `/admin/v2/`, percent-encoded.
-        parse: parses a successful response.
-        params: the query; None values are omitted, booleans are written in Java's form.
-        body: sent as JSON unless it is None.
-        idempotent: if sending it twice has the effect of sending it once; None means only for GET and HEAD.
-    """
+    """A call of the admin REST API."""
 
     method: str
     path: str
+    """The path below `/admin/v2/`, percent-encoded."""
     parse: Callable[[Answer], T]
+    """Parser of a successful response."""
     params: Mapping[str, str | int | bool | None] = field(default_factory=dict)
-    body: Any = None
+    """The query; None values are omitted, booleans are written in Java's form."""
+    body: object = None
+    """Sent as JSON unless it is None."""
     idempotent: bool | None = None
+    """If sending it twice has the effect of sending it once; None means only for GET and HEAD."""
 
     @property
     def may_repeat(self) -> bool:
@@ -110,11 +106,7 @@ class Session(Protocol):
     """The interface that operations use to send requests."""
 
     async def send(self, request: Request[T]) -> T:
-        """Send the request and parse the response.
-
-        Raises:
-            AdminError: the broker rejected it, or no valid response arrived.
-        """
+        """Send the request and parse the response; raise `AdminError` without a valid one."""
         raise NotImplementedError
 
 
@@ -129,7 +121,7 @@ class SyncShell:
 
     _session: Session
 
-    def _finish(self, operation: Coroutine[Any, Any, T]) -> T:
+    def _finish(self, operation: Coroutine[object, None, T]) -> T:
         # The synchronous transport blocks instead of suspending, so one step completes the coroutine.
         try:
             operation.send(None)
@@ -145,17 +137,17 @@ class AsyncShell:
 
     _session: Session
 
-    def _finish(self, operation: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def _finish(self, operation: Coroutine[object, None, T]) -> Coroutine[object, None, T]:
         return operation
 
 
 class Operation(Generic[P, T]):
     """Method of both clients, written once as a coroutine function over a `Session`."""
 
-    def __init__(self, function: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, function: Callable[Concatenate[Session, P], Coroutine[object, None, T]]) -> None:
         # Bound to a client, it has the function's signature without the session.
         @functools.wraps(function)
-        def method(self: SyncShell | AsyncShell, *args: P.args, **kwargs: P.kwargs) -> Any:
+        def method(self: SyncShell | AsyncShell, *args: P.args, **kwargs: P.kwargs) -> object:
             return self._finish(function(self._session, *args, **kwargs))
 
         self._method = method
@@ -166,73 +158,61 @@ class Operation(Generic[P, T]):
     @overload
     def __get__(self, instance: SyncShell, owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, instance: AsyncShell, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, instance: SyncShell | AsyncShell | None, owner: type) -> Any:
+    def __get__(self, instance: AsyncShell, owner: type) -> Callable[P, Coroutine[object, None, T]]: ...
+    def __get__(self, instance: SyncShell | AsyncShell | None, owner: type) -> object:
         return self if instance is None else MethodType(self._method, instance)
 
 
+Topic = str | TopicName
 ONE_OF_THEM = "name one of them"
 MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
 """Maximum values of a Java int and a Java long."""
 
 
 def whole_number(what: str, value: int, *, least: int = 0, most: int = _MAX_LONG) -> int:
-    """Return a number that fits into a Java int or long.
-
-    Raises:
-        InvalidUse: it is not an int from `least` to `most`.
-    """
+    """Return a number after a check that it fits into a Java int or long."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidUse(f"{what} must be an int from {least} to {most}, got {value!r}")
     return value
 
 
-def persistent(topic: str | TopicName, operation: str) -> TopicName:
-    """Parse the name of a persistent topic.
+def namespace_path(namespace: str, root: str = "namespaces") -> str:
+    """Return the path of a namespace, validated as part of a topic name."""
+    path = TopicName.parse(f"persistent://{namespace}/-").rest_path
+    return path.replace("persistent", root, 1).removesuffix("/-")
 
-    Raises:
-        AdminNotAllowed: the topic is non-persistent; the broker would answer with status 500.
-    """
+
+def persistent(topic: Topic, operation: str) -> TopicName:
+    """Parse the name of a persistent topic; for another one the broker would answer with status 500."""
     name = TopicName.parse(topic)
     if not name.is_persistent:
         raise _not_allowed(f"{operation} does not apply to {name}: a non-persistent topic stores nothing", name)
     return name
 
 
-async def partitions(session: Session, topic: str | TopicName) -> int:
+async def partitions(session: Session, topic: Topic) -> int:
     """Get the number of partitions, 0 for a topic without partitions: `GET T/partitions`.
 
     Raises:
         AdminNotFound: the topic does not exist.
     """
-
-    def parse(answer: Answer) -> int:
-        count: int = answer.json()["partitions"]
-        return count
-
-    return await session.send(Request("GET", f"{TopicName.parse(topic).rest_path}/partitions", parse))
+    path = f"{TopicName.parse(topic).rest_path}/partitions"
+    return await session.send(Request("GET", path, parsed(lambda found: int(found["partitions"]))))
 
 
 async def raise_if_partitioned(session: Session, name: TopicName, operation: str, instead: str = ONE_OF_THEM) -> None:
-    """Raise if the topic is partitioned, before a change is sent.
-
-    Raises:
-        AdminNotAllowed: the topic is partitioned; the message names its partitions.
-    """
+    """Raise `AdminNotAllowed` if the topic is partitioned, before a change is sent."""
     if not name.is_partition and (count := await partitions(session, name)):
         raise _partitioned_error(name, operation, count, instead)
 
 
 async def raise_if_beyond_end(session: Session, name: TopicName, position: Position, operation: str) -> None:
-    """Raise if no message can have the position yet, before a cursor is moved there.
+    """Raise `AdminNotFound` if no message can have the position yet, before a cursor is moved there.
 
     The broker would move the cursor to the end or, in the open ledger, past it, and later messages would be lost.
-
-    Raises:
-        AdminNotFound: the position is after that of the next message.
     """
     path = f"{name.rest_path}/internalStats"
-    stats = await session.send(Request("GET", path, lambda answer: InternalStats.from_json(answer.json())))
+    stats = await session.send(Request("GET", path, parsed(InternalStats.from_json)))
     # A full ledger is listed with its number of entries until the next one is open.
     end = Position(stats.ledgers[-1].ledger_id, max(stats.current_ledger_entries, stats.ledgers[-1].entries))
     if position > end:
@@ -244,12 +224,9 @@ async def raise_if_beyond_end(session: Session, name: TopicName, position: Posit
 async def send_unless_partitioned(
     session: Session, name: TopicName, request: Request[T], operation: str, instead: str = ONE_OF_THEM
 ) -> T:
-    """Send a read request; if it fails because the topic is partitioned, raise an error that says so.
+    """Send a read request; if it fails because the topic is partitioned, raise `AdminNotAllowed`.
 
     The broker reports a partitioned topic as missing to some requests, and rejects it in others.
-
-    Raises:
-        AdminNotAllowed: the topic is partitioned; the message names its partitions.
     """
     try:
         return await session.send(request)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
-from typing import Any, Final, Self, overload
+from typing import Any, Final, Self
 from urllib.parse import unquote_plus
 
 from pulsar_ext.ids.position import Position, PositionRanges
@@ -82,86 +82,67 @@ class EntryMetadata:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], payload: bytes | None = None) -> EntryMetadata:
-        """Parse the `X-Pulsar-…` headers of a response.
-
-        Args:
-            headers: lower-case names; values decoded as Latin-1.
-            payload: the response's body, if it was read.
+        """Parse the `X-Pulsar-…` headers of a response; their names are lower-case, their values Latin-1.
 
         Raises:
             ValueError: a header is missing, or is not in the format of the tested broker versions.
         """
-        found = _Headers(headers)
-        return cls(
-            position=Position.parse(found.text("message-id", "")),
-            producer_name=found.text("producer-name", ""),
-            sequence_id=int(found.text("sequence-id", "-1")),
-            publish_time=found.moment("publish-time") or 0,
-            highest_sequence_id=found.number("highest-sequence-id"),
-            event_time=found.moment("event-time"),
-            deliver_at_time=found.moment("deliver-at-time"),
-            num_messages_in_batch=found.number("num-batch-message"),
-            batch_size=found.number("batch-size"),
-            uuid=found.text("uuid"),
-            chunk_id=found.number("chunk-id"),
-            num_chunks=found.number("num-chunks-from-msg"),
-            total_chunk_size=found.number("total-chunk-msg-size"),
-            index=found.number("broker-entry-metadata-index"),
-            broker_timestamp=found.moment("broker-entry-metadata-timestamp"),
-            partition_key=found.text("partition-key"),
-            partition_key_b64_encoded=found.flag("partition-key-b64-encoded"),
-            ordering_key=found.binary("base64-ordering-key"),
-            schema_version=found.binary("base64-schema-version"),
-            properties=json.loads(found.text("property") or "{}"),
-            null_value=found.flag("null-value"),
-            encrypted=found.flag("is-encrypted"),
-            compression=found.text("compression"),
-            uncompressed_size=found.number("uncompressed-size"),
-            replicated_from=found.text("replicated-from"),
-            marker_type=found.number("marker-type"),
-            txn_uncommitted=found.flag("txn-uncommitted"),
-            txn_aborted=found.flag("txn-aborted"),
-            payload=payload,
-        )
+        texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
+        values = {field: read(texts[name]) for field, (name, read) in _HEADERS.items() if name in texts}
+        position = Position.parse(texts.get("message-id", ""))
+        return cls(position, payload=payload, **{**_ABSENT, **values})
 
 
-class _Headers:
-    """The `X-Pulsar-…` headers of one response, by their names without the prefix."""
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
-
-    @overload
-    def text(self, name: str) -> str | None: ...
-    @overload
-    def text(self, name: str, default: str) -> str: ...
-    def text(self, name: str, default: str | None = None) -> str | None:
-        return self._texts.get(name, default)
-
-    def number(self, name: str) -> int | None:
-        return int(self._texts[name]) if name in self._texts else None
-
-    def moment(self, name: str) -> int | None:
-        """Parse a time to milliseconds since the epoch."""
-        if name not in self._texts:
-            return None
-        # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as
-        # milliseconds. The calendar repeats every 400 years, and datetime supports years up to 9999.
-        text = self._texts[name]
-        year, _, rest = text[1:].partition("-")
-        cycles, of_cycle = divmod(int(text[:1] + year) - _EPOCH, _CYCLE_YEARS)
-        near = datetime.fromisoformat(f"{_EPOCH + of_cycle}-{rest}")
-        # Rounded, because a float may be just below its millisecond.
-        return round(near.timestamp() * 1000) + cycles * _CYCLE_MILLIS
-
-    def flag(self, name: str) -> bool:
-        return self._texts.get(name) == "true"
-
-    def binary(self, name: str) -> bytes | None:
-        return base64.b64decode(self._texts[name]) if name in self._texts else None
+def _moment(text: str) -> int:
+    """Parse a time to milliseconds since the epoch."""
+    # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as milliseconds.
+    # The calendar repeats every 400 years, and datetime supports years up to 9999.
+    year, _, rest = text[1:].partition("-")
+    cycles, of_cycle = divmod(int(text[:1] + year) - _EPOCH, _CYCLE_YEARS)
+    near = datetime.fromisoformat(f"{_EPOCH + of_cycle}-{rest}")
+    # Rounded, because a float may be just below its millisecond.
+    return round(near.timestamp() * 1000) + cycles * _CYCLE_MILLIS
 
 
-_Json = Mapping[str, Any]
+def _flag(text: str) -> bool:
+    return text == "true"
+
+
+_HEADERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "producer_name": ("producer-name", str),
+    "sequence_id": ("sequence-id", int),
+    "publish_time": ("publish-time", _moment),
+    "highest_sequence_id": ("highest-sequence-id", int),
+    "event_time": ("event-time", _moment),
+    "deliver_at_time": ("deliver-at-time", _moment),
+    "num_messages_in_batch": ("num-batch-message", int),
+    "batch_size": ("batch-size", int),
+    "uuid": ("uuid", str),
+    "chunk_id": ("chunk-id", int),
+    "num_chunks": ("num-chunks-from-msg", int),
+    "total_chunk_size": ("total-chunk-msg-size", int),
+    "index": ("broker-entry-metadata-index", int),
+    "broker_timestamp": ("broker-entry-metadata-timestamp", _moment),
+    "partition_key": ("partition-key", str),
+    "partition_key_b64_encoded": ("partition-key-b64-encoded", _flag),
+    "ordering_key": ("base64-ordering-key", base64.b64decode),
+    "schema_version": ("base64-schema-version", base64.b64decode),
+    "properties": ("property", lambda text: json.loads(text or "{}")),
+    "null_value": ("null-value", _flag),
+    "encrypted": ("is-encrypted", _flag),
+    "compression": ("compression", str),
+    "uncompressed_size": ("uncompressed-size", int),
+    "replicated_from": ("replicated-from", str),
+    "marker_type": ("marker-type", int),
+    "txn_uncommitted": ("txn-uncommitted", _flag),
+    "txn_aborted": ("txn-aborted", _flag),
+}
+"""The header of each field, without its prefix, and its parser."""
+_ABSENT: Mapping[str, Any] = {"producer_name": "", "sequence_id": -1, "publish_time": 0}
+"""Values of required fields without a header."""
+
+
+Json = Mapping[str, Any]
 _UNCOUNTED = frozenset({"Exclusive", "Failover"})
 """Subscription types for which the broker does not count unacknowledged messages."""
 
@@ -179,7 +160,7 @@ class SubscriptionStats:
     durable: bool
     consumers: tuple[str, ...]
     properties: Mapping[str, str]
-    raw: _Json = field(repr=False, compare=False)
+    raw: Json = field(repr=False, compare=False)
 
     @property
     def sessions(self) -> frozenset[tuple[str, str]]:
@@ -230,7 +211,7 @@ class SubscriptionStats:
         )
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse one value of `subscriptions` in the statistics."""
         return cls(
             type=data.get("type", ""),
@@ -259,10 +240,10 @@ class TopicStats:
     deduplication_status: str
     publishers: tuple[str, ...]
     subscriptions: Mapping[str, SubscriptionStats]
-    raw: _Json = field(repr=False, compare=False)
+    raw: Json = field(repr=False, compare=False)
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse the response of `GET …/stats`."""
         return cls(
             messages_in=data.get("msgInCounter", 0),
@@ -286,7 +267,7 @@ class PartitionedStats:
     partitions: Mapping[str, TopicStats]
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse the response of `GET …/partitioned-stats`."""
         partitions = {name: TopicStats.from_json(value) for name, value in data["partitions"].items()}
         return cls(total=TopicStats.from_json(data), partitions=partitions)
@@ -302,7 +283,7 @@ class LedgerInfo:
     offloaded: bool
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse one item of `ledgers` in the internal statistics."""
         return cls(data["ledgerId"], data["entries"], data["size"], data.get("offloaded", False))
 
@@ -319,7 +300,7 @@ class CursorInfo:
     individually_deleted: PositionRanges
     state: str
     active: bool
-    raw: _Json = field(repr=False, compare=False)
+    raw: Json = field(repr=False, compare=False)
 
     def acknowledges(self, position: Position) -> bool:
         """Return whether an entry is wholly acknowledged."""
@@ -332,7 +313,7 @@ class CursorInfo:
         return [position <= mark or is_alone for position, is_alone in zip(positions, alone, strict=True)]
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse one value of `cursors` in the internal statistics."""
         return cls(
             mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
@@ -359,10 +340,10 @@ class InternalStats:
     total_size: int
     state: str
     cursors: Mapping[str, CursorInfo]
-    raw: _Json = field(repr=False, compare=False)
+    raw: Json = field(repr=False, compare=False)
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse the response of `GET …/internalStats`."""
         return cls(
             ledgers=tuple(map(LedgerInfo.from_json, data["ledgers"])),
@@ -415,7 +396,7 @@ class BacklogAnalysis:
     last: Position | None
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse the response of `POST …/analyzeBacklog`."""
         first, last = data.get("firstMessageId"), data.get("lastMessageId")
         return cls(
@@ -436,7 +417,7 @@ class Retention:
     size_mib: int
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse `retention_policies`."""
         return cls(data["retentionTimeInMinutes"], data["retentionSizeInMB"])
 
@@ -455,23 +436,19 @@ class Persistence:
     max_mark_delete_rate: float = 0.0
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse `persistence`."""
-        return cls(
-            data["bookkeeperEnsemble"],
-            data["bookkeeperWriteQuorum"],
-            data["bookkeeperAckQuorum"],
-            data["managedLedgerMaxMarkDeleteRate"],
-        )
+        return cls(*(data[key] for key in _PERSISTENCE))
 
     def to_json(self) -> dict[str, float]:
         """Return the body of `POST …/persistence`."""
-        return {
-            "bookkeeperEnsemble": self.ensemble,
-            "bookkeeperWriteQuorum": self.write_quorum,
-            "bookkeeperAckQuorum": self.ack_quorum,
-            "managedLedgerMaxMarkDeleteRate": self.max_mark_delete_rate,
-        }
+        return dict(zip(_PERSISTENCE, astuple(self), strict=True))
+
+
+_PERSISTENCE = (
+    *("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"),
+    "managedLedgerMaxMarkDeleteRate",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,11 +459,11 @@ class NamespacePolicies:
     deduplication: bool | None
     persistence: Persistence | None
     message_ttl_seconds: int | None
-    backlog_quotas: Mapping[str, Any]
-    raw: _Json = field(repr=False, compare=False)
+    backlog_quotas: Json
+    raw: Json = field(repr=False, compare=False)
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse the response of `GET /namespaces/{tenant}/{namespace}`."""
         retention, persistence = data.get("retention_policies"), data.get("persistence")
         return cls(
@@ -509,7 +486,7 @@ class ClusterInfo:
     broker_service_url_tls: str
 
     @classmethod
-    def from_json(cls, data: _Json) -> Self:
+    def from_json(cls, data: Json) -> Self:
         """Parse the response of `GET /clusters/{cluster}`."""
         keys = ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")
         return cls(*(data.get(key) or "" for key in keys))

@@ -8,36 +8,47 @@ the REST path below `/admin/v2/`, in which `N` is `namespaces/{tenant}/{namespac
 # ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
 
 from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._core import MAX_INT, Answer, Request, Session, nothing, optional, set_policy, whole_number
-from ._models import ClusterInfo, NamespacePolicies, Persistence, Retention
+from ._core import (
+    MAX_INT,
+    Answer,
+    Request,
+    Session,
+    Topic,
+    names,
+    namespace_path,
+    nothing,
+    optional,
+    parsed,
+    set_policy,
+    whole_number,
+)
+from ._models import ClusterInfo, Json, NamespacePolicies, Persistence, Retention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def namespace_path(namespace: str) -> str:
-    """Validate a namespace and return its path."""
-    # Validated as part of a topic name.
-    return TopicName.parse(f"persistent://{namespace}/-").rest_path.replace("persistent/", "namespaces/", 1)[:-2]
+BacklogQuotaKind = Literal["destination_storage", "message_age"]
 
 
-def _tenant_path(tenant: str) -> str:
-    return f"tenants/{TopicName('persistent', tenant, '-', '-').rest_path.split('/')[1]}"
+def _policy(namespace: str, policy: str) -> str:
+    return f"{namespace_path(namespace)}/{policy}"
 
 
-def _strings(answer: Answer) -> tuple[str, ...]:
-    return tuple(sorted(answer.json()))
+def _tenant(name: str) -> str:
+    """Return the encoded name of a tenant or a cluster, validated as part of a topic name."""
+    return TopicName("persistent", name, "-", "-").rest_path.split("/")[1]
 
 
 async def tenants(session: Session) -> tuple[str, ...]:
     """List the tenants: `GET tenants`."""
-    return await session.send(Request("GET", "tenants", _strings))
+    return await session.send(Request("GET", "tenants", names))
 
 
 async def create_tenant(
@@ -53,7 +64,7 @@ async def create_tenant(
     Raises:
         AdminConflict: the tenant exists.
     """
-    path = _tenant_path(tenant)
+    path = f"tenants/{_tenant(tenant)}"
     allowed = await clusters(session) if allowed_clusters is None else allowed_clusters
     body = {"allowedClusters": sorted(allowed), "adminRoles": sorted(admin_roles)}
     await session.send(Request("PUT", path, nothing, body=body))
@@ -61,12 +72,12 @@ async def create_tenant(
 
 async def delete_tenant(session: Session, tenant: str, *, force: bool = False) -> None:
     """Delete a tenant: `DELETE tenants/{tenant}`; `force` needs `forceDeleteTenantAllowed` on the broker."""
-    await session.send(Request("DELETE", _tenant_path(tenant), nothing, params={"force": force}))
+    await session.send(Request("DELETE", f"tenants/{_tenant(tenant)}", nothing, params={"force": force}))
 
 
 async def namespaces(session: Session, tenant: str) -> tuple[str, ...]:
     """List a tenant's namespaces as `tenant/namespace`: `GET namespaces/{tenant}`."""
-    return await session.send(Request("GET", _tenant_path(tenant).replace("tenants/", "namespaces/", 1), _strings))
+    return await session.send(Request("GET", f"namespaces/{_tenant(tenant)}", names))
 
 
 async def create_namespace(session: Session, namespace: str, *, bundles: int | None = None) -> None:
@@ -94,51 +105,48 @@ async def delete_namespace(session: Session, namespace: str, *, force: bool = Fa
 
 async def policies(session: Session, namespace: str) -> NamespacePolicies:
     """Get all policies of a namespace: `GET N`."""
-    return await session.send(
-        Request("GET", namespace_path(namespace), lambda answer: NamespacePolicies.from_json(answer.json()))
-    )
+    return await session.send(Request("GET", namespace_path(namespace), parsed(NamespacePolicies.from_json)))
 
 
 async def retention(session: Session, namespace: str) -> Retention | None:
     """Get the retention of acknowledged messages, None if not set: `GET N/retention`."""
-    return await session.send(Request("GET", f"{namespace_path(namespace)}/retention", optional(Retention.from_json)))
+    return await session.send(Request("GET", _policy(namespace, "retention"), optional(Retention.from_json)))
 
 
 async def set_retention(session: Session, namespace: str, value: Retention | None) -> None:
     """Set the retention of acknowledged messages; None removes the policy: `POST` or `DELETE N/retention`."""
-    await set_policy(session, f"{namespace_path(namespace)}/retention", value and value.to_json())
+    await set_policy(session, _policy(namespace, "retention"), value and value.to_json())
 
 
 async def deduplication(session: Session, namespace: str) -> bool | None:
     """Get if the broker deduplicates messages, None if not set: `GET N/deduplication`."""
-    return await session.send(Request("GET", f"{namespace_path(namespace)}/deduplication", optional(bool)))
+    return await session.send(Request("GET", _policy(namespace, "deduplication"), optional(bool)))
 
 
 async def set_deduplication(session: Session, namespace: str, value: bool | None) -> None:
     """Enable or disable deduplication; None removes the policy: `POST` or `DELETE N/deduplication`."""
-    await set_policy(session, f"{namespace_path(namespace)}/deduplication", value)
+    await set_policy(session, _policy(namespace, "deduplication"), value)
 
 
 async def persistence(session: Session, namespace: str) -> Persistence | None:
     """Get the replication of entries, None if not set: `GET N/persistence`."""
-    path = f"{namespace_path(namespace)}/persistence"
-    return await session.send(Request("GET", path, optional(Persistence.from_json)))
+    return await session.send(Request("GET", _policy(namespace, "persistence"), optional(Persistence.from_json)))
 
 
 async def set_persistence(session: Session, namespace: str, value: Persistence | None) -> None:
     """Set the replication of entries; None removes the policy: `POST` or `DELETE N/persistence`."""
-    await set_policy(session, f"{namespace_path(namespace)}/persistence", value and value.to_json())
+    await set_policy(session, _policy(namespace, "persistence"), value and value.to_json())
 
 
 async def message_ttl(session: Session, namespace: str) -> int | None:
     """Get the time to live of unacknowledged messages in seconds, None if not set: `GET N/messageTTL`."""
-    return await session.send(Request("GET", f"{namespace_path(namespace)}/messageTTL", optional(int)))
+    return await session.send(Request("GET", _policy(namespace, "messageTTL"), optional(int)))
 
 
 async def set_message_ttl(session: Session, namespace: str, seconds: int | None) -> None:
     """Set the time to live of unacknowledged messages; None removes the policy: `POST` or `DELETE N/messageTTL`."""
     value = None if seconds is None else whole_number("seconds", seconds, most=MAX_INT)
-    await set_policy(session, f"{namespace_path(namespace)}/messageTTL", value)
+    await set_policy(session, _policy(namespace, "messageTTL"), value)
 
 
 async def set_backlog_quota(
@@ -148,51 +156,38 @@ async def set_backlog_quota(
     limit_bytes: int = -1,
     limit_seconds: int = -1,
     policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
-    kind: Literal["destination_storage", "message_age"] = "destination_storage",
+    kind: BacklogQuotaKind = "destination_storage",
 ) -> None:
     """Set the policy for a backlog above a size in bytes or an age in seconds: `POST N/backlogQuota`."""
-    await session.send(
-        Request(
-            "POST",
-            f"{namespace_path(namespace)}/backlogQuota",
-            nothing,
-            params={"backlogQuotaType": kind},
-            body={"limitSize": limit_bytes, "limitTime": limit_seconds, "policy": policy},
-            idempotent=True,
-        )
-    )
+    path, params = _policy(namespace, "backlogQuota"), {"backlogQuotaType": kind}
+    body = {"limitSize": limit_bytes, "limitTime": limit_seconds, "policy": policy}
+    await session.send(Request("POST", path, nothing, params, body, idempotent=True))
 
 
 async def remove_backlog_quota(
-    session: Session,
-    namespace: str,
-    *,
-    kind: Literal["destination_storage", "message_age"] = "destination_storage",
+    session: Session, namespace: str, *, kind: BacklogQuotaKind = "destination_storage"
 ) -> None:
     """Remove a backlog quota: `DELETE N/backlogQuota`."""
-    path = f"{namespace_path(namespace)}/backlogQuota"
-    await session.send(Request("DELETE", path, nothing, params={"backlogQuotaType": kind}, idempotent=True))
+    request = Request(
+        "DELETE", _policy(namespace, "backlogQuota"), nothing, {"backlogQuotaType": kind}, idempotent=True
+    )
+    await session.send(request)
 
 
 async def clusters(session: Session) -> tuple[str, ...]:
     """List the clusters: `GET clusters`."""
-    return await session.send(Request("GET", "clusters", _strings))
+    return await session.send(Request("GET", "clusters", names))
 
 
 async def cluster(session: Session, name: str) -> ClusterInfo:
     """Get the service URLs of a cluster: `GET clusters/{name}`."""
-    path = _tenant_path(name).replace("tenants/", "clusters/", 1)
-    return await session.send(Request("GET", path, lambda answer: ClusterInfo.from_json(answer.json())))
+    return await session.send(Request("GET", f"clusters/{_tenant(name)}", parsed(ClusterInfo.from_json)))
 
 
 async def broker_configuration(session: Session) -> Mapping[str, str]:
     """Get all settings of the broker that answers, as strings: `GET brokers/configuration/runtime`."""
-
-    def parse(answer: Answer) -> Mapping[str, str]:
-        settings: dict[str, str] = answer.json()
-        return settings
-
-    return await session.send(Request("GET", "brokers/configuration/runtime", parse))
+    request: Request[Mapping[str, str]] = Request("GET", "brokers/configuration/runtime", Answer.json)
+    return await session.send(request)
 
 
 async def broker_version(session: Session) -> str:
@@ -201,10 +196,7 @@ async def broker_version(session: Session) -> str:
 
 
 async def health(session: Session) -> bool:
-    """Check if the broker can produce and consume a message: `GET brokers/health`.
-
-    Returns:
-        True if it can; False also if no broker answers in time.
+    """Check if the broker can produce and consume a message: `GET brokers/health`; False also without an answer.
 
     Raises:
         AdminUnauthorized: the role lacks the permission.
@@ -225,16 +217,16 @@ class SchemaInfo:
     properties: Mapping[str, str]
 
     @classmethod
-    def from_json(cls, answer: Mapping[str, Any]) -> Self:
+    def from_json(cls, answer: Json) -> Self:
         """Parse the response of `GET …/schema`."""
         return cls(answer["version"], answer["type"], answer.get("data") or "", dict(answer.get("properties") or {}))
 
 
-def _path(topic: str | TopicName) -> str:
+def _path(topic: Topic) -> str:
     return f"schemas/{TopicName.parse(topic).rest_path.partition('/')[2]}"
 
 
-async def schema(session: Session, topic: str | TopicName, version: int | None = None) -> SchemaInfo:
+async def schema(session: Session, topic: Topic, version: int | None = None) -> SchemaInfo:
     """Get a schema version of a topic, by default the latest: `GET schemas/{tenant}/{namespace}/{topic}/schema`.
 
     Raises:
@@ -243,24 +235,20 @@ async def schema(session: Session, topic: str | TopicName, version: int | None =
     path = f"{_path(topic)}/schema"
     if version is not None:
         path += f"/{version}"
-    return await session.send(Request("GET", path, lambda answer: SchemaInfo.from_json(answer.json())))
+    return await session.send(Request("GET", path, parsed(SchemaInfo.from_json)))
 
 
-async def schemas(session: Session, topic: str | TopicName) -> Mapping[int, SchemaInfo]:
+async def schemas(session: Session, topic: Topic) -> Mapping[int, SchemaInfo]:
     """Get all schema versions of a topic by their numbers: `GET schemas/{…}/schemas`.
 
     The result is empty without a schema and after its deletion; later versions have higher numbers.
     """
-
-    def parse(answer: Answer) -> dict[int, SchemaInfo]:
-        found = map(SchemaInfo.from_json, answer.json()["getSchemaResponses"])
-        return {one.version: one for one in found}
-
-    return await session.send(Request("GET", f"{_path(topic)}/schemas", parse))
+    parse = parsed(lambda found: list(map(SchemaInfo.from_json, found["getSchemaResponses"])))
+    return {one.version: one for one in await session.send(Request("GET", f"{_path(topic)}/schemas", parse))}
 
 
 async def upload_schema(
-    session: Session, topic: str | TopicName, kind: str, data: str, properties: Mapping[str, str] | None = None
+    session: Session, topic: Topic, kind: str, data: str, properties: Mapping[str, str] | None = None
 ) -> int:
     """Upload a schema of a topic, unless it exists: `POST schemas/{tenant}/{namespace}/{topic}/schema`.
 
@@ -277,25 +265,22 @@ async def upload_schema(
         AdminConflict: it is incompatible with the topic's schema; the error has the broker's reason.
     """
     body = {"type": kind, "schema": data, "properties": dict(properties or {})}
-    request = Request(
-        "POST", f"{_path(topic)}/schema", lambda answer: int(answer.json()["version"]["version"]), body=body
-    )
-    return await session.send(replace(request, idempotent=True))
+    parse = parsed(lambda uploaded: int(uploaded["version"]["version"]))
+    return await session.send(Request("POST", f"{_path(topic)}/schema", parse, body=body, idempotent=True))
 
 
 async def schema_compatibility_strategy(session: Session, namespace: str) -> str:
     """Get the compatibility check for new schemas: `GET N/schemaCompatibilityStrategy`."""
-    path = f"{namespace_path(namespace)}/schemaCompatibilityStrategy"
-    return await session.send(Request("GET", path, lambda answer: str(answer.json())))
+    return await session.send(Request("GET", _policy(namespace, "schemaCompatibilityStrategy"), parsed(str)))
 
 
 async def set_schema_compatibility_strategy(session: Session, namespace: str, value: str) -> None:
     """Set the compatibility check for new schemas, as `FULL_TRANSITIVE`: `PUT N/schemaCompatibilityStrategy`."""
-    path = f"{namespace_path(namespace)}/schemaCompatibilityStrategy"
+    path = _policy(namespace, "schemaCompatibilityStrategy")
     await session.send(Request("PUT", path, nothing, body=value, idempotent=True))
 
 
 async def set_schema_validation_enforced(session: Session, namespace: str, value: bool) -> None:
     """Set if topics with a schema reject producers without one: `POST N/schemaValidationEnforced`."""
-    path = f"{namespace_path(namespace)}/schemaValidationEnforced"
+    path = _policy(namespace, "schemaValidationEnforced")
     await session.send(Request("POST", path, nothing, body=value, idempotent=True))

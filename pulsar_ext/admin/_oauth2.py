@@ -13,7 +13,6 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
@@ -29,19 +28,11 @@ _DATA_PREFIX = "data:application/json;base64,"
 
 @dataclass(frozen=True, slots=True)
 class Oauth2Parameters:
-    """Parameters of `AuthenticationOauth2`, without the content of the credentials file.
-
-    Args:
-        issuer_url: the issuer, which names the token endpoint.
-        private_key: the credentials: a path, `file://…`, `file:…` or `data:application/json;base64,…`.
-        client_id: the id, if it is passed directly.
-        client_secret: the secret, if it is passed directly.
-        audience: the audience of the token.
-        scope: the scope of the token.
-    """
+    """Parameters of `AuthenticationOauth2`, without the content of the credentials file."""
 
     issuer_url: str
     private_key: str | None = field(default=None, repr=False)
+    """The credentials: a path, `file://…`, `file:…` or `data:application/json;base64,…`."""
     client_id: str | None = field(default=None, repr=False)
     client_secret: str | None = field(default=None, repr=False)
     audience: str = ""
@@ -49,11 +40,7 @@ class Oauth2Parameters:
 
     @classmethod
     def parse(cls, text: str) -> Oauth2Parameters:
-        """Parse the official JSON.
-
-        Raises:
-            InvalidUse: it is not JSON, or lacks the issuer or the secret. The error repeats nothing of it.
-        """
+        """Parse the official JSON; an error repeats nothing of it."""
         values = _object(text, "The parameters of AuthenticationOauth2 are")
         issuer = values.get("issuer_url")
         if scheme_of(str(issuer)) not in {"http", "https"}:
@@ -72,21 +59,17 @@ class Oauth2Parameters:
         """The URL of the issuer's configuration."""
         return self.issuer_url.rstrip("/") + "/.well-known/openid-configuration"
 
-    def form(self) -> dict[str, str]:
-        """Return the token request; the credentials file is read each time, because it may be renewed.
-
-        Raises:
-            InvalidUse: the file cannot be read, or lacks the id or the secret.
-        """
-        client_id, secret = self.client_id, self.client_secret
+    def form(self) -> dict[str, object]:
+        """Return the token request; the credentials file is read each time, because it may be renewed."""
+        client_id: object = self.client_id
+        secret: object = self.client_secret
         if self.private_key is not None:
             values = _object(_read_key(self.private_key), "The OAuth 2.0 credentials are")
             client_id, secret = values.get("client_id"), values.get("client_secret")
         if not client_id or not secret:
             raise InvalidUse("The OAuth 2.0 credentials lack client_id or client_secret. Nothing was sent")
         form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
-        form["audience"] = self.audience
-        return form | ({"scope": self.scope} if self.scope else {})
+        return form | {"audience": self.audience} | ({"scope": self.scope} if self.scope else {})
 
 
 class Oauth2Tokens:
@@ -142,7 +125,7 @@ class Oauth2Tokens:
         return token, asked + lasts
 
     @staticmethod
-    def _answer(http: httpx2.Client, method: str, url: str, form: dict[str, str] | None) -> dict[str, Any]:
+    def _answer(http: httpx2.Client, method: str, url: str, form: dict[str, object] | None) -> dict[str, object]:
         try:
             answer = http.request(method, url, data=form, headers={"Accept": "application/json"})
         except httpx2.RequestError as error:
@@ -174,7 +157,7 @@ def _unauthorized(method: str, url: str, status: int, reason: str) -> AdminUnaut
     )
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def _object(text: str, what: str) -> dict[str, object]:
     try:
         value = json.loads(text)
     except ValueError:

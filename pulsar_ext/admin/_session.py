@@ -14,7 +14,7 @@ import re
 import time
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode, urljoin
 
 import httpx2
@@ -38,25 +38,20 @@ from pulsar_ext.errors import (
     InvalidUse,
 )
 
-from ._core import Answer, Request, raise_if_web_page
 from ._url import host_of, is_less_safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ._core import Answer, Request
     from ._transport import Transport
 
 
+T = TypeVar("T")
+
+
 class Authorization:
-    """Credentials of one admin API.
-
-    Args:
-        token: a bearer token, or a function that returns it before each request.
-        basic: user and password.
-
-    Raises:
-        InvalidUse: both are given.
-    """
+    """Credentials of one admin API: a bearer token, or a function that returns it, or user and password."""
 
     def __init__(self, token: str | Callable[[], str] | None, basic: tuple[str, str] | None) -> None:
         if token is not None and basic is not None:
@@ -73,12 +68,7 @@ class Authorization:
         return self._token is not None or self._basic is not None
 
     def headers(self) -> dict[str, str]:
-        """Return the header of one request; empty without credentials.
-
-        Raises:
-            InvalidUse: the token is not valid in a header.
-            Exception: the exception of the token supplier.
-        """
+        """Return the header of one request; empty without credentials. The token's supplier may raise."""
         if self._basic is not None:
             user, password = self._basic
             return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
@@ -138,19 +128,11 @@ def reason_of(answer: Answer) -> str:
     return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
 
 
-def error_of_answer(request: Request[Any], base_url: str, answer: Answer, redirected_to: str = "") -> AdminError:
-    """Return the typed error of a failed response; `reason`, `status`, `method` and `path` are attributes.
-
-    Args:
-        request: the request.
-        base_url: the admin URL, without credentials.
-        answer: the failed response.
-        redirected_to: the broker that responded, if the request was redirected.
-    """
+def error_of_answer(request: Request[T], base_url: str, answer: Answer, redirected_to: str = "") -> AdminError:
+    """Return the typed error of a failed response."""
     reason, kind = reason_of(answer), _BY_STATUS.get(answer.status, AdminError)
     hint = _HINT.get(answer.status)
-    details: dict[str, Any] = {"status": answer.status, "reason": reason}
-    details |= {"method": request.method, "path": request.path}
+    details = {"status": answer.status, "reason": reason, "method": request.method, "path": request.path}
     maybe_applied = answer.status in _GATEWAY_ERRORS and not request.may_repeat
     if kind is AdminUnavailable:
         details["maybe_applied"] = maybe_applied
@@ -164,7 +146,7 @@ def error_of_answer(request: Request[Any], base_url: str, answer: Answer, redire
 
 
 def error_of_connection(
-    request: Request[Any],
+    request: Request[T],
     base_url: str,
     cause: Exception,
     *,
@@ -174,18 +156,7 @@ def error_of_connection(
     redirected_to: str = "",
     tls_advice: str = "",
 ) -> AdminUnavailable:
-    """Return the error of a missing response: the attempts, their number, and advice.
-
-    Args:
-        request: the request.
-        base_url: the admin URL, without credentials.
-        cause: the exception of the HTTP library.
-        sent: if the broker may have received the request; a write then has the attribute `maybe_applied`.
-        attempts: the number of attempts.
-        seconds: the duration of all attempts.
-        redirected_to: the broker that did not respond, if the request was redirected.
-        tls_advice: advice about the client's certificate; empty without one.
-    """
+    """Return the error of a missing response; `sent` if the broker may have received the request."""
     found = str(cause) or type(cause).__name__
     if "CERTIFICATE_VERIFY_FAILED" in found and "expired" in found:
         hint = "the broker's certificate, or its authority's, has expired: renew it on the broker"
@@ -215,7 +186,7 @@ def error_of_connection(
     )
 
 
-def _describe(request: Request[Any], base_url: str, redirected_to: str) -> str:
+def _describe(request: Request[T], base_url: str, redirected_to: str) -> str:
     """Return the request and the host that it was sent to."""
     asked = f"{request.method} {base_url}/admin/v2/{request.path}"
     return f"{asked} (redirected to {redirected_to})" if redirected_to else asked
@@ -227,12 +198,9 @@ _URLS_OF_LOOKUP = ("httpUrl", "httpUrlTls", "brokerUrl", "brokerUrlTls")
 
 
 class ClusterAddresses:
-    """Admin URLs and broker hosts of one cluster, shared by all sessions.
+    """Admin URLs, in the order of use, and broker hosts of one cluster, shared by all sessions.
 
     Thread-safe: each attribute is replaced as a whole.
-
-    Args:
-        bases: the admin URLs, in the order of use.
     """
 
     def __init__(self, bases: Sequence[str]) -> None:
@@ -289,11 +257,7 @@ def brokers_of(answer: Answer) -> frozenset[str]:
 
 
 def redirect_target(url: str, answer: Answer) -> str:
-    """Return the target of a redirect.
-
-    Raises:
-        AdminError: the target is invalid, or lacks TLS although the URL has it.
-    """
+    """Return the target of a redirect; raise if it is invalid, or lacks TLS although the URL has it."""
     try:
         target = urljoin(url, answer.headers.get("location", ""))
     except ValueError as error:
@@ -311,15 +275,13 @@ def redirect_target(url: str, answer: Answer) -> str:
     return target
 
 
-def last_of(redirects: Sequence[str]) -> str:
+def _last_of(redirects: Sequence[str]) -> str:
     """Return the scheme, host and port of the last URL; an empty string if the list is empty."""
     if not redirects:
         return ""
     scheme, _, rest = redirects[-1].partition("://")
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
 
-
-T = TypeVar("T")
 
 logger = logging.getLogger("pulsar_ext.admin")
 
@@ -338,20 +300,11 @@ _NOT_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Timeouts and the number of attempts.
+    """Timeouts of one attempt and of all attempts of a request, and the number of attempts, if it may be repeated."""
 
-    Args:
-        timeout_seconds: the timeout of one attempt.
-        deadline_seconds: the timeout of all attempts of one request with the pauses between them.
-        max_attempts: the maximum number of attempts of requests that may be repeated; others are sent once.
-
-    Raises:
-        InvalidUse: a limit is not positive.
-    """
-
-    timeout_seconds: float = 30.0
-    deadline_seconds: float = 60.0
-    max_attempts: int = 4
+    timeout_seconds: float
+    deadline_seconds: float
+    max_attempts: int
 
     def __post_init__(self) -> None:
         times = (self.timeout_seconds, self.deadline_seconds)
@@ -359,58 +312,38 @@ class Limits:
             raise InvalidUse(f"Limits must be positive, and times at most {_LONGEST_SECONDS:.0f} s: {self}")
 
 
+@dataclass(frozen=True, slots=True)
 class HttpSession:
-    """Sends requests: adds credentials, follows redirects, retries what may be repeated, raises typed errors.
+    """Sends requests: adds credentials, follows redirects, retries what may be repeated, raises typed errors."""
 
-    Args:
-        transport: sends bytes and receives responses.
-        addresses: the cluster's admin URLs; if one does not answer, the next is used.
-        authorization: the credentials; they are sent to these URLs and to the cluster's own brokers only.
-        limits: the timeouts and the number of attempts.
-        check: called with the path of each request before it is sent; an exception prevents the request.
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        addresses: ClusterAddresses,
-        authorization: Authorization,
-        limits: Limits,
-        check: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._transport = transport
-        self._check = check
-        self._addresses = addresses
-        self._authorization = authorization
-        self._limits = limits
-
-    def with_limits(self, limits: Limits) -> HttpSession:
-        """Return a session over the same connections with other limits."""
-        return HttpSession(self._transport, self._addresses, self._authorization, limits, self._check)
-
-    def with_check(self, check: Callable[[str], None]) -> HttpSession:
-        """Return a session over the same connections that calls `check` before each request."""
-        return HttpSession(self._transport, self._addresses, self._authorization, self._limits, check)
+    transport: Transport
+    addresses: ClusterAddresses
+    authorization: Authorization
+    """Sent to these addresses and to the cluster's own brokers only."""
+    limits: Limits
+    check: Callable[[str], None] = lambda _: None
+    """Called with the path of each request before it is sent; an exception prevents the request."""
 
     async def send(self, request: Request[T]) -> T:
         """Send the request, repeatedly if allowed, and parse the response; see `Session`."""
-        self._check(request.path)
+        self.check(request.path)
         start = time.monotonic()
         attempts = 0
 
         async def once() -> Answer:
             nonlocal attempts
             attempts += 1
-            end = min(time.monotonic() + self._limits.timeout_seconds, start + self._limits.deadline_seconds)
+            end = min(time.monotonic() + self.limits.timeout_seconds, start + self.limits.deadline_seconds)
             return await self._send_to_any(request, end, attempts, start)
 
         answer = await (self._retrying()(once) if request.may_repeat else once())
         try:
-            raise_if_web_page(answer)
+            if answer.headers.get("content-type", "").lower().startswith("text/html"):
+                raise ValueError("a web page")  # noqa: TRY301  # no broker returns it for a success
             return request.parse(answer)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise AdminError(
-                f"{request.method} {self._addresses.first}/admin/v2/{request.path}: the answer is not a Pulsar "
+                f"{request.method} {self.addresses.first}/admin/v2/{request.path}: the answer is not a Pulsar "
                 f"broker's ({error!r}); check that the admin URL is that of a broker or a Pulsar proxy",
                 status=answer.status,
                 reason=repr(error),
@@ -425,15 +358,15 @@ class HttpSession:
             logger.warning(
                 "Attempt %d of %d failed; retrying in %.1f s: %s",
                 state.attempt_number,
-                self._limits.max_attempts,
+                self.limits.max_attempts,
                 pause,
                 error,
             )
 
         return AsyncRetrying(
-            sleep=self._transport.sleep,
+            sleep=self.transport.sleep,
             retry=retry_if_exception_type(AdminUnavailable),
-            stop=stop_after_attempt(self._limits.max_attempts) | stop_before_delay(self._limits.deadline_seconds),
+            stop=stop_after_attempt(self.limits.max_attempts) | stop_before_delay(self.limits.deadline_seconds),
             wait=wait_random_exponential(multiplier=0.2, max=5),
             before_sleep=log,
             reraise=True,
@@ -444,7 +377,7 @@ class HttpSession:
 
         A request that must not be repeated goes to the next URL only if it is certain that nothing was sent.
         """
-        bases = self._addresses.in_order()
+        bases = self.addresses.in_order()
         for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
             seconds = max((end - time.monotonic()) / left, 0.001)
             may_go_on = left > 1
@@ -461,8 +394,8 @@ class HttpSession:
                     sent=sent,
                     attempts=attempts,
                     seconds=passed,
-                    redirected_to=last_of(redirects),
-                    tls_advice=self._transport.tls.advice(),
+                    redirected_to=_last_of(redirects),
+                    tls_advice=self.transport.tls.advice(),
                 )
                 if not may_go_on or (sent and not request.may_repeat):
                     raise failure from error
@@ -471,10 +404,10 @@ class HttpSession:
                 if not may_go_on or not request.may_repeat:
                     raise
             except AdminError:  # a response like any other
-                self._addresses.prefer(base)
+                self.addresses.prefer(base)
                 raise
             else:
-                self._addresses.prefer(base)
+                self.addresses.prefer(base)
                 return answer
             logger.warning("Trying the next admin URL: %s", failure)
         raise AssertionError("there is no admin URL")  # pragma: no cover
@@ -484,38 +417,34 @@ class HttpSession:
         query = urlencode(request.query())
         url = f"{base}/admin/v2/{request.path}" + (f"?{query}" if query else "")
         content = request.content()
-        headers = {"Accept": "application/json, */*;q=0.5", **self._authorization.headers()}
+        headers = {"Accept": "application/json, */*;q=0.5", **self.authorization.headers()}
         if content is not None:
             headers["Content-Type"] = "application/json"
         end = time.monotonic() + seconds
-        answer = await self._transport.fetch(request.method, url, headers, content, seconds)
+        answer = await self.transport.fetch(request.method, url, headers, content, seconds)
         for _ in range(_MAX_REDIRECTS):
             if answer.status not in _REDIRECTS:
                 break
             # A broker that does not own the topic names the owner. httpx2 would drop the token on a redirect.
             url = redirect_target(url, answer)
-            if self._authorization.is_secret and not self._addresses.is_known(url):
+            if self.authorization.is_secret and not self.addresses.is_known(url):
                 await self._verify_broker(url, base, request.path, headers, end)
             redirects.append(url)
             left = max(end - time.monotonic(), 0.001)
-            answer = await self._transport.fetch(request.method, url, headers, content, left)
+            answer = await self.transport.fetch(request.method, url, headers, content, left)
         if 200 <= answer.status < 300:  # noqa: PLR2004  # success
             return answer
-        raise error_of_answer(request, base, answer, last_of(redirects))
+        raise error_of_answer(request, base, answer, _last_of(redirects))
 
     async def _verify_broker(self, url: str, base: str, path: str, headers: dict[str, str], end: float) -> None:
-        """Check that the cluster lists a redirect's target as a broker, before credentials are sent there.
-
-        Raises:
-            AdminError: it does not.
-        """
+        """Raise unless the cluster lists a redirect's target as a broker, before credentials are sent there."""
         last_response = ""
         for lookup in broker_lookup_paths(path):
             left = max(end - time.monotonic(), 0.001)
-            answer = await self._transport.fetch("GET", f"{base}/{lookup}", headers, None, left)
+            answer = await self.transport.fetch("GET", f"{base}/{lookup}", headers, None, left)
             last_response = f"HTTP {answer.status}: {reason_of(answer)!r}"
-            self._addresses.add_brokers(brokers_of(answer))
-            if self._addresses.is_known(url):
+            self.addresses.add_brokers(brokers_of(answer))
+            if self.addresses.is_known(url):
                 return
         raise AdminError(
             f"{base} redirects to the host {host_of(url)}, which the cluster lists neither as a broker nor as the "

@@ -9,7 +9,7 @@ repeated.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from pulsar_ext.errors import AdminNotFound, InvalidUse
@@ -20,7 +20,10 @@ from ._core import (
     MAX_INT,
     Request,
     Session,
+    Topic,
+    names,
     nothing,
+    parsed,
     persistent,
     raise_if_beyond_end,
     raise_if_partitioned,
@@ -29,7 +32,6 @@ from ._core import (
 from ._models import BacklogAnalysis, EntryMetadata
 from ._topics import send_entry
 
-Topic = str | TopicName
 End = Literal["earliest", "latest"]
 
 
@@ -38,9 +40,6 @@ def subscription_path(name: TopicName, subscription: str) -> str:
 
     The broker decodes a subscription name twice (as a path parameter, and by `Codec.decode`), so it is encoded twice;
     otherwise a name with `%` or `+` would arrive as another name.
-
-    Raises:
-        InvalidUse: the name is empty or not a str.
     """
     if not isinstance(subscription, str) or not subscription:
         raise InvalidUse(f"A subscription name must be a non-empty str, got {subscription!r}")
@@ -53,12 +52,8 @@ def subscription_path(name: TopicName, subscription: str) -> str:
     return f"{name.rest_path}/subscription/{quote(once, safe='')}"
 
 
-def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = -1) -> str | dict[str, Any]:
-    """Return `ResetCursorData` with all its fields: the broker ignores misspelt fields and reads missing ones as 0.
-
-    Raises:
-        InvalidUse: the position is neither an entry's nor `earliest` or `latest`.
-    """
+def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = -1) -> str | dict[str, int]:
+    """Return `ResetCursorData` with all its fields: the broker ignores misspelt fields and reads missing ones as 0."""
     if position in ("earliest", "latest"):
         if excluded or batch_index != -1:
             raise InvalidUse(f"excluded and batch_index apply to a position, not to {position!r}")
@@ -77,7 +72,7 @@ def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = 
 async def subscriptions(session: Session, topic: Topic) -> tuple[str, ...]:
     """List the subscriptions, of a partitioned topic those of its partitions: `GET T/subscriptions`."""
     path = f"{TopicName.parse(topic).rest_path}/subscriptions"
-    return await session.send(Request("GET", path, lambda answer: tuple(sorted(answer.json()))))
+    return await session.send(Request("GET", path, names))
 
 
 async def create_subscription(
@@ -167,12 +162,7 @@ async def reset_cursor(
 async def reset_cursor_to_time(session: Session, topic: Topic, subscription: str, timestamp_ms: int) -> None:
     """Move the cursor to the first entry published at a time or later: `POST S/resetcursor/{timestamp}`.
 
-    Of a partitioned topic, the broker moves the cursor of every partition.
-
-    Args:
-        topic: a topic, a partition or a partitioned topic.
-        subscription: an existing subscription.
-        timestamp_ms: milliseconds since the epoch.
+    The time is in milliseconds since the epoch. Of a partitioned topic, the broker moves the cursor of every partition.
     """
     name = persistent(topic, "reset_cursor_to_time")
     path = f"{subscription_path(name, subscription)}/resetcursor/{whole_number('timestamp_ms', timestamp_ms)}"
@@ -227,9 +217,8 @@ async def peek(
         AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "peek")
-    path = (
-        f"{subscription_path(name, subscription)}/position/{whole_number('position', position, least=1, most=MAX_INT)}"
-    )
+    number = whole_number("position", position, least=1, most=MAX_INT)
+    path = f"{subscription_path(name, subscription)}/position/{number}"
     await raise_if_partitioned(session, name, "peek")
     if subscription not in await subscriptions(session, name):
         raise AdminNotFound(
@@ -239,7 +228,7 @@ async def peek(
             method="GET",
             path=path,
         )
-    return await send_entry(session, name, path, {}, payload=payload)
+    return await send_entry(session, name, path, payload=payload)
 
 
 async def analyze_backlog(
@@ -247,25 +236,14 @@ async def analyze_backlog(
 ) -> BacklogAnalysis:
     """Count the entries and messages of the backlog on the broker: `POST S/analyzeBacklog`.
 
-    The broker reads the whole backlog, which takes time; it stops at `subscriptionBacklogScanMaxEntries` or
-    `…MaxTimeMs`.
-
-    Args:
-        topic: a topic or partition, not a partitioned topic.
-        subscription: an existing subscription.
-        start: the first entry; by default the first unacknowledged one.
+    The broker reads the whole backlog from `start`, by default the first unacknowledged entry, which takes time; it
+    stops at `subscriptionBacklogScanMaxEntries` or `…MaxTimeMs`.
 
     Raises:
         AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "analyze_backlog")
     await raise_if_partitioned(session, name, "analyze_backlog")
-    return await session.send(
-        Request(
-            "POST",
-            f"{subscription_path(name, subscription)}/analyzeBacklog",
-            lambda answer: BacklogAnalysis.from_json(answer.json()),
-            body=None if start is None else cursor_body(start, excluded=False),
-            idempotent=True,
-        )
-    )
+    path = f"{subscription_path(name, subscription)}/analyzeBacklog"
+    body = None if start is None else cursor_body(start, excluded=False)
+    return await session.send(Request("POST", path, parsed(BacklogAnalysis.from_json), body=body, idempotent=True))

@@ -6,10 +6,10 @@ Mirrors `org.apache.pulsar.client.admin.Topics` and `TopicPolicies`. Each docstr
 response.
 """
 
-# ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from pulsar_ext.errors import AdminError, AdminNotFound
 from pulsar_ext.ids.message_id import MessageId
@@ -21,8 +21,12 @@ from ._core import (
     Answer,
     Request,
     Session,
+    Topic,
+    names,
+    namespace_path,
     nothing,
     optional,
+    parsed,
     persistent,
     raise_if_partitioned,
     send_unless_partitioned,
@@ -34,55 +38,34 @@ from ._models import EntryMetadata, InternalStats, PartitionedStats, TopicStats
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-T = TypeVar("T")
-Topic = str | TopicName
+    from ._models import Json
 
 _SERVER_ERROR = 500
 _NO_ENTRY = ("LastConfirmedEntry is", "No such entry", "Incorrect parameter input")
 
 
-def read_position(answer: Answer) -> Position:
+def _position(message_id: Json) -> Position:
     """Parse the JSON of a message id; Java's `MessageId.earliest` is -1:-1."""
-    data = answer.json()
-    return Position(data["ledgerId"], data["entryId"])
-
-
-def _by_name(answer: Answer) -> tuple[str, ...]:
-    return tuple(sorted(answer.json()))
+    return Position(message_id["ledgerId"], message_id["entryId"])
 
 
 async def stats(session: Session, topic: Topic, *, precise_backlog: bool = False) -> TopicStats:
     """Get the statistics of a topic or partition: `GET T/stats`.
 
-    Args:
-        topic: a topic or partition; use `partitioned_stats` for a partitioned topic.
-        precise_backlog: if the broker counts the backlog exactly, holes included, instead of using its counters.
+    With `precise_backlog`, the broker counts the backlog exactly, holes included, instead of using its counters.
 
     Raises:
-        AdminNotAllowed: the topic is partitioned.
+        AdminNotAllowed: the topic is partitioned; use `partitioned_stats`.
     """
-    name = TopicName.parse(topic)
-    request = Request(
-        "GET",
-        f"{name.rest_path}/stats",
-        lambda answer: TopicStats.from_json(answer.json()),
-        params={"getPreciseBacklog": precise_backlog},
-    )
+    name, params = TopicName.parse(topic), {"getPreciseBacklog": precise_backlog}
+    request = Request("GET", f"{name.rest_path}/stats", parsed(TopicStats.from_json), params)
     return await send_unless_partitioned(session, name, request, "stats", "use partitioned_stats")
 
 
 async def partitioned_stats(session: Session, topic: Topic) -> PartitionedStats:
     """Get the statistics of a partitioned topic, summed and by partition: `GET T/partitioned-stats`."""
-    name = TopicName.parse(topic)
-    return await session.send(
-        Request(
-            "GET",
-            f"{name.rest_path}/partitioned-stats",
-            lambda answer: PartitionedStats.from_json(answer.json()),
-            params={"perPartition": True},
-        )
-    )
+    path = f"{TopicName.parse(topic).rest_path}/partitioned-stats"
+    return await session.send(Request("GET", path, parsed(PartitionedStats.from_json), {"perPartition": True}))
 
 
 async def internal_stats(session: Session, topic: Topic) -> InternalStats:
@@ -92,39 +75,38 @@ async def internal_stats(session: Session, topic: Topic) -> InternalStats:
         AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "internal_stats")
-    request = Request("GET", f"{name.rest_path}/internalStats", lambda answer: InternalStats.from_json(answer.json()))
+    request = Request("GET", f"{name.rest_path}/internalStats", parsed(InternalStats.from_json))
     return await send_unless_partitioned(session, name, request, "internal_stats", "use partitioned_internal_stats")
 
 
 async def partitioned_internal_stats(session: Session, topic: Topic) -> Mapping[str, InternalStats]:
     """Get the ledgers and cursors of each partition, by its full name: `GET T/partitioned-internalStats`."""
-    name = persistent(topic, "partitioned_internal_stats")
+    path = f"{persistent(topic, 'partitioned_internal_stats').rest_path}/partitioned-internalStats"
 
-    def parse(answer: Answer) -> dict[str, InternalStats]:
-        return {key: InternalStats.from_json(value) for key, value in sorted(answer.json()["partitions"].items())}
+    def parse(found: Json) -> dict[str, InternalStats]:
+        return {key: InternalStats.from_json(value) for key, value in sorted(found["partitions"].items())}
 
-    return await session.send(Request("GET", f"{name.rest_path}/partitioned-internalStats", parse))
+    return await session.send(Request("GET", path, parsed(parse)))
 
 
 async def send_entry(
-    session: Session, name: TopicName, path: str, params: Mapping[str, Any], *, payload: bool
+    session: Session, name: TopicName, path: str, *, payload: bool, params: Mapping[str, str | int] | None = None
 ) -> EntryMetadata:
     """Read an entry's headers, by HEAD unless the payload is wanted, which may be megabytes."""
 
     def parse(answer: Answer) -> EntryMetadata:
         return EntryMetadata.from_headers(answer.headers, answer.body if payload else None)
 
+    get = Request("GET", path, parse, params or {})
     try:
         if not payload:
             try:
-                return await session.send(Request("HEAD", path, parse, params=params))
+                return await session.send(replace(get, method="HEAD"))
             except AdminError as error:
                 if error.status is None or error.retriable:
                     raise
         # The response to a failed HEAD has no reason, so GET repeats the request.
-        return await send_unless_partitioned(
-            session, name, Request("GET", path, parse, params=params), "reading an entry"
-        )
+        return await send_unless_partitioned(session, name, get, "reading an entry")
     except AdminError as error:
         # After the last entry of the topic or of a closed ledger, the broker answers 500 instead of 404.
         if error.status == _SERVER_ERROR and any(words in error.reason for words in _NO_ENTRY):
@@ -135,20 +117,17 @@ async def send_entry(
 async def entry(
     session: Session, topic: Topic, ledger_id: int, entry_id: int, *, payload: bool = False
 ) -> EntryMetadata:
-    """Read one entry's metadata: `HEAD T/ledger/{ledger_id}/entry/{entry_id}`, `GET` with `payload=True`.
+    """Read one entry's metadata: `HEAD T/ledger/{ledger_id}/entry/{entry_id}`.
 
-    Args:
-        topic: a topic or partition, not a partitioned topic.
-        ledger_id: 0 or more.
-        entry_id: 0 or more.
-        payload: if the payload is downloaded too, up to the broker's maximum message size.
+    With `payload`, download the payload too by `GET`, up to the broker's maximum message size.
 
     Raises:
         AdminNotFound: the topic has no such ledger, or the ledger does not have the entry (yet or any more).
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "entry")
     position = f"ledger/{whole_number('ledger_id', ledger_id)}/entry/{whole_number('entry_id', entry_id)}"
-    return await send_entry(session, name, f"{name.rest_path}/{position}", {}, payload=payload)
+    return await send_entry(session, name, f"{name.rest_path}/{position}", payload=payload)
 
 
 async def examine(
@@ -168,8 +147,9 @@ async def examine(
         AdminPrecondition: the topic is empty.
     """
     name = persistent(topic, "examine")
-    params = {"initialPosition": initial_position, "messagePosition": whole_number("offset", offset, least=1)}
-    return await send_entry(session, name, f"{name.rest_path}/examinemessage", params, payload=payload)
+    number = whole_number("offset", offset, least=1)
+    params: dict[str, str | int] = {"initialPosition": initial_position, "messagePosition": number}
+    return await send_entry(session, name, f"{name.rest_path}/examinemessage", payload=payload, params=params)
 
 
 async def message_id_by_index(session: Session, topic: Topic, index: int) -> Position:
@@ -180,28 +160,23 @@ async def message_id_by_index(session: Session, topic: Topic, index: int) -> Pos
             `exposingBrokerEntryMetadataToClientEnabled`).
         AdminNotFound: the index is past the end.
     """
-    name = persistent(topic, "message_id_by_index")
-    request = Request(
-        "GET",
-        f"{name.rest_path}/getMessageIdByIndex",
-        read_position,
-        params={"index": whole_number("index", index)},
-    )
+    name, params = persistent(topic, "message_id_by_index"), {"index": whole_number("index", index)}
+    request = Request("GET", f"{name.rest_path}/getMessageIdByIndex", parsed(_position), params)
     return await send_unless_partitioned(session, name, request, "message_id_by_index")
 
 
 async def message_id_by_time(session: Session, topic: Topic, timestamp_ms: int) -> Position:
     """Return the position of the first entry published at a time or later: `GET T/messageid/{timestamp}`.
 
-    Past the end, it is the position of the next message; for time 0 it is -1:-1, Java's `earliest`.
+    The time is in milliseconds since the epoch. Past the end, it is the position of the next message; for time 0 it is
+    -1:-1, Java's `earliest`.
 
-    Args:
-        topic: a topic or partition, not a partitioned topic.
-        timestamp_ms: milliseconds since the epoch.
+    Raises:
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "message_id_by_time")
     path = f"{name.rest_path}/messageid/{whole_number('timestamp_ms', timestamp_ms)}"
-    return await send_unless_partitioned(session, name, Request("GET", path, read_position), "message_id_by_time")
+    return await send_unless_partitioned(session, name, Request("GET", path, parsed(_position)), "message_id_by_time")
 
 
 async def last_message_id(session: Session, topic: Topic) -> MessageId:
@@ -210,20 +185,18 @@ async def last_message_id(session: Session, topic: Topic) -> MessageId:
     Of a batch it is the id of its last message, of a chunked message that of its last chunk, without the first chunk.
     Its entry id is -1 if there is no message.
 
-    Args:
-        topic: a topic or partition, not a partitioned topic.
+    Raises:
+        AdminNotAllowed: the topic is partitioned or non-persistent.
     """
     name = persistent(topic, "last_message_id")
 
-    def parse(answer: Answer) -> MessageId:
-        data = answer.json()
+    def parse(data: Json) -> MessageId:
         last = MessageId(name.partition_index, data["ledgerId"], data["entryId"], data.get("batchIndex", -1))
         last.topic_name(str(name))
         return last
 
-    return await send_unless_partitioned(
-        session, name, Request("GET", f"{name.rest_path}/lastMessageId", parse), "last_message_id"
-    )
+    request = Request("GET", f"{name.rest_path}/lastMessageId", parsed(parse))
+    return await send_unless_partitioned(session, name, request, "last_message_id")
 
 
 async def unload(session: Session, topic: Topic) -> None:
@@ -249,18 +222,17 @@ async def terminate(session: Session, topic: Topic) -> Position:
     """
     name = persistent(topic, "terminate")
     await raise_if_partitioned(session, name, "terminate", "use terminate_partitions")
-    return await session.send(Request("POST", f"{name.rest_path}/terminate", read_position))
+    return await session.send(Request("POST", f"{name.rest_path}/terminate", parsed(_position)))
 
 
 async def terminate_partitions(session: Session, topic: Topic) -> Mapping[str, Position]:
     """Terminate every partition, and return their last positions by full name: `POST T/terminate/partitions`."""
     name = persistent(topic, "terminate_partitions")
 
-    def parse(answer: Answer) -> dict[str, Position]:
-        found = sorted((int(index), value) for index, value in answer.json().items())
-        return {str(name.partition(index)): Position(value["ledgerId"], value["entryId"]) for index, value in found}
+    def parse(found: Json) -> dict[str, Position]:
+        return {str(name.partition(index)): _position(found[str(index)]) for index in sorted(map(int, found))}
 
-    return await session.send(Request("POST", f"{name.rest_path}/terminate/partitions", parse))
+    return await session.send(Request("POST", f"{name.rest_path}/terminate/partitions", parsed(parse)))
 
 
 async def compact(session: Session, topic: Topic) -> None:
@@ -275,7 +247,7 @@ async def compact(session: Session, topic: Topic) -> None:
 async def compaction_status(session: Session, topic: Topic) -> str:
     """Get `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`: `GET T/compaction`."""
     name = persistent(topic, "compaction_status")
-    request: Request[str] = Request("GET", f"{name.rest_path}/compaction", lambda answer: answer.json()["status"])
+    request = Request("GET", f"{name.rest_path}/compaction", parsed(lambda found: str(found["status"])))
     return await send_unless_partitioned(session, name, request, "compaction_status")
 
 
@@ -283,20 +255,18 @@ async def topics(
     session: Session, namespace: str, *, is_persistent: bool = True, include_system: bool = False
 ) -> tuple[str, ...]:
     """List the full names of a namespace's topics, with each partition: `GET {domain}/{namespace}`."""
-    path = _namespace_path(namespace, is_persistent=is_persistent)
-    return await session.send(Request("GET", path, _by_name, params={"includeSystemTopic": include_system}))
+    path = namespace_path(namespace, _domain(is_persistent))
+    return await session.send(Request("GET", path, names, {"includeSystemTopic": include_system}))
 
 
 async def partitioned_topics(session: Session, namespace: str, *, is_persistent: bool = True) -> tuple[str, ...]:
     """List the full names of a namespace's partitioned topics: `GET {domain}/{namespace}/partitioned`."""
-    path = _namespace_path(namespace, is_persistent=is_persistent)
-    return await session.send(Request("GET", f"{path}/partitioned", _by_name))
+    path = f"{namespace_path(namespace, _domain(is_persistent))}/partitioned"
+    return await session.send(Request("GET", path, names))
 
 
-def _namespace_path(namespace: str, *, is_persistent: bool) -> str:
-    # Validated as part of a topic name.
-    path = TopicName.parse(f"{'persistent' if is_persistent else 'non-persistent'}://{namespace}/-").rest_path
-    return path.removesuffix("/-")
+def _domain(is_persistent: bool) -> str:
+    return "persistent" if is_persistent else "non-persistent"
 
 
 async def create_topic(session: Session, topic: Topic) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import httpcore2  # noqa: F401  # otherwise the first request of a consumer's monitor would import it, for 30 ms
 import httpx2
@@ -28,7 +28,7 @@ from pulsar_ext.errors import InvalidUse, NotOpen
 from ._core import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 
 logger = logging.getLogger("pulsar_ext.admin")
@@ -44,19 +44,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsFiles:
-    """TLS settings from files, loaded on construction and again when a file has changed.
-
-    Args:
-        trust_certs_file_path: the CAs to trust; None for the system's.
-        certificate_file_path: the client's certificate.
-        private_key_file_path: its key, unless that is in the same file.
-        is_needed: if the URL begins with https.
-        allow_insecure_connection: if any certificate is accepted.
-        validate_hostname: if the certificate must name the host.
-
-    Raises:
-        InvalidUse: a file is missing or unreadable, or a key is given without a certificate.
-    """
+    """TLS settings from files, loaded on construction and again when a file has changed; for https they are needed."""
 
     def __init__(
         self,
@@ -136,11 +124,7 @@ def _stamp_of(path: str) -> tuple[int, int, int] | None:
 
 
 def certificate_expiry(pem: str) -> datetime:
-    """Return the expiry time of the first certificate in a PEM text (pure).
-
-    Raises:
-        ValueError: the text contains no certificate.
-    """
+    """Return the expiry time of the first certificate in a PEM text (pure); raise `ValueError` without one."""
     begin = pem.find(_PEM_BEGIN)
     end = pem.find(_PEM_END, begin)
     if begin < 0 or end < 0:
@@ -238,9 +222,13 @@ class SyncTransport:
     ) -> Answer:
         """Send one request; see `Transport`."""
         end, (context, client) = time.monotonic() + timeout_seconds, self._acquire()
+        body = bytearray()
         try:
             with client.stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response:
-                answer = _answer(response, b"".join(_until(end, response.iter_bytes())))
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    _raise_if_past(end)
+                answer = _answer(response, body)
         except Exception:  # after a Ctrl-C or other BaseException, the client is not reused
             self._release(context, client)
             raise
@@ -260,13 +248,7 @@ class SyncTransport:
 
 @dataclass(slots=True)
 class _LoopClient:
-    """HTTP client of an event loop.
-
-    Args:
-        context: the TLS settings of its connections.
-        client: the HTTP client.
-        in_flight: the number of exchanges in progress.
-    """
+    """HTTP client of an event loop, with the number of exchanges in progress."""
 
     context: ssl.SSLContext
     client: httpx2.AsyncClient
@@ -305,11 +287,16 @@ class AsyncTransport:
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
         """Send one request; see `Transport`."""
-        end = time.monotonic() + timeout_seconds
-        options: Any = {"headers": headers, "content": content, "timeout": timeout_seconds}
+        end, body = time.monotonic() + timeout_seconds, bytearray()
         try:
-            async with self._client() as client, client.stream(method, url, **options) as response:
-                return _answer(response, b"".join([chunk async for chunk in _until_async(end, response.aiter_bytes())]))
+            async with (
+                self._client() as client,
+                client.stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    _raise_if_past(end)
+                return _answer(response, body)
         except OSError as error:  # httpx2 does not wrap the broker's alert about the client's certificate
             raise httpx2.ReadError(str(error)) from error
 
@@ -324,24 +311,12 @@ class AsyncTransport:
             await used.client.aclose()
 
 
-def _answer(response: httpx2.Response, body: bytes) -> Answer:
+def _answer(response: httpx2.Response, body: bytearray) -> Answer:
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw}
-    return Answer(response.status_code, headers, body)
-
-
-# httpx2's timeout is per read, so a slow response would never end.
-def _until(end: float, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    for chunk in chunks:
-        yield chunk
-        _raise_if_past(end)
-
-
-async def _until_async(end: float, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async for chunk in chunks:
-        yield chunk
-        _raise_if_past(end)
+    return Answer(response.status_code, headers, bytes(body))
 
 
 def _raise_if_past(end: float) -> None:
+    """Raise after the deadline: httpx2's timeout is for each read, so a slow response would never end."""
     if time.monotonic() > end:
         raise httpx2.ReadTimeout("the response was not complete before the timeout")

@@ -18,23 +18,16 @@ _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
 
 @dataclass(frozen=True, slots=True)
 class AdminUrl:
-    """Admin URLs of one cluster without their credentials, which appear in no `repr()` and no error.
-
-    Args:
-        bases: scheme, host, port and path prefix of each URL without a trailing slash, in the order of use.
-        credentials: user and password, if a URL contained them.
-    """
+    """Admin URLs of one cluster without their credentials, which appear in no `repr()` and no error."""
 
     bases: tuple[str, ...]
+    """Scheme, host, port and path prefix of each URL without a trailing slash, in the order of use."""
     credentials: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password, if a URL contained them."""
 
     @classmethod
     def parse(cls, url: str | Sequence[str]) -> AdminUrl:
-        """Parse `http[s]://[user:password@]host[:port][,more hosts][/prefix]`, or several of these.
-
-        Raises:
-            InvalidUse: a URL is not an admin URL, or the URLs have different credentials.
-        """
+        """Parse `http[s]://[user:password@]host[:port][,more hosts][/prefix]`, or several of these."""
         texts = [url] if isinstance(url, str) else list(url)
         if not texts:
             raise InvalidUse("The admin URL is an empty list; pass at least one URL")
