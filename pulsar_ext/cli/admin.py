@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cyclopts import App
 
 from pulsar_ext.admin import Retention
 
-from .arguments import LOCAL_URL, Access, AdminUrl, open_admin
-
-if TYPE_CHECKING:
-    from pulsar_ext import PulsarAdmin
+from .arguments import Access
 
 app = App(
     name="admin",
@@ -21,68 +18,54 @@ app = App(
 _LOCAL = Access()
 
 
-def _open(admin_url: str | None, access: Access) -> PulsarAdmin:
-    return open_admin(LOCAL_URL, admin_url, access)
-
-
 @app.command
-def unload(topic: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+def unload(topic: str, /, *, access: Access = _LOCAL) -> None:
     """Close TOPIC on its broker: clients reconnect, and unacknowledged messages are redelivered."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.unload(topic)
 
 
 @app.command
-def compact(topic: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+def compact(topic: str, /, *, access: Access = _LOCAL) -> None:
     """Start a compaction of TOPIC."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.compact(topic)
 
 
 @app.command
 def create_subscription(
-    topic: str,
-    subscription: str,
-    position: Literal["earliest", "latest"] = "latest",
-    /,
-    *,
-    admin_url: AdminUrl = None,
-    access: Access = _LOCAL,
+    topic: str, subscription: str, position: Literal["earliest", "latest"] = "latest", /, *, access: Access = _LOCAL
 ) -> None:
     """Create SUBSCRIPTION on TOPIC, at its earliest message or after its latest one."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.create_subscription(topic, subscription, position)
 
 
 @app.command
-def delete_subscription(
-    topic: str, subscription: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL
-) -> None:
+def delete_subscription(topic: str, subscription: str, /, *, access: Access = _LOCAL) -> None:
     """Delete SUBSCRIPTION of TOPIC, which has no consumers. Its unacknowledged messages are lost to it."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.delete_subscription(topic, subscription)
 
 
 @app.command
-def set_deduplication(namespace: str, value: bool, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+def set_deduplication(namespace: str, value: bool, /, *, access: Access = _LOCAL) -> None:
     """Set whether the broker drops duplicates on the topics of NAMESPACE: true or false."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.set_deduplication(namespace, value)
 
 
 @app.command
-def set_message_ttl(namespace: str, seconds: int, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+def set_message_ttl(namespace: str, seconds: int, /, *, access: Access = _LOCAL) -> None:
     """Set the SECONDS after which the broker acknowledges messages of NAMESPACE itself."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.set_message_ttl(namespace, seconds)
 
 
 @app.command
-def set_retention(
-    namespace: str, /, *, minutes: int, size_mib: int, admin_url: AdminUrl = None, access: Access = _LOCAL
-) -> None:
+def set_retention(namespace: str, /, *, minutes: int, size_mib: int, access: Access = _LOCAL) -> None:
     """Set the time and size for which acknowledged messages of NAMESPACE are kept; -1 is unlimited, 0 keeps none."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.set_retention(namespace, Retention(minutes, size_mib))
 
 
@@ -95,20 +78,17 @@ def set_backlog_quota(
     kind: Literal["destination_storage", "message_age"] = "destination_storage",
     limit_bytes: int = -1,
     limit_seconds: int = -1,
-    admin_url: AdminUrl = None,
     access: Access = _LOCAL,
 ) -> None:
     """Set what happens when a backlog of NAMESPACE passes a size or an age; -1 sets no limit."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.set_backlog_quota(
             namespace, limit_bytes=limit_bytes, limit_seconds=limit_seconds, policy=policy, kind=kind
         )
 
 
 @app.command
-def set_schema_validation_enforced(
-    namespace: str, value: bool, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL
-) -> None:
+def set_schema_validation_enforced(namespace: str, value: bool, /, *, access: Access = _LOCAL) -> None:
     """Set whether topics of NAMESPACE that have a schema reject producers without one: true or false."""
-    with _open(admin_url, access) as admin:
+    with access.open_admin() as admin:
         admin.set_schema_validation_enforced(namespace, value)

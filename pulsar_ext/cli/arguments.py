@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from cyclopts import Parameter
@@ -19,98 +20,153 @@ if TYPE_CHECKING:
 
 
 LOCAL_URL = "pulsar://localhost:6650"
+DEFAULT_PICTURE = Path("ranges.png")
+"""Default file of a picture of slots; without matplotlib it is not drawn."""
 
-_URL = Parameter(name=("--url", "--service-url"), env_var=("PULSAR_URL", "PULSAR_EXT_URL"), negative="")
-
-Url = Annotated[str, _URL]
-UrlOrNone = Annotated[str | None, _URL]
-AdminUrl = Annotated[str | None, Parameter(env_var=("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL"))]
-Token = Annotated[str | None, Parameter(env_var=("PULSAR_TOKEN", "PULSAR_EXT_TOKEN"), show=False)]
-Json = Annotated[bool, Parameter(name="--json", negative="")]
+Flag = Annotated[bool, Parameter(negative="")]
+Url = Annotated[
+    str | None,
+    Parameter(
+        name=("--url", "--service-url"),
+        env_var=("PULSAR_URL", "PULSAR_EXT_URL"),
+        negative="",
+        help=f"URL of the broker. The default is {LOCAL_URL}, for `ids` and `skip` on the host of the admin API.",
+    ),
+]
+AdminUrl = Annotated[
+    str | None,
+    Parameter(
+        env_var=("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL"),
+        help="URL of the admin REST API. The default is port 8080 on the broker's host; it is required with a token.",
+    ),
+]
+Token = Annotated[
+    str | None,
+    Parameter(
+        env_var=("PULSAR_TOKEN", "PULSAR_EXT_TOKEN"),
+        show=False,
+        help="The token to authenticate with. Set it in the environment variable PULSAR_TOKEN.",
+    ),
+]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
+Watch = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        help="Repeat until Ctrl-C, also while the broker does not answer. With --json it prints one line each time.",
+    ),
+]
+Html = Annotated[Path | None, Parameter(negative="", help="File for a self-contained page with the result.")]
+Png = Annotated[
+    Path | None,
+    Parameter(
+        negative_none="no-",
+        help="File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.",
+    ),
+]
+Backend = Annotated[
+    Literal["auto", "docker", "process"] | None,
+    Parameter(
+        help="What a broker runs in: a Docker container, or a Java process. The default, `auto`, is Docker if an "
+        "engine answers, and can be set by PULSAR_EXT_BACKEND."
+    ),
+]
 
 
 @Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Access:
-    """Credentials of a command, and the certificates that it trusts.
+    """Admin API of a command, its credentials, and the certificates that it trusts."""
 
-    Args:
-        token: The token to authenticate with. Set it in the environment variable PULSAR_TOKEN.
-        trust_certs: File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an
-            authority of its own.
-        certificate: File of the client certificate to authenticate with. Needs --key as well.
-        key: File of the private key that belongs to --certificate.
-    """
-
+    admin_url: AdminUrl = None
     token: Token = field(default=None, repr=False)
-    trust_certs: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TRUST_CERTS")] = None
-    certificate: Annotated[str | None, Parameter(env_var="PULSAR_EXT_CERTIFICATE")] = None
-    key: Annotated[str | None, Parameter(env_var="PULSAR_EXT_KEY")] = None
+    trust_certs: Annotated[
+        str | None,
+        Parameter(
+            env_var="PULSAR_EXT_TRUST_CERTS",
+            help="File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an "
+            "authority of its own.",
+        ),
+    ] = None
+    certificate: Annotated[
+        str | None,
+        Parameter(
+            env_var="PULSAR_EXT_CERTIFICATE",
+            help="File of the client certificate to authenticate with. Needs --key as well.",
+        ),
+    ] = None
+    key: Annotated[
+        str | None,
+        Parameter(env_var="PULSAR_EXT_KEY", help="File of the private key that belongs to --certificate."),
+    ] = None
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise InvalidUse("a client certificate needs its key: pass both --certificate and --key")
 
-    def client_options(self) -> dict[str, Any]:
-        """Return the arguments of a client."""
-        options: dict[str, Any] = {}
-        if self.trust_certs is not None:
-            options["tls_trust_certs_file_path"] = self.trust_certs
-            options["tls_validate_hostname"] = True
+    def find_admin_url(self, service_url: str = LOCAL_URL) -> str:
+        """Return the URL of the admin API, by default the usual port of the broker's host."""
+        from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # loaded only if needed
+
+        return self.admin_url or derive_admin_url(service_url, has_secret=self.token is not None)
+
+    def open_admin(self) -> PulsarAdmin:
+        """Open the admin API."""
+        from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded only if needed
+
+        return PulsarAdmin(
+            self.find_admin_url(),
+            token=self.token,
+            tls_trust_certs_file_path=self.trust_certs,
+            tls_certificate_file_path=self.certificate,
+            tls_private_key_file_path=self.key,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Reach(Access):
+    """Broker and admin API of a command."""
+
+    url: Url = None
+
+    def find_admin_url(self, service_url: str = LOCAL_URL) -> str:
+        """Return the URL of the admin API, by default the usual port of the broker's host."""
+        return super().find_admin_url(self.url or service_url)
+
+    def open_client(self, url: str, admin: PulsarAdmin | str | None) -> Client:
+        """Open a client that logs errors only."""
+        import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
+
+        from pulsar_ext import Client  # noqa: PLC0415  # loaded only by the command that needs it
+
+        authentication = None
         if self.token is not None:
-            options["authentication"] = AuthenticationToken(self.token)
+            authentication = AuthenticationToken(self.token)
         elif self.certificate is not None and self.key is not None:
-            options["authentication"] = AuthenticationTLS(self.certificate, self.key)
-        return options
+            authentication = AuthenticationTLS(self.certificate, self.key)
+        try:
+            return Client(
+                url,
+                admin=admin,
+                logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+                authentication=authentication,
+                tls_trust_certs_file_path=self.trust_certs,
+                tls_validate_hostname=self.trust_certs is not None,
+            )
+        except InvalidUse:
+            raise
+        except ValueError as error:  # raised by the C++ client
+            raise InvalidUse(f"{url!r} is not a valid broker URL ({error}); pass --url pulsar://host:6650") from error
 
-    def admin_options(self) -> dict[str, Any]:
-        """Return the arguments of a `PulsarAdmin`."""
-        options: dict[str, Any] = {"token": self.token, "tls_trust_certs_file_path": self.trust_certs}
-        options["tls_certificate_file_path"], options["tls_private_key_file_path"] = self.certificate, self.key
-        return options
-
-
-def open_admin(url: str, admin_url: str | None, access: Access) -> PulsarAdmin:
-    """Open the admin API at its own URL, or by default at the usual port of the broker's host."""
-    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded only if needed
-
-    return PulsarAdmin(_admin_url_of(url, admin_url, access), **access.admin_options())
-
-
-def open_client(url: str, admin: PulsarAdmin | str | None, access: Access) -> Client:
-    """Open a client that logs errors only.
-
-    Raises:
-        InvalidUse: the URL is not a broker's.
-    """
-    import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
-
-    from pulsar_ext import Client  # noqa: PLC0415  # loaded only by the command that needs it
-
-    options = access.client_options()
-    try:
-        return Client(url, admin=admin, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
-    except InvalidUse:
-        raise
-    except ValueError as error:  # raised by the C++ client
-        raise InvalidUse(f"{url!r} is not a valid broker URL ({error}); pass --url pulsar://host:6650") from error
-
-
-@contextlib.contextmanager
-def connected(admin_url: str | None, url: str | None, access: Access) -> Iterator[tuple[Client, PulsarAdmin]]:
-    """Open a client and its admin API."""
-    admin_url = _admin_url_of(url or LOCAL_URL, admin_url, access)
-    with (
-        open_admin(url or LOCAL_URL, admin_url, access) as admin,
-        open_client(url or _service_of(admin_url), admin, access) as client,
-    ):
-        yield client, admin
-
-
-def _admin_url_of(url: str, admin_url: str | None, access: Access) -> str:
-    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # loaded only if needed
-
-    return admin_url or derive_admin_url(url, has_secret=access.token is not None)
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[tuple[Client, PulsarAdmin]]:
+        """Open a client and its admin API."""
+        with (
+            self.open_admin() as admin,
+            self.open_client(self.url or _service_of(self.find_admin_url()), admin) as client,
+        ):
+            yield client, admin
 
 
 def _service_of(admin_url: str) -> str:

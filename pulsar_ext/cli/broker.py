@@ -9,7 +9,7 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -17,11 +17,12 @@ from rich.table import Table
 
 from pulsar_ext.errors import MissingExtra
 
-from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import Backend, Json  # noqa: TC001  # cyclopts evaluates annotations
+from .output import note, print_json, print_result
 
 if TYPE_CHECKING:
     from pulsar_ext.testing import Broker
-# Here --version is the broker's version.
+
 # Here --version is the broker's.
 app = App(name="broker", help="Run a broker on this machine, for development and tests.", version_flags=[])
 
@@ -34,7 +35,7 @@ _POLL_SECONDS = 0.5
 def run(
     *,
     profile: str = "plain",
-    backend: Literal["auto", "docker", "process"] | None = None,
+    backend: Backend = None,
     port: int | None = None,
     admin_port: int | None = None,
     data_dir: Path | None = None,
@@ -45,51 +46,37 @@ def run(
 
     Args:
         profile: Name of the broker's configuration. `pulsar-ext broker profiles` lists the names.
-        backend: What the broker runs in: a Docker container, or a Java process. The default, `auto`, is Docker if an
-            engine answers, and can be set by PULSAR_EXT_BACKEND.
         port: Port for clients. The default is any free port.
         admin_port: Port for the admin REST API. The default is any free port.
         data_dir: Directory for the broker's data, which is kept; empty or missing the first time. Without it the
             data is deleted with the broker.
         version: Version of Pulsar to run. The default is the version that this library is tested with.
-        as_json: Print one line of JSON instead of text.
     """
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # loaded only by the command that needs it
 
     # Set before the start, so that a signal during it shuts down in order, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     broker = start_broker(
-        backend,
-        profile,
-        broker_port=port,
-        admin_port=admin_port,
-        data_dir=data_dir,
-        version=version,
-        report=lambda line: notes.print(line, style="dim", markup=False),
+        backend, profile, broker_port=port, admin_port=admin_port, data_dir=data_dir, version=version, report=note
     )
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with broker:
         if as_json:
-            print(json.dumps(_facts(broker)), flush=True)  # noqa: T201  # the result
+            print_json(_facts(broker))
         else:
             _show(broker)
         while not ended.wait(_POLL_SECONDS):
             if not broker.is_running():
-                notes.print(f"the broker exited by itself; the end of its log:\n{broker.log_tail()}", markup=False)
+                note(f"the broker exited by itself; the end of its log:\n{broker.log_tail()}")
                 return 1
     return 0
 
 
 @app.command
 def profiles(*, as_json: Json = False) -> None:
-    """List the profiles that a broker can be started with.
-
-    Args:
-        as_json: Print JSON instead of a table.
-    """
+    """List the profiles that a broker can be started with."""
     from pulsar_ext.testing import PROFILES  # noqa: PLC0415  # loaded only by the command that needs it
 
     if as_json:
@@ -97,7 +84,7 @@ def profiles(*, as_json: Json = False) -> None:
             {"name": one.name, "description": one.description, "settings": dict(one.settings)}
             for one in PROFILES.values()
         ]
-        print(json.dumps(every, indent=1))  # noqa: T201  # the result
+        print_result(json.dumps(every, indent=1))
         return
     table = Table("profile", "description", "settings")
     for one in PROFILES.values():
@@ -129,7 +116,7 @@ def fetch(*, version: Version = None) -> None:
     )
 
 
-def _facts(broker: Broker) -> dict[str, Any]:
+def _facts(broker: Broker) -> dict[str, object]:
     return {
         "profile": broker.profile.name,
         "back_end": broker.back_end,
@@ -149,10 +136,7 @@ def _show(broker: Broker) -> None:
         console.print(f"  {name}({', '.join(map(repr, arguments))})", markup=False)
     for name, value in broker.access.tls_options.items():
         console.print(f"  {name}={value!r}", markup=False)
-    environment = {
-        "PULSAR_URL": broker.service_url,
-        "PULSAR_ADMIN_URL": broker.admin_url,
-    }
+    environment = {"PULSAR_URL": broker.service_url, "PULSAR_ADMIN_URL": broker.admin_url}
     if broker.token is not None:
         environment["PULSAR_TOKEN"] = broker.token
     for name, value in environment.items():

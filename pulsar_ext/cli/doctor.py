@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console, Group
@@ -16,8 +16,8 @@ from pulsar_ext.doctor.findings import DiagnosisLimits
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.text import findings_text
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
-from .output import check_pause, print_json, run_repeatedly
+from .arguments import Json, Reach, Watch
+from .output import SEVERITY_COLOURS, check_pause, print_json, run_repeatedly
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 app = App(name="doctor", help="Diagnose why a backlog does not shrink. It only reads.")
 
-_DEFAULT_ACCESS = Access()
+_LOCAL = Reach()
 _DEFAULTS = DiagnosisLimits()
-_COLOURS = {"warning": "yellow", "error": "red"}
 
 
 @app.default
@@ -37,11 +36,9 @@ def doctor(
     *,
     subscription: str | None = None,
     limits: Annotated[DiagnosisLimits, Parameter(name="*")] = _DEFAULTS,
-    watch: Annotated[bool, Parameter(negative="")] = False,
+    watch: Watch = False,
     every: float = 30.0,
-    url: Url = LOCAL_URL,
-    admin_url: AdminUrl = None,
-    access: Access = _DEFAULT_ACCESS,
+    reach: Reach = _LOCAL,
     as_json: Json = False,
 ) -> int:
     """Diagnose a namespace or a topic, and print each problem with its evidence and remedies.
@@ -52,15 +49,10 @@ def doctor(
         target: Namespace such as public/default, or topic, with or without partitions.
         subscription: Name of the only subscription to inspect. The default is all of them.
         limits: Thresholds of findings, and limits of requests.
-        watch: Repeat until Ctrl-C, also while the broker does not answer. With --json it prints one line each time.
         every: Seconds between two diagnoses with --watch.
-        url: URL of the broker. Only its host is used, to derive the admin API's.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: Credentials.
-        as_json: Print one JSON object instead of text.
     """
     check_pause(every)
-    with open_admin(url, admin_url, access) as admin:
+    with reach.open_admin() as admin:
         diagnosis = run_repeatedly(
             lambda: _diagnose(admin, target, subscription, limits, as_json=as_json), watch=watch, every=every
         )
@@ -97,13 +89,13 @@ def _picture(target: str, diagnosis: Diagnosis) -> Group:
 
 
 def _panel(finding: Finding) -> Panel:
-    colour = _COLOURS[finding.severity]
+    colour = SEVERITY_COLOURS[finding.severity]
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("", Text(finding.what, style="bold"))
     for name, value in finding.evidence.items():
-        table.add_row(name, Text(_text(value)))
+        table.add_row(name, Text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
     table.add_row("otherwise", Text(finding.otherwise))
     for remedy in finding.remedies:
         table.add_row("remedy", Text(remedy.what))
@@ -112,7 +104,3 @@ def _panel(finding: Finding) -> Panel:
                 table.add_row("", Text(f"$ {command}", style="green"))
     where = f"{finding.topic} {finding.subscription}".strip()
     return Panel(table, title=Text(f"{finding.severity}: {finding.kind}"), subtitle=Text(where), border_style=colour)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

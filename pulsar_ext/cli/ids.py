@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -13,27 +13,15 @@ from rich.text import Text
 from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
-from .arguments import Access, AdminUrl, Json, UrlOrNone
+from .arguments import Json, Reach
 from .output import print_json
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import EntryMetadata
 
 app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
 
-_DEFAULT_ACCESS = Access()
+_LOCAL = Reach()
 _SHOWN = (
-    "producer_name",
-    "sequence_id",
-    "publish_time",
-    "partition_key",
-    "properties",
-    "num_messages_in_batch",
-    "uuid",
-    "chunk_id",
-    "num_chunks",
-    "total_chunk_size",
-    "index",
+    *("producer_name", "sequence_id", "publish_time", "partition_key", "properties", "num_messages_in_batch"),
+    *("uuid", "chunk_id", "num_chunks", "total_chunk_size", "index"),
 )
 
 
@@ -41,9 +29,7 @@ _SHOWN = (
 def ids(
     *form: Annotated[str, Parameter(allow_leading_hyphen=True)],
     topic: str | None = None,
-    admin_url: AdminUrl = None,
-    url: UrlOrNone = None,
-    access: Access = _DEFAULT_ACCESS,
+    reach: Reach = _LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show every form of a message id; with --topic, also the broker's message.
@@ -52,21 +38,14 @@ def ids(
         form: The id in any form: text such as 5:7:-1 or "5:5:-1;5:7:-1", hexadecimal bytes such as 080510073000, or
             the numbers LEDGER ENTRY [PARTITION [BATCH_INDEX]].
         topic: The topic that the id belongs to. Without it no request is sent.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host, which is
-            localhost without --url. It is required with a token.
-        url: URL of the broker. The default is port 6650 on the host of the admin API.
-        access: Credentials.
-        as_json: Print one JSON object instead of a table.
     """
     message_id = read_id(form)
     facts = forms_of(message_id)
     if topic is not None:
-        from .arguments import connected  # noqa: PLC0415  # loaded only with --topic
-
-        with connected(admin_url, url, access) as (client, admin):
-            whole = client.resolve_message_id(topic, message_id)
-            entry = admin.entry(topic, message_id.ledger_id(), message_id.entry_id())
-        facts |= {"message": whole.to_text()} | _facts_of(entry)
+        with reach.connected() as (client, admin):
+            facts["message"] = client.resolve_message_id(topic, message_id).to_text()
+            entry = asdict(admin.entry(topic, message_id.ledger_id(), message_id.entry_id()))
+        facts |= {name: entry[name] for name in _SHOWN if entry[name] not in (None, {}, "")}
     if as_json:
         print_json(facts)
         return
@@ -77,11 +56,7 @@ def ids(
 
 
 def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
-    """Return the id that a form represents (pure).
-
-    Raises:
-        InvalidMessageId: it is not a message id.
-    """
+    """Return the id that a form represents (pure)."""
     if len(form) == 1 and (":" in form[0] or "," in form[0]):
         return MessageId.parse(form[0])
     try:
@@ -101,9 +76,9 @@ def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
     )
 
 
-def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, Any]:
+def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, object]:
     """Return every form of an id (pure)."""
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "text": message_id.to_text(),
         "official_text": str(message_id),
         "bytes": message_id.serialize().hex(),
@@ -116,9 +91,3 @@ def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, Any]:
         facts["first_chunk"] = message_id.first_chunk_message_id().to_text()
         facts["last_chunk"] = message_id.last_chunk_message_id().to_text()
     return facts
-
-
-def _facts_of(entry: EntryMetadata) -> dict[str, Any]:
-    """Return the facts of an entry that are shown."""
-    facts = asdict(entry)
-    return {name: facts[name] for name in _SHOWN if facts.get(name) not in (None, {}, "")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -15,8 +14,8 @@ from pulsar_ext.look.survey import MapLimits, survey
 from pulsar_ext.look.text import age_text, batches_text, bytes_text, rate_text
 from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin
-from .output import check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
+from .arguments import Html, Json, Reach, Watch
+from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
-_DEFAULT_ACCESS = Access()
+_LOCAL = Reach()
 _LIMITS = MapLimits()
 
 
@@ -38,13 +37,11 @@ def look(
     /,
     *,
     subscription: str | None = None,
-    html: Annotated[Path | None, Parameter(negative="")] = None,
+    html: Html = None,
     limits: Annotated[MapLimits, Parameter(name="*")] = _LIMITS,
-    watch: Annotated[bool, Parameter(negative="")] = False,
+    watch: Watch = False,
     every: float = 5.0,
-    url: Url = LOCAL_URL,
-    admin_url: AdminUrl = None,
-    access: Access = _DEFAULT_ACCESS,
+    reach: Reach = _LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show a topic as a map, and what the doctor finds in it. It only reads.
@@ -54,19 +51,13 @@ def look(
     Args:
         topic: The topic, such as public/default/orders, with or without partitions.
         subscription: Name of the only subscription to show. The default is all of them.
-        html: File for a self-contained page with the map and the findings.
         limits: Thresholds of findings, and limits of requests.
-        watch: Repeat until Ctrl-C, also while the broker does not answer. With --json it prints one line each time.
         every: Seconds between two surveys with --watch.
-        url: URL of the broker. Only its host is used, to derive the admin API's.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: Credentials.
-        as_json: Print one JSON object instead of a picture.
     """
     check_pause(every)
     check_writable(html, "--html")
     console = Console(highlight=False)
-    with open_admin(url, admin_url, access) as admin:
+    with reach.open_admin() as admin:
 
         def survey_once() -> None:
             with Console(stderr=True).status("requesting"):
@@ -85,7 +76,6 @@ def look(
 
 _CURSORS = 20
 _HOLES = 3
-_SEVERITIES = {"warning": "yellow", "error": "red"}
 _STYLES: dict[str | None, tuple[str, str, str, str]] = {
     "acknowledged": ("▁", "_", "bright_black", "acknowledged"),
     "unread": ("▄", "-", "blue", "unread"),
@@ -202,5 +192,5 @@ class _Drawing:
 def _finding(one: Finding) -> Text:
     where = f"{one.topic} {one.subscription}".strip()
     return Text.assemble(
-        (f"{one.severity}: {one.kind}", _SEVERITIES[one.severity]), "  ", one.what, "  ", (where, "dim")
+        (f"{one.severity}: {one.kind}", SEVERITY_COLOURS[one.severity]), "  ", one.what, "  ", (where, "dim")
     )

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is r
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.bar import Bar
@@ -24,16 +23,16 @@ from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned
 from pulsar_ext.look.page import plan_page
 
+from .arguments import DEFAULT_PICTURE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
 
-DEFAULT_PICTURE = Path("ranges.png")
-"""Default file of a picture of slots; without matplotlib it is not drawn."""
-
-
+SEVERITY_COLOURS = {"warning": "yellow", "error": "red"}
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 """Characters in ascending weight."""
 _WIDEST = 128
@@ -42,7 +41,12 @@ _SHARE = 24
 
 def print_result(text: str) -> None:
     """Print the result of a command to standard output."""
-    print(text)  # noqa: T201  # the result
+    print(text, flush=True)  # noqa: T201  # the result
+
+
+def note(line: str) -> None:
+    """Print a note about the work to standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, style="dim", markup=False)
 
 
 def print_json(value: object) -> None:
@@ -61,21 +65,13 @@ def now_text() -> str:
 
 
 def check_writable(path: Path | None, option: str) -> None:
-    """Check that a file can be written, before a long computation of its content.
-
-    Raises:
-        InvalidUse: its directory is missing or not writable, or the file is a directory.
-    """
+    """Check that a file can be written, before a long computation of its content."""
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
         raise InvalidUse(f"{path} cannot be written; pass another {option}")
 
 
 def choose_picture(png: Path | None) -> Path | None:
-    """Return the file of a picture, or None for no picture, before a long computation of its content.
-
-    Raises:
-        InvalidUse: it cannot be written, or a file was named and matplotlib is missing.
-    """
+    """Return the file of a picture, or None for no picture, before a long computation of its content."""
     if png is DEFAULT_PICTURE and find_spec("matplotlib") is None:
         print("no picture without matplotlib: pip install 'pulsar-ext[bench]'", file=sys.stderr)  # noqa: T201  # a note
         return None
@@ -87,18 +83,14 @@ def choose_picture(png: Path | None) -> Path | None:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Replace a page atomically, and print its path.
-
-    Raises:
-        InvalidUse: it cannot be written.
-    """
+    """Replace a page atomically, and print its path."""
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_text(page, encoding="utf-8")
         part.replace(path)
     except OSError as error:
         raise InvalidUse(f"{path} cannot be written ({error}); pass another --html") from error
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"written: {path}", style="dim", markup=False)
+    note(f"written: {path}")
 
 
 @dataclass(frozen=True)
@@ -113,13 +105,7 @@ class Plan:
 
 
 def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
-    """Print a plan with a picture of the slots and the shares.
-
-    Args:
-        plan: the plan.
-        html: file of a page with the picture, if any.
-        as_json: print JSON instead of a picture.
-    """
+    """Print a plan with a picture of the slots and the shares, or as JSON; write a page with the picture if wanted."""
     if html is not None:
         write_page(html, plan_page(plan.histogram, plan.ranges, plan.weights, plan.topic, plan.by, now_text()))
     parts = [(str(part), weight) for part, weight in zip(plan.ranges, plan.weights, strict=True)]
@@ -144,16 +130,13 @@ def _slots(plan: Plan, console: Console) -> Text:
     bins = binned(plan.histogram, width)
     highest = max(bins) or 1.0
     drawn = Text("".join(levels[math.ceil(one / highest * (len(levels) - 1))] for one in bins) + "\n", style="blue")
-    owners = [next((at for at, part in enumerate(plan.ranges) if slot in part), None) for slot in _slots_of(width)]
+    slots = [(2 * at + 1) * SLOTS // (2 * width) for at in range(width)]
+    owners = [next((at for at, part in enumerate(plan.ranges) if slot in part), None) for slot in slots]
     for at, column in enumerate(owners):
         label = "" if column is None else str(column % 10)
         is_first = at == 0 or owners[at - 1] != column
         drawn.append(label if is_first and label else " ", "" if column is None or column % 2 else "reverse")
     return drawn
-
-
-def _slots_of(width: int) -> list[int]:
-    return [(2 * at + 1) * SLOTS // (2 * width) for at in range(width)]
 
 
 T = TypeVar("T")
@@ -164,11 +147,7 @@ _FINAL = (AdminNotFound, AdminUnauthorized, AdminNotAllowed)
 
 
 def check_pause(every: float) -> None:
-    """Check the seconds between two repetitions.
-
-    Raises:
-        InvalidUse: the value is not positive, or too large.
-    """
+    """Check the seconds between two repetitions."""
     if not 0 < every <= _LONGEST_PAUSE:
         raise InvalidUse(f"--every must be > 0 and <= {_LONGEST_PAUSE:.0f} seconds, got {every!r}")
 

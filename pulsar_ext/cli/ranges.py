@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -19,12 +18,12 @@ from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 from pulsar_ext.look.page import cover_page
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, open_admin, open_client
+from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
 from .output import (
-    DEFAULT_PICTURE,
     Plan,
     check_writable,
     choose_picture,
+    note,
     now_text,
     print_json,
     print_plan,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 
-_DEFAULT_ACCESS = Access()
+_LOCAL = Reach()
 _WIDEST = 128
 
 
@@ -45,7 +44,7 @@ _WIDEST = 128
 def slot(
     *keys: str,
     as_base64: Annotated[bool, Parameter(name="--base64", negative="")] = False,
-    auto_split: Annotated[bool, Parameter(negative="")] = False,
+    auto_split: Flag = False,
     as_json: Json = False,
 ) -> None:
     """Print the slot of each key, as the broker computes it.
@@ -55,7 +54,6 @@ def slot(
         as_base64: The keys are bytes in base64.
         auto_split: Use the numbering of subscriptions whose slots the broker splits, instead of that of fixed
             ranges. `check --whose` determines it.
-        as_json: Print JSON instead of lines.
     """
     if not keys:
         raise InvalidUse("pass at least one key")
@@ -76,7 +74,6 @@ def split(parts: int, *, as_json: Json = False) -> None:
 
     Args:
         parts: Number of ranges, 1 to 65536.
-        as_json: Print JSON instead of lines.
     """
     ranges = list(map(str, KeyHashRanges.full().split(parts)))
     if as_json:
@@ -91,12 +88,10 @@ def plan(
     parts: int,
     *,
     by: Literal["messages", "bytes"] = "messages",
-    png: Annotated[Path | None, Parameter(negative_none="no-")] = DEFAULT_PICTURE,
-    html: Annotated[Path | None, Parameter(negative="")] = None,
+    png: Png = DEFAULT_PICTURE,
+    html: Html = None,
     key_forms: Literal["auto", "exact", "text"] = "auto",
-    url: Url = LOCAL_URL,
-    admin_url: AdminUrl = None,
-    access: Access = _DEFAULT_ACCESS,
+    reach: Reach = _LOCAL,
     as_json: Json = False,
 ) -> None:
     """Read a topic, and print ranges that have about the same number of messages or bytes each.
@@ -105,14 +100,8 @@ def plan(
         topic: The topic to read, with or without partitions.
         parts: Number of ranges, one for each consumer.
         by: What to balance between the ranges.
-        png: File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.
-        html: File for a self-contained page with the picture.
         key_forms: How to distinguish a key of bytes from text that looks like base64. `exact` asks the admin API
             about each such key, `auto` about some, `text` about none.
-        url: URL of the broker.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: Credentials.
-        as_json: Print JSON instead of a table.
     """
     from pulsar_ext.key_shared.plan import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
 
@@ -121,7 +110,7 @@ def plan(
     png = choose_picture(png)
     check_writable(html, "--html")
     notes = Console(stderr=True, highlight=False)
-    with open_client(url, admin_url, access) as client, notes.status("reading") as status:
+    with reach.open_client(reach.url or LOCAL_URL, reach.admin_url) as client, notes.status("reading") as status:
         histogram = read_histogram(
             client.context,
             topic,
@@ -133,7 +122,7 @@ def plan(
     weights = weights_of(histogram, ranges)
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
-        notes.print(f"written: {png}", style="dim", markup=False)
+        note(f"written: {png}")
     print_plan(Plan(topic, by, histogram, ranges, weights), html=html, as_json=as_json)
 
 
@@ -143,10 +132,8 @@ def check(
     subscription: str,
     *,
     whose: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
-    html: Annotated[Path | None, Parameter(negative="")] = None,
-    url: Url = LOCAL_URL,
-    admin_url: AdminUrl = None,
-    access: Access = _DEFAULT_ACCESS,
+    html: Html = None,
+    reach: Reach = _LOCAL,
     as_json: Json = False,
 ) -> int:
     """Show which slots of a Key_Shared subscription are covered, uncovered or overlapping, and the consumers of a key.
@@ -157,16 +144,11 @@ def check(
         topic: The topic, with or without partitions.
         subscription: Name of the subscription.
         whose: A key, as text, whose slot and consumer to show. May be repeated.
-        html: File for a self-contained page that shows the slots of each consumer.
-        url: URL of the broker. Only its host is used, to derive the admin API's.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        access: Credentials.
-        as_json: Print JSON instead of a table.
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
     check_writable(html, "--html")
-    with open_admin(url, admin_url, access) as admin:
+    with reach.open_admin() as admin:
         covers = key_cover(admin, topic, subscription)
     if html is not None:
         write_page(html, cover_page(covers, f"{subscription} on {topic}", now_text()))
@@ -198,13 +180,10 @@ def _show(cover: KeyCover, keys: tuple[str, ...]) -> None:
     for name, ranges in cover.consumers:
         table.add_row(Text(f"consumer {name}"), f"{ranges.slots:,}", str(ranges))
     table.add_section()
-    for what, ranges in (
-        ("covered", cover.covered),
-        ("uncovered", cover.uncovered),
-        ("overlapping", cover.overlapping),
-    ):
-        bad = what != "covered" and not ranges.is_empty
-        table.add_row(what, f"{ranges.slots:,}", str(ranges), style="bold red" if bad else None)
+    for what in ("covered", "uncovered", "overlapping"):
+        part: KeyHashRanges = getattr(cover, what)
+        bad = what != "covered" and not part.is_empty
+        table.add_row(what, f"{part.slots:,}", str(part), style="bold red" if bad else None)
     table.add_section()
     for key in keys:
         table.add_row(Text(f"key {key}"), f"slot {cover.slot_of(key)}", Text(", ".join(cover.consumers_of(key))))

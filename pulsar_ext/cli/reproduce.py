@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -29,7 +29,7 @@ from pulsar_ext.reproduce import (
     update_markdown,
 )
 
-from .arguments import AdminUrl, Json, Token, UrlOrNone  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import AdminUrl, Backend, Flag, Json, Token, Url  # noqa: TC001  # cyclopts evaluates annotations
 from .output import print_json, print_result
 
 if TYPE_CHECKING:
@@ -45,31 +45,27 @@ _LOSS, _NOT_RUN = 1, 2
 @app.default
 def run(
     *scenarios: str,
-    url: UrlOrNone = None,
+    url: Annotated[Url, Parameter(help="URL of a running broker. Without it, brokers are started for the run.")] = None,
     admin_url: AdminUrl = None,
     token: Token = None,
-    backend: Literal["auto", "docker", "process"] | None = None,
+    backend: Backend = None,
     as_list: Annotated[bool, Parameter(name="--list", negative="")] = False,
-    script: Annotated[bool, Parameter(negative="")] = False,
+    script: Flag = False,
     as_json: Json = False,
     as_markdown: Annotated[bool, Parameter(name="--markdown", negative="")] = False,
-    report: Annotated[bool, Parameter(negative="")] = False,
+    report: Flag = False,
     update: list[Path] | None = None,
 ) -> int:
     """Run the same steps with the official client and with pulsar_ext, and show what each delivers.
+
+    On a running broker, the token must be a superuser's.
 
     Exit status: 0 if pulsar_ext loses, duplicates and blocks nothing, 1 if it does, 2 if the run failed.
 
     Args:
         scenarios: Names of the scenarios to run. The default is all of them; --list shows the names.
-        url: URL of a running broker. Without it, brokers are started for the run.
-        admin_url: URL of that broker's admin REST API. The default is port 8080 on the same host.
-        token: A superuser's token for that broker. Set it in the environment variable PULSAR_TOKEN.
-        backend: What brokers run in: a Docker container, or a Java process. The default, `auto`, is Docker if an
-            engine answers, and can be set by PULSAR_EXT_BACKEND.
         as_list: List the scenarios instead of running them.
         script: Print a program that shows one scenario with the official client only, instead of running it.
-        as_json: Print JSON instead of a table.
         as_markdown: Print a Markdown table instead.
         report: Print each scenario as a report for the official project instead, in Markdown.
         update: A Markdown file whose tables are replaced by those of this run. May be repeated.
@@ -93,7 +89,7 @@ def run(
         notes.print(f"pulsar-ext: {error}", markup=False)
         return _NOT_RUN
     if as_json or as_markdown:
-        print(to_json(rows) if as_json else to_markdown(rows))  # noqa: T201  # the result
+        print_result(to_json(rows) if as_json else to_markdown(rows))
     elif report:
         for row in rows:
             print_result(to_report(row.scenario, str(row.official), row.broker_version))
@@ -105,7 +101,6 @@ def run(
 
 
 def _site(url: str | None, admin_url: str | None, token: str | None, backend: str | None, notes: Console) -> Site:
-    """Choose between brokers that are started for the run, and a running one."""
     if url is None:
         return own_brokers(backend, _print_once(notes))
     notes.print(f"on the broker at {url}", style="dim", markup=False)

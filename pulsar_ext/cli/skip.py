@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from pulsar_ext.ids.text import counted
 
-from .arguments import Access, AdminUrl, Json, UrlOrNone, connected
+from .arguments import Flag, Json, Reach
 from .output import print_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 
-_DEFAULT_ACCESS = Access()
+_LOCAL = Reach()
 
 _WIDTH = 48
 _ROWS = 12
@@ -37,11 +37,9 @@ def skip(
     /,
     *,
     unit: Literal["message", "entry"] = "message",
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Flag = False,
     as_json: Json = False,
-    admin_url: AdminUrl = None,
-    url: UrlOrNone = None,
-    access: Access = _DEFAULT_ACCESS,
+    reach: Reach = _LOCAL,
 ) -> int:
     """Skip COUNT unacknowledged messages of SUBSCRIPTION, and show its cursor before and after.
 
@@ -51,16 +49,10 @@ def skip(
         count: Number of messages to skip, beginning with the first unacknowledged one.
         unit: What to count: messages, or entries as the broker's own skip does. A batch is one entry.
         dry_run: Only show what would be skipped; the cursor does not move.
-        as_json: Print one JSON object instead of the picture.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host, which is
-            localhost without --url. It is required with a token.
-        url: URL of the broker, to read messages if the admin API cannot count those of an entry. The default is
-            port 6650 on the host of the admin API.
-        access: Credentials.
     """
     from pulsar_ext.skip.boundaries import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
 
-    with connected(admin_url, url, access) as (client, admin):
+    with reach.connected() as (client, admin):
         # Read before the skip, after which the broker may delete ledgers.
         internal = admin.internal_stats(topic)
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -19,13 +18,14 @@ from pulsar_ext.errors import InvalidUse, PulsarExtError
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import AuditedTopic, audit_page
 
-from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
+from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url
 from .output import (
-    DEFAULT_PICTURE,
     Plan,
     check_writable,
     choose_picture,
+    note,
     now_text,
+    print_json,
     print_plan,
     print_result,
     write_page,
@@ -48,8 +48,10 @@ _CLUSTER_SETTINGS = {
     "spark.ui.enabled": "false",
 }
 
-Master = Annotated[str | None, Parameter(env_var="SPARK_MASTER")]
-Flag = Annotated[bool, Parameter(negative="")]
+Master = Annotated[
+    str | None, Parameter(env_var="SPARK_MASTER", help="Spark's master. The default is all cores of this machine.")
+]
+Topics = Annotated[str, Parameter(help="The topic to read, with or without partitions. Separate several by commas.")]
 
 _FINDINGS = {
     "incomplete_chunks": "incomplete chunks",
@@ -67,15 +69,11 @@ class Target:
     """Access to the topics of a job, and the Spark master that runs it.
 
     Args:
-        url: URL of the broker.
-        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
-        token: The token to authenticate with. Set it in the environment variable PULSAR_TOKEN.
-        master: Spark's master. The default is all cores of this machine.
         option: An option of the data source, as name=value. May be repeated.
         conf: A setting of Spark, as name=value. May be repeated.
     """
 
-    url: Url = LOCAL_URL
+    url: Url = None
     admin_url: AdminUrl = None
     token: Token = None
     master: Master = None
@@ -84,7 +82,7 @@ class Target:
 
     def options(self, topic: str, *, given: bool = True) -> dict[str, str]:
         """Return the options of a read or a write."""
-        options = {"service.url": self.url, "topics" if "," in topic else "topic": topic}
+        options = {"service.url": self.url or LOCAL_URL, "topics" if "," in topic else "topic": topic}
         if self.admin_url is not None:
             options["admin.url"] = self.admin_url
         if self.token is not None:
@@ -101,31 +99,22 @@ _LOCAL_TARGET = Target()
 
 @app.command
 def archive(
-    topic: str,
-    path: str,
-    *,
-    checkpoint: str | None = None,
-    target: Target = _LOCAL_TARGET,
-    as_json: Json = False,
+    topic: Topics, path: str, *, checkpoint: str | None = None, target: Target = _LOCAL_TARGET, as_json: Json = False
 ) -> None:
     """Write the messages of a topic to Parquet, with their ids; each run adds the new messages exactly once.
 
     Args:
-        topic: The topic to archive, with or without partitions. Separate several by commas.
         path: The archive: a directory, or a URL that Spark can write to.
         checkpoint: Directory for the progress. The default is beside the archive.
-        target: Access to the topics, and to Spark.
-        as_json: Print JSON instead of a line.
     """
     with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         done = jobs.archive(spark, target.options(topic), path, checkpoint=checkpoint)
-    _print_counts(
-        as_json,
-        {"rows": done.rows, "batches": done.batches},
-        f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch')} added",
-    )
+    if as_json:
+        print_json({"rows": done.rows, "batches": done.batches})
+    else:
+        print_result(f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch')} added")
 
 
 @app.command
@@ -153,8 +142,6 @@ def replay(
         where: SQL condition for the rows of the archive to write. It must not revive deleted keys.
         checkpoint: Directory for the progress, if the source is a topic.
         at_least_once: Do not deduplicate. Each run then writes everything.
-        target: Access to the topics, and to Spark.
-        as_json: Print JSON instead of a line.
     """
     with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
@@ -166,30 +153,28 @@ def replay(
         else:
             given = name or Path(source.rstrip("/")).name
             done = jobs.replay(spark, source, sink, name=given, where=where, exactly_once=not at_least_once)
-    _print_counts(as_json, {"rows": done.rows}, f"{counted(done.rows, 'row')} replayed")
+    if as_json:
+        print_json({"rows": done.rows})
+    else:
+        print_result(f"{counted(done.rows, 'row')} replayed")
 
 
 @app.command
 def plan_ranges(
-    topic: str,
+    topic: Topics,
     parts: int,
     *,
     by: Literal["messages", "bytes"] = "messages",
-    png: Annotated[Path | None, Parameter(negative_none="no-")] = DEFAULT_PICTURE,
-    html: Annotated[Path | None, Parameter(negative="")] = None,
+    png: Png = DEFAULT_PICTURE,
+    html: Html = None,
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
     """Weigh the key slots of a topic, print ranges of about equal weight, and draw the slots with the ranges.
 
     Args:
-        topic: The topic to weigh, with or without partitions. Separate several by commas.
         parts: Number of ranges, one for each consumer.
         by: What to balance between the ranges.
-        png: File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.
-        html: File for a self-contained page with the picture.
-        target: Access to the topics, and to Spark.
-        as_json: Print JSON instead of a table.
     """
     png = choose_picture(png)
     check_writable(html, "--html")
@@ -201,53 +186,30 @@ def plan_ranges(
 
 
 @app.command
-def audit(
-    topic: str,
-    *,
-    html: Annotated[Path | None, Parameter(negative="")] = None,
-    target: Target = _LOCAL_TARGET,
-    as_json: Json = False,
-) -> int:
+def audit(topic: Topics, *, html: Html = None, target: Target = _LOCAL_TARGET, as_json: Json = False) -> int:
     """Find incomplete chunks, repeated sequence ids, keyed batches that mix slots, and gaps in sequence ids.
 
     Exit status: 0 if nothing was found, 1 if something was.
-
-    Args:
-        topic: The topic to audit, with or without partitions. Separate several by commas.
-        html: File for a self-contained page with the findings of each partition.
-        target: Access to the topics, and to Spark.
-        as_json: Print JSON instead of a table.
     """
     with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         found = jobs.audit(spark, target.options(topic))
     if html is not None:
-        pictured = [
-            AuditedTopic(
-                one.topic,
-                one.messages,
-                one.is_clean,
-                {
-                    label: (finding.count, finding.examples)
-                    for name, label in _FINDINGS.items()
-                    for finding in [getattr(one, name)]
-                },
-            )
-            for one in found
-        ]
+        pictured = []
+        for one in found:
+            each = {label: getattr(one, name) for name, label in _FINDINGS.items()}
+            counts = {label: (finding.count, finding.examples) for label, finding in each.items()}
+            pictured.append(AuditedTopic(one.topic, one.messages, one.is_clean, counts))
         write_page(html, audit_page(pictured, topic, now_text()))
     if as_json:
-        rows: list[dict[str, Any]] = [
-            {
-                "topic": one.topic,
-                "messages": one.messages,
-                "clean": one.is_clean,
-                **{name: vars(getattr(one, name)) for name in _FINDINGS},
-            }
-            for one in found
-        ]
-        print_result(json.dumps(rows))
+        print_json(
+            [
+                {"topic": one.topic, "messages": one.messages, "clean": one.is_clean}
+                | {name: vars(getattr(one, name)) for name in _FINDINGS}
+                for one in found
+            ]
+        )
     else:
         table = Table("topic", Column("messages", justify="right"), *_FINDINGS.values())
         for one in found:
@@ -262,7 +224,7 @@ def audit(
 def pipeline(
     *,
     messages: int = 2000,
-    backend: Literal["auto", "docker", "process"] | None = None,
+    backend: Backend = None,
     master: Master = None,
     cluster: Flag = False,
     as_json: Json = False,
@@ -273,35 +235,27 @@ def pipeline(
 
     Args:
         messages: Number of messages of each kind to send: plain, batched, batched by key, chunked.
-        backend: What the broker runs in. The default is Docker if an engine answers, else a Java process.
-        master: Spark's master. The default is all cores of this machine.
         cluster: Start a standalone Spark cluster, a master and two workers, and run on it.
-        as_json: Print JSON instead of a table.
     """
     if cluster and master is not None:
         raise InvalidUse("--cluster starts a cluster, so --master and SPARK_MASTER must not be set")
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # only for this command
 
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    broker = start_broker(
-        backend,
-        "small-chunks",
-        settings={"managedLedgerMaxEntriesPerLedger": 500},
-        report=lambda line: notes.print(line, style="dim", markup=False),
-    )
+    settings = {"managedLedgerMaxEntriesPerLedger": 500}
+    broker = start_broker(backend, "small-chunks", settings=settings, report=note)
     with broker, contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         config: dict[str, str] = {}
         if cluster:
             master, config = stack.enter_context(_own_cluster(directory))
-            notes.print(f"cluster: {master} with two workers", style="dim", markup=False)
+            note(f"cluster: {master} with two workers")
         spark = stack.enter_context(_session(master, config))
         from pulsar_ext.spark.jobs.archive import run_pipeline  # noqa: PLC0415  # needs Spark
 
-        notes.print(f"broker: {broker.describe()}", style="dim", markup=False)
+        note(f"broker: {broker.describe()}")
         counts = run_pipeline(spark, broker.service_url, broker.admin_url, directory, messages)
     if as_json:
-        print_result(json.dumps(vars(counts)))
+        print_json(vars(counts))
     else:
         table = Table("step", Column("messages", justify="right"), Column("distinct", justify="right"))
         for step, (rows, distinct) in counts.steps.items():
@@ -317,13 +271,12 @@ def pack(path: Path, *, as_json: Json = False) -> None:
 
     Args:
         path: `NAME.tar.gz` for a virtual environment (`--archives`), `NAME.zip` for the library alone (`--py-files`).
-        as_json: Print JSON instead of a line.
     """
     from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this command
 
     packed = packing.pack(path)
     if as_json:
-        print_result(json.dumps({"path": str(path), "bytes": path.stat().st_size, "distributions": packed}))
+        print_json({"path": str(path), "bytes": path.stat().st_size, "distributions": packed})
     else:
         print_result(f"{path}: {path.stat().st_size / 1e6:,.1f} MB, {', '.join(packed)}")
 
@@ -367,10 +320,9 @@ def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSes
     from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # an extra
     from pulsar_ext.spark.source import SPARK_ERRORS  # noqa: PLC0415  # an extra
 
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         spark = spark_session("pulsar-ext", master=master, config={"spark.log.level": "ERROR", **config})
-        spark.streams.addListener(lines := ProgressLines(lambda line: notes.print(line, style="dim", markup=False)))
+        spark.streams.addListener(lines := ProgressLines(note))
         try:
             yield spark
         finally:
@@ -378,7 +330,3 @@ def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSes
             spark.stop()
     except SPARK_ERRORS as error:
         raise PulsarExtError(reason(str(error))) from error
-
-
-def _print_counts(as_json: bool, counts: dict[str, int], line: str) -> None:
-    print_result(json.dumps(counts) if as_json else line)

@@ -8,7 +8,7 @@ from cyclopts import App
 from pulsar_ext import __version__
 
 from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
-from .output import print_json
+from .output import print_json, print_result
 
 app = App(
     name="--version",
@@ -19,11 +19,7 @@ app = App(
 
 @app.default
 def version(*, as_json: Json = False) -> None:
-    """Show both versions, the use of the native core, and features that the installed client does not support.
-
-    Args:
-        as_json: Print one JSON object instead of text.
-    """
+    """Show both versions, the use of the native core, and features that the installed client does not support."""
     from pulsar_ext import native_status  # noqa: PLC0415  # loaded only by this command
     from pulsar_ext.client.features import unavailable_features  # noqa: PLC0415  # loaded only by this command
 
@@ -32,7 +28,7 @@ def version(*, as_json: Json = False) -> None:
         versions = {"pulsar_ext": __version__, "pulsar-client": pulsar.__version__}
         print_json({**versions, "native_core": native._asdict(), "not_used": unavailable})
         return
-    print(f"pulsar_ext {__version__}, pulsar-client {pulsar.__version__}")  # noqa: T201  # the output
-    print(f"native core: {'used' if native.is_used else f'not used: {native.why_not}'}")  # noqa: T201
+    print_result(f"pulsar_ext {__version__}, pulsar-client {pulsar.__version__}")
+    print_result(f"native core: {'used' if native.is_used else f'not used: {native.why_not}'}")
     for feature, why in unavailable.items():
-        print(f"not used: {feature}: {why}")  # noqa: T201
+        print_result(f"not used: {feature}: {why}")

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("cyclopts")
 
-from pulsar_ext.cli.arguments import Access, connected, open_client
+from pulsar_ext.cli.arguments import Reach
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from pulsar_ext.cli.arguments import Access, connected, open_client
 )
 def test_admin_api_is_that_of_the_broker(admin_url, url, asked):
     """Without its own URL the admin API is on the broker's host, and never on localhost for another broker."""
-    with connected(admin_url, url, Access()) as (_, admin):
+    with Reach(admin_url=admin_url, url=url).connected() as (_, admin):
         assert admin.url == asked
 
 
@@ -36,10 +36,10 @@ def test_broker_is_on_the_hosts_of_the_admin_api(admin_url, url, monkeypatch):
     """Without its own URL the broker is at the usual port of each host of the admin API."""
     asked = []
 
-    def open_one(url, *_):
+    def open_one(_, url, admin):
         asked.append(url)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(f"{open_client.__module__}.open_client", open_one)
-    with connected(admin_url, None, Access()):
+    monkeypatch.setattr(Reach, "open_client", open_one)
+    with Reach(admin_url=admin_url).connected():
         assert asked == [url]
