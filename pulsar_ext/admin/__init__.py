@@ -192,7 +192,7 @@ class _Operations:
     @property
     def url(self) -> str:
         """The admin URL that is used first, without credentials."""
-        return self._addresses.first
+        return self._addresses.bases[0]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

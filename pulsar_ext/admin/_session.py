@@ -204,24 +204,15 @@ class ClusterAddresses:
     """
 
     def __init__(self, bases: Sequence[str]) -> None:
-        self._bases = tuple(bases)
+        self.bases = tuple(bases)
         self._hosts = frozenset(map(host_of, bases))
-
-    @property
-    def first(self) -> str:
-        """The URL that is used first."""
-        return self._bases[0]
-
-    def in_order(self) -> tuple[str, ...]:
-        """Return all URLs, beginning with the one that answered last."""
-        return self._bases
 
     def prefer(self, base: str) -> None:
         """Use this URL first from now on."""
-        bases = self._bases
+        bases = self.bases
         if bases[0] != base:
             at = bases.index(base)
-            self._bases = bases[at:] + bases[:at]
+            self.bases = bases[at:] + bases[:at]
 
     def is_known(self, url: str) -> bool:
         """Return whether the URL's host was passed by the application, or is listed as a broker by the cluster."""
@@ -343,7 +334,7 @@ class HttpSession:
             return request.parse(answer)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise AdminError(
-                f"{request.method} {self.addresses.first}/admin/v2/{request.path}: the answer is not a Pulsar "
+                f"{request.method} {self.addresses.bases[0]}/admin/v2/{request.path}: the answer is not a Pulsar "
                 f"broker's ({error!r}); check that the admin URL is that of a broker or a Pulsar proxy",
                 status=answer.status,
                 reason=repr(error),
@@ -377,7 +368,7 @@ class HttpSession:
 
         A request that must not be repeated goes to the next URL only if it is certain that nothing was sent.
         """
-        bases = self.addresses.in_order()
+        bases = self.addresses.bases
         for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
             seconds = max((end - time.monotonic()) / left, 0.001)
             may_go_on = left > 1

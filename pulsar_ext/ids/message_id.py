@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pulsar_ext._native.core import held, id_reader, plain_id, serialized
 from pulsar_ext._native.handles import MessageIdHandle
-from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
+from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, inner_id_of
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
 from pulsar_ext.errors import InvalidMessageId
 
-from .text import JavaOrder, OrderKey, read_text, text_of
+from .text import OrderKey, read_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -120,7 +120,7 @@ _UNSET: dict[str, object] = {"_data": None, "_batch_size": 0, "_topic": None, "o
 """Values of empty slots."""
 
 
-class MessageId(JavaOrder, MessageIdHandle):
+class MessageId(MessageIdHandle):
     """Id of one message; for a chunked message see `ChunkMessageId`.
 
     Args:
@@ -268,12 +268,28 @@ class MessageId(JavaOrder, MessageIdHandle):
             if self._order and other._order:
                 return self._order == other._order
             return bool(self.inner == other.inner)  # ledger, entry, partition, batch index, compared by C++
-        return super().__eq__(other)
+        key = _order_of(other)
+        return NotImplemented if key is None else self.order_key() == key
+
+    __ne__ = object.__ne__  # the inverse of `__eq__`
 
     def __lt__(self, other: object) -> bool:
         if isinstance(other, MessageId):
             return (self._order or self.order_key()) < (other._order or other.order_key())
-        return super().__lt__(other)
+        key = _order_of(other)
+        return NotImplemented if key is None else self.order_key() < key
+
+    def __le__(self, other: object) -> bool:
+        key = _order_of(other)
+        return NotImplemented if key is None else self.order_key() <= key
+
+    def __gt__(self, other: object) -> bool:
+        key = _order_of(other)
+        return NotImplemented if key is None else self.order_key() > key
+
+    def __ge__(self, other: object) -> bool:
+        key = _order_of(other)
+        return NotImplemented if key is None else self.order_key() >= key
 
     def __hash__(self) -> int:
         return hash(self.order_key())
@@ -283,6 +299,14 @@ class MessageId(JavaOrder, MessageIdHandle):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self.serialize(), self._topic, self.origin.stored)
+
+
+def _order_of(other: object) -> OrderKey | None:
+    """Return the numbers of any id in the order of comparison; None for other objects."""
+    if isinstance(other, MessageId):
+        return other.order_key()
+    inner = inner_id_of(other)
+    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
 
 
 class ChunkMessageId(MessageId):

@@ -1,62 +1,13 @@
-"""Message ids as text, in the formats of Java's `toString()` and the official client's `str()`, and their order (pure).
-
-Java orders ids by ledger, entry, partition and batch index. This module also formats counts.
-"""
+"""Message ids as text, in the formats of Java's `toString()` and the official client's `str()`, and counts (pure)."""
 
 from __future__ import annotations
 
 import re
 
-from pulsar_ext._native.messages import inner_id_of
 from pulsar_ext.errors import InvalidMessageId
 
 OrderKey = tuple[int, int, int, int]
-"""Ledger, entry, partition and batch index."""
-
-
-class JavaOrder:
-    """Base of ids that compare by `order_key()`: with each other, and with official and native ids."""
-
-    __slots__ = ()
-
-    def order_key(self) -> OrderKey:
-        """Return ledger, entry, partition and batch index."""
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        key = order_key_of(other)
-        return NotImplemented if key is None else self.order_key() == key
-
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
-
-    def __lt__(self, other: object) -> bool:
-        key = order_key_of(other)
-        return NotImplemented if key is None else self.order_key() < key
-
-    def __le__(self, other: object) -> bool:
-        key = order_key_of(other)
-        return NotImplemented if key is None else self.order_key() <= key
-
-    def __gt__(self, other: object) -> bool:
-        key = order_key_of(other)
-        return NotImplemented if key is None else self.order_key() > key
-
-    def __ge__(self, other: object) -> bool:
-        key = order_key_of(other)
-        return NotImplemented if key is None else self.order_key() >= key
-
-    def __hash__(self) -> int:
-        return hash(self.order_key())
-
-
-def order_key_of(other: object) -> OrderKey | None:
-    """Return the key of any id; None for other objects."""
-    if isinstance(other, JavaOrder):
-        return other.order_key()
-    inner = inner_id_of(other)
-    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
+"""Ledger, entry, partition and batch index: the order of Java's ids."""
 
 
 _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
@@ -67,13 +18,7 @@ _SHOWN = 60
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number and what it counts, such as `1 entry` or `1,000 entries`.
-
-    Args:
-        number: the number.
-        one: the singular.
-        many: the plural; by default the regular one.
-    """
+    """Return a number and what it counts, such as `1 entry` or `1,000 entries`; `many` is by default regular."""
     if not many:
         many = _CONSONANT_Y.sub("ie", one) + ("es" if one.endswith("ch") else "s")
     return f"{number:,} {one if number == 1 else many}"
@@ -83,13 +28,7 @@ def read_text(text: str) -> list[OrderKey]:
     """Return the numbers of an id's text, or of the first and the last chunk's, separated by a semicolon.
 
     The formats are Java's `ledger:entry[:partition[:batch_index]]`, which includes positions, and the official
-    client's `(ledger,entry,partition,batch_index)`.
-
-    Returns:
-        Ledger, entry, partition and batch index of each; -1 if missing in the text.
-
-    Raises:
-        InvalidMessageId: the text has another format.
+    client's `(ledger,entry,partition,batch_index)`. A number that is missing in the text is -1.
     """
     if not isinstance(text, str):
         raise InvalidMessageId(f"The text of a message id must be a str, got {type(text).__name__}.")

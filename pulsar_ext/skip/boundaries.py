@@ -131,11 +131,6 @@ class EntryRun:
     last: int
     messages: int
 
-    @property
-    def end(self) -> Position:
-        """The last entry of the run."""
-        return Position(self.ledger_id, self.last)
-
 
 @dataclass(frozen=True, slots=True)
 class PartialBatch:
@@ -143,11 +138,6 @@ class PartialBatch:
 
     position: Position
     indexes: tuple[int, ...]
-
-    @property
-    def end(self) -> Position:
-        """The entry."""
-        return self.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +150,6 @@ class Chunk:
     of: int
     publish_time: int
 
-    @property
-    def end(self) -> Position:
-        """The entry."""
-        return self.position
-
 
 ScanItem = EntryRun | PartialBatch | Chunk
 """One item of a scan."""
@@ -172,7 +157,7 @@ ScanItem = EntryRun | PartialBatch | Chunk
 
 def entry_after(item: ScanItem, ledgers: Ledgers) -> Position:
     """Return the entry after an item; at the end of the topic, the last position plus one."""
-    end = item.end
+    end = Position(item.ledger_id, item.last) if isinstance(item, EntryRun) else item.position
     return ledgers.next(end) or Position(end.ledger_id, end.entry_id + 1)
 
 

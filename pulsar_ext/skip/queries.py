@@ -1,10 +1,10 @@
 """Queries of the searches in `plan.py` and `skipper.py`: answered by the admin API or by reading the topic.
 
-`BrokerCount` has the broker count messages, and detect batches, in a part of a topic. The broker transfers no messages
+The broker can count messages, and detect batches, in a part of a topic, for a subscription. It transfers no messages
 for this and serves several requests at a time. One request stops after `subscriptionBacklogScanMaxEntries` entries
 (default 10,000); the first answer shows the limit.
 
-`Scan` reads a topic entry by entry: by headers, by a reader, or by a consumer of the subscription. Each source yields
+A scan reads a topic entry by entry: by headers, by a reader, or by a consumer of the subscription. Each source yields
 the items of `boundaries.py` in order. A reader is fast but shows no headers. Entries that it does not deliver (chunks,
 markers, acknowledged entries) are gaps, which are read by headers.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.messages import InnerMessage, InnerMessageId
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, PulsarAdmin, TopicStats
+    from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, TopicStats
     from pulsar_ext.ids.position import Ledgers
 
     from .boundaries import Backlog, MessageKey, ScanItem
@@ -50,88 +51,6 @@ _ATTEMPTS = 3
 
 class _NotCountedError(Exception):
     """The broker did not count, or its count includes entries that are not messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerCount:
-    """Counts of unacknowledged messages that the broker makes for a subscription, without moving its cursor."""
-
-    admin: PulsarAdmin
-    topic: str
-    subscription: str
-    ledgers: Ledgers
-
-    def messages_between(self, first: Position, end: Position) -> int | None:
-        """Return the number of messages from the entry `first` up to the entry `end`, which is excluded.
-
-        Both entries must be unacknowledged. The broker counts only to the end of the topic, so it counts from both
-        entries, and the difference is returned: None if it does not count, if it counts markers, or if new messages
-        arrive during each attempt.
-        """
-        for _ in range(_ATTEMPTS):
-            with ThreadPoolExecutor(2) as pool:
-                try:
-                    whole, rest = pool.map(self._count_to_end, (first, end))
-                except _NotCountedError:
-                    return None
-            if whole[1] == rest[1]:
-                return whole[0] - rest[0]
-        return None
-
-    def all_unbatched(self, first: Position, last: Position, report: Callable[[Position], None]) -> bool:
-        """Return whether every unacknowledged entry from `first` to `last` is one message or one chunk.
-
-        `first` is directly after the cursor. Return False also if the broker did not count the whole range.
-        """
-        ledgers = self.ledgers
-        pool = ThreadPoolExecutor(_CONCURRENCY)
-        try:
-            reached = self._count_unbatched(first, first)
-            stride = ledgers.between(first, reached) + 1
-            starts = range(ledgers.up_to(reached) + 1, ledgers.up_to(last) + 1, stride)
-            spans = [(ledgers.number(at), ledgers.number(at + stride - 1) or last) for at in starts]
-            for counted in pool.map(lambda span: self._count_unbatched(span[0], min(span[1], last)), spans):
-                report(counted)
-        except _NotCountedError:
-            return False
-        finally:
-            pool.shutdown(cancel_futures=True)
-        return True
-
-    def _count_to_end(self, first: Position) -> tuple[int, Position]:
-        """Return the number of messages from `first` on, and the last entry that was counted."""
-        messages, reached = 0, None
-        for found, last in self._counts(first):
-            if reached is None and found.first != first:
-                raise _NotCountedError
-            messages, reached = messages + found.messages, last
-            if not found.aborted:
-                break
-        if reached is None:
-            raise _NotCountedError
-        return messages, reached
-
-    def _count_unbatched(self, first: Position | None, end: Position) -> Position:
-        """Count from `first` at least to `end`, raise at a batch, and return the last entry that was counted."""
-        for found, last in self._counts(first):
-            if found.messages != found.entries:
-                break
-            if last >= end:
-                return last
-        raise _NotCountedError
-
-    def _counts(self, first: Position | None) -> Iterator[tuple[BacklogAnalysis, Position]]:
-        """Ask the broker to count repeatedly from `first` to the end; yield each count and its last entry."""
-        at = first
-        while at is not None:
-            try:
-                found = self.admin.analyze_backlog(self.topic, self.subscription, at)
-            except AdminError as error:
-                raise _NotCountedError from error
-            if found.marker_messages or found.first is None or found.first < at or found.last is None:
-                raise _NotCountedError
-            yield found, found.last
-            at = self.ledgers.next(found.last)
 
 
 def _bar() -> Progress | None:
@@ -414,20 +333,78 @@ class Queries:
         return resolve_chunks(self._admin, self._topic, position)
 
     def messages_between(self, ledgers: Ledgers, first: Position, end: Position) -> int | None:
-        """Return the number of unacknowledged messages from `first` to before `end`; None if the broker cannot count.
+        """Return the number of unacknowledged messages from the entry `first` to before the entry `end`.
 
-        Acknowledgements after `end` make no difference.
+        Both entries must be unacknowledged. The broker counts only to the end of the topic, so it counts from both
+        entries, and the difference is returned: None if it does not count, if it counts markers, or if new messages
+        arrive during each attempt.
         """
-        if not self._subscription:
-            return None  # the broker counts only for a subscription
-        return BrokerCount(self._admin, self._topic, self._subscription, ledgers).messages_between(first, end)
+        for _ in range(_ATTEMPTS):
+            with ThreadPoolExecutor(2) as pool:
+                try:
+                    whole, rest = pool.map(self._count_to_end, (ledgers, ledgers), (first, end))
+                except _NotCountedError:
+                    return None
+            if whole[1] == rest[1]:
+                return whole[0] - rest[0]
+        return None
 
     def all_unbatched(self, ledgers: Ledgers, first: Position, last: Position) -> bool:
-        """Return whether the broker counts one message or one chunk in every entry from `first` to `last`."""
-        if not self._subscription:
+        """Return whether every unacknowledged entry from `first` to `last` is one message or one chunk.
+
+        `first` is directly after the cursor. Return False also if the broker did not count the whole range.
+        """
+        pool = ThreadPoolExecutor(_CONCURRENCY)
+        try:
+            reached = self._count_unbatched(ledgers, first, first)
+            stride = ledgers.between(first, reached) + 1
+            starts = range(ledgers.up_to(reached) + 1, ledgers.up_to(last) + 1, stride)
+            spans = [(ledgers.number(at), ledgers.number(at + stride - 1) or last) for at in starts]
+            count = partial(self._count_unbatched, ledgers)
+            for counted in pool.map(lambda span: count(span[0], min(span[1], last)), spans):
+                self._report(counted)
+        except _NotCountedError:
             return False
-        count = BrokerCount(self._admin, self._topic, self._subscription, ledgers)
-        return count.all_unbatched(first, last, self._report)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return True
+
+    def _count_to_end(self, ledgers: Ledgers, first: Position) -> tuple[int, Position]:
+        """Return the number of messages from `first` on, and the last entry that was counted."""
+        messages, reached = 0, None
+        for found, last in self._counts(ledgers, first):
+            if reached is None and found.first != first:
+                raise _NotCountedError
+            messages, reached = messages + found.messages, last
+            if not found.aborted:
+                break
+        if reached is None:
+            raise _NotCountedError
+        return messages, reached
+
+    def _count_unbatched(self, ledgers: Ledgers, first: Position | None, end: Position) -> Position:
+        """Count from `first` at least to `end`, raise at a batch, and return the last entry that was counted."""
+        for found, last in self._counts(ledgers, first):
+            if found.messages != found.entries:
+                break
+            if last >= end:
+                return last
+        raise _NotCountedError
+
+    def _counts(self, ledgers: Ledgers, first: Position | None) -> Iterator[tuple[BacklogAnalysis, Position]]:
+        """Ask the broker to count repeatedly from `first` to the end; yield each count and its last entry."""
+        if not self._subscription:
+            raise _NotCountedError
+        at = first
+        while at is not None:
+            try:
+                found = self._admin.analyze_backlog(self._topic, self._subscription, at)
+            except AdminError as error:
+                raise _NotCountedError from error
+            if found.marker_messages or found.first is None or found.first < at or found.last is None:
+                raise _NotCountedError
+            yield found, found.last
+            at = ledgers.next(found.last)
 
     def keeps_batch_indexes(self) -> bool | None:
         """Return whether the broker persists acknowledgements inside batches; None without permission to ask."""

@@ -4,6 +4,7 @@ import random
 
 import pulsar
 import pytest
+from awaited import blocking_of
 from skip_bench import (
     BATCH_ACKS,
     BIG,
@@ -21,7 +22,7 @@ from pulsar_ext.errors import (
     SkipInsideMessage,
 )
 from pulsar_ext.ids.position import Ledgers, Position, position_after
-from pulsar_ext.skip.queries import BrokerCount
+from pulsar_ext.skip.queries import Queries
 
 BOTH_CLIENTS = True
 
@@ -105,7 +106,7 @@ def test_broker_counts_in_several_steps(bench):
     bench.acknowledge(topic, {label for label, _ in stored[1_000:1_100] + stored[5_500:5_600]})
     ledgers = Ledgers(bench.admin.internal_stats(topic).ledger_sizes())
     ends = [position_of(stored[number][1]) for number in (0, 4_800)]
-    assert BrokerCount(bench.admin, topic, "s", ledgers).messages_between(*ends) == 4_700
+    assert Queries(blocking_of(bench.client).context, topic, "s").messages_between(ledgers, *ends) == 4_700
     result = bench.client.skip_messages(topic, "s", 4_800)
     assert (result.strategy, result.skipped_messages, result.exact) == ("reader", 4_800, True)
     rest = [label for label, _ in stored[4_900:5_500] + stored[5_600:]]

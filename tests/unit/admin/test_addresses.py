@@ -47,8 +47,8 @@ def test_url_that_answered_last_is_used_first(answered):
         addresses.prefer(base)
     expected = answered[-1] if answered else _BASES[0]
     at = _BASES.index(expected)
-    assert addresses.in_order() == _BASES[at:] + _BASES[:at]
-    assert addresses.first == expected
+    assert addresses.bases == _BASES[at:] + _BASES[:at]
+    assert addresses.bases[0] == expected
 
 
 def test_a_secret_goes_to_known_hosts_only():
