@@ -31,7 +31,7 @@ from .sender import PulsarSender
 from .subscriber import PulsarSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from faststream.middlewares import AckPolicy
     from faststream.specification.schema import Tag, TagDict
 
+    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
+
+    from .config import Options
 
 
 _ID_WIDTH: Final = 10
@@ -58,7 +61,7 @@ class _Columns(DefaultLoggerStorage):
         super().__init__()
         self._widths = {"subscription": 0, "topic": 0}
 
-    def register_subscriber(self, params: dict[str, Any]) -> None:
+    def register_subscriber(self, params: dict[str, str]) -> None:
         for name, width in self._widths.items():
             self._widths[name] = max(width, len(params.get(name, "")))
 
@@ -100,27 +103,15 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             `"replies-of-billing-0"`, is reused by its next start; two processes cannot use it at the same time.
         graceful_timeout: seconds for which `stop()` waits for handlers before it cancels them; with None it cancels
             them immediately.
-        decoder: as in FastStream.
-        parser: as in FastStream.
-        codec: as in FastStream.
-        dependencies: of all handlers.
-        middlewares: around all handlers and all published messages.
-        routers: included as by `include_router()`.
         ack_policy: of subscribers without their own.
-        id_generator: makes correlation ids.
         specification_url: the address in AsyncAPI; by default the service URL without credentials before an `@`.
         protocol: for AsyncAPI; by default that of the service URL.
-        protocol_version: for AsyncAPI.
-        description: for AsyncAPI.
-        tags: for AsyncAPI.
         logger: FastStream's logger; None to disable it.
         log_level: the level of the two log lines per message.
         client_logger: the `logger` of `pulsar_ext.Client`, for the C++ client's log.
-        apply_types: true if FastStream validates the arguments of handlers.
-        serializer: as in FastStream.
-        provider: as in FastStream.
-        context: as in FastStream.
         **client_options: any other argument of `pulsar_ext.asyncio.Client`, such as `authentication`.
+
+    All other arguments are those of FastStream's brokers.
 
     Raises:
         SetupError: an argument is invalid or unknown.
@@ -128,10 +119,10 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
 
     def __init__(
         self,
-        service_url: Any = None,
+        service_url: object = None,
         *,
-        admin: Any = None,
-        producer_options: Mapping[str, Any] | None = None,
+        admin: PulsarAdmin | str | Sequence[str] | None = None,
+        producer_options: Options | None = None,
         may_reply_to: Callable[[str, str], bool] = in_same_namespace,
         reply_topic: str | None = None,
         graceful_timeout: float | None = 15.0,
@@ -150,7 +141,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         tags: Iterable[Tag | TagDict] = (),
         logger: LoggerProto | None = EMPTY,
         log_level: int = logging.INFO,
-        client_logger: Any = None,
+        client_logger: object = None,
         apply_types: bool = True,
         serializer: SerializerProto | None = EMPTY,
         provider: Provider | None = None,

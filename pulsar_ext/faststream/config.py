@@ -7,8 +7,9 @@ import dataclasses
 import difflib
 import inspect
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pulsar
 from faststream._internal.configs import BrokerConfig, PublisherUsecaseConfig, SubscriberUsecaseConfig
@@ -27,7 +28,10 @@ from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.request.envelope import in_same_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Options: TypeAlias = Mapping[str, Any]
+"""Arguments of a method of the client, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +109,11 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig):
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topics: Topics
     subscription: str
-    subscription_type: Any
+    subscription_type: pulsar.ConsumerType
     max_workers: int
     max_records: int | None
     """Maximum number of messages in a handler's list; None for a handler of single messages."""
-    options: Mapping[str, Any]
+    options: Options
 
     @property
     def ack_policy(self) -> AckPolicy:
@@ -129,7 +133,7 @@ class PulsarPublisherConfig(PublisherUsecaseConfig):
     key: str | None
     headers: Mapping[str, str]
     reply_to: str
-    options: Mapping[str, Any] | None
+    options: Options | None
 
 
 _OTHER_NAMES: Final = {
@@ -146,13 +150,13 @@ _PLAIN: Final = {"schema": pulsar.schema.BytesSchema(), "batching_enabled": Fals
 _REDELIVERY: Final = tuple(field.name for field in dataclasses.fields(RedeliveryOptions))
 
 
-def check_ack_policy(policy: Any) -> None:
+def check_ack_policy(policy: object) -> None:
     """Check a policy; FastStream compares policies by identity, and would ignore their names."""
     if policy is not EMPTY and not isinstance(policy, AckPolicy):
         raise SetupError(f"ack_policy must be an AckPolicy of faststream, such as AckPolicy.MANUAL, got {policy!r}.")
 
 
-def check_client_options(options: Mapping[str, Any]) -> None:
+def check_client_options(options: Options) -> None:
     """Check the arguments that `PulsarBroker()` passes on to the client."""
     known = _check_names("PulsarBroker()", options, pulsar_ext.Client)
     for name, value in options.items():
@@ -161,7 +165,9 @@ def check_client_options(options: Mapping[str, Any]) -> None:
             raise SetupError(f"{name} of PulsarBroker() must be of type {kind.__name__}, got {value!r}.")
 
 
-def check_consumer_options(topic: Any, subscription: str, subscription_type: Any, options: Mapping[str, Any]) -> None:
+def check_consumer_options(
+    topic: object, subscription: str, subscription_type: pulsar.ConsumerType, options: Options
+) -> None:
     """Check the arguments that a subscriber passes on to `Client.subscribe()`, as that does before it connects."""
     for name in options:
         if name in _OTHER_NAMES:
@@ -185,7 +191,7 @@ def check_consumer_options(topic: Any, subscription: str, subscription_type: Any
         validate_arguments(pulsar.Client.subscribe, named)
 
 
-def check_producer_options(options: Mapping[str, Any] | None) -> None:
+def check_producer_options(options: Options | None) -> None:
     """Check `producer_options`, as `Client.create_producer()` does before it connects."""
     options = options or {}
     official = _check_names("producer_options", options, pulsar.Client.create_producer, Client.create_producer)
@@ -205,7 +211,7 @@ def _as_setup_error(where: str) -> Iterator[None]:
 
 
 def _check_names(
-    where: str, options: Iterable[str], function: Callable[..., Any], *others: Callable[..., Any]
+    where: str, options: Iterable[str], function: Callable[..., object], *others: Callable[..., object]
 ) -> dict[str, inspect.Parameter]:
     """Check that one of the functions accepts each option; return the parameters of the first."""
     every = [dict(inspect.signature(one).parameters) for one in (function, *others)]

@@ -32,7 +32,7 @@ _REPLY_TO: Final = "reply_to"
 
 
 def properties_of(
-    headers: Mapping[str, Any], *, content_type: str | None, correlation_id: str | None, reply_to: str
+    headers: Mapping[str, object], *, content_type: str | None, correlation_id: str | None, reply_to: str
 ) -> dict[str, str]:
     """Return the properties of a message to send; the application's headers take precedence."""
     ours = {_CONTENT_TYPE: content_type, _CORRELATION_ID: correlation_id, _REPLY_TO: reply_to}
@@ -77,7 +77,7 @@ class PulsarMessage(StreamMessage[Raw]):
         self,
         raw_message: Raw,
         *,
-        consumer: Consumer[Any] | None = None,
+        consumer: Consumer[bytes] | None = None,
         rejection: Rejection = Rejection.ACKNOWLEDGE,
         **parsed: Any,
     ) -> None:
@@ -142,7 +142,7 @@ class PulsarMessage(StreamMessage[Raw]):
                 await acknowledge(consumer, self.raw_message)
         await super().reject()
 
-    async def _each(self, consumer: Consumer[Any], send: Callable[[Message], Awaitable[object]]) -> None:
+    async def _each(self, consumer: Consumer[bytes], send: Callable[[Message], Awaitable[object]]) -> None:
         """Apply `send` to each message; if that fails, the remaining messages are redelivered."""
         remaining = each_of(self.raw_message)
         try:
@@ -159,7 +159,7 @@ def each_of(raw_message: Raw) -> tuple[Message, ...]:
     return raw_message if isinstance(raw_message, tuple) else (raw_message,)
 
 
-async def acknowledge(consumer: Consumer[Any], raw_message: Raw) -> None:
+async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
     """Acknowledge a message, or all messages of a batch."""
     if isinstance(raw_message, tuple):
         await consumer.acknowledge_many(raw_message)
@@ -167,7 +167,7 @@ async def acknowledge(consumer: Consumer[Any], raw_message: Raw) -> None:
         await consumer.acknowledge(raw_message)
 
 
-async def redeliver(consumer: Consumer[Any], raw_message: Raw) -> None:
+async def redeliver(consumer: Consumer[bytes], raw_message: Raw) -> None:
     """Request redelivery of a message, or of each message of a batch.
 
     A message for which the subscription's backoff raises gets the delay of a first delivery.
@@ -187,7 +187,7 @@ class PulsarParser:
     """Parser of messages; `consumer` returns the one that acknowledges them, None for replies."""
 
     def __init__(
-        self, consumer: Callable[[], Consumer[Any] | None], rejection: Rejection = Rejection.ACKNOWLEDGE
+        self, consumer: Callable[[], Consumer[bytes] | None], rejection: Rejection = Rejection.ACKNOWLEDGE
     ) -> None:
         self._consumer, self._rejection = consumer, rejection
 
@@ -222,11 +222,11 @@ class PulsarParser:
             message_id=f"{parsed.message_id} to {raws[-1].message_id().to_text()}",
         )
 
-    async def decode_batch(self, message: StreamMessage[Any]) -> list[DecodedMessage]:
+    async def decode_batch(self, message: StreamMessage[Raw]) -> list[DecodedMessage]:
         """Decode each body, as `decode_message()`."""
-        return [await self.decode_message(await self.parse_message(raw)) for raw in message.raw_message]
+        return [await self.decode_message(await self.parse_message(raw)) for raw in each_of(message.raw_message)]
 
-    async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
+    async def decode_message(self, message: StreamMessage[Raw]) -> DecodedMessage:
         """Decode a body by its content type; without one as JSON, or else as bytes; None without a value."""
         raw = message.raw_message
         if isinstance(raw, Message) and raw.has_null_value():

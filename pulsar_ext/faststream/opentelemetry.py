@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import MissingExtra
 
@@ -30,11 +30,8 @@ __all__ = ["PulsarTelemetryMiddleware"]
 class PulsarTelemetryMiddleware(TelemetryMiddleware[PulsarPublishCommand]):
     """Middleware that traces and counts handled and published messages, by the full names of topics.
 
-    Args:
-        tracer_provider: the provider of spans; the global one by default.
-        meter_provider: the provider of metrics; the global one by default.
-        meter: creates the metrics, instead of one of the provider.
-        include_messages_counters: true to count messages, besides measuring durations.
+    The global providers of spans and metrics are the defaults. `meter` creates the metrics instead of a provider
+    of them, and `include_messages_counters` counts messages, besides measuring durations.
     """
 
     def __init__(
@@ -57,7 +54,7 @@ class PulsarTelemetryMiddleware(TelemetryMiddleware[PulsarPublishCommand]):
 class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
     messaging_system = "pulsar"
 
-    def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> dict[str, Any]:
+    def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> dict[str, object]:
         """Return the attributes of a handler's span."""
         each = each_of(msg.raw_message)
         attributes = {
@@ -75,7 +72,7 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
         """Return the topic of a handled message."""
         return str(each_of(msg.raw_message)[0].topic_name())
 
-    def get_publish_attrs_from_cmd(self, cmd: PulsarPublishCommand) -> dict[str, Any]:
+    def get_publish_attrs_from_cmd(self, cmd: PulsarPublishCommand) -> dict[str, object]:
         """Return the attributes of a publish span."""
         return {
             SpanAttributes.MESSAGING_SYSTEM: "pulsar",

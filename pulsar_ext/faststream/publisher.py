@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import PulsarBrokerConfig, PulsarPublisherConfig
-    from .message import PulsarMessage
+    from .message import PulsarMessage, Raw
 
 
 class PulsarPublisher(PublisherUsecase):
@@ -147,7 +147,7 @@ class PulsarBatchPublisher(PulsarPublisher):
 class PulsarReplyPublisher(FakePublisher):
     """Publisher of the reply to one message."""
 
-    def __init__(self, producer: ProducerProto[Any], message: StreamMessage[Any]) -> None:
+    def __init__(self, producer: ProducerProto[PulsarPublishCommand], message: StreamMessage[Raw]) -> None:
         super().__init__(producer=producer)
         self._topic = message.reply_to
         self._headers = {name: value for name, value in message.headers.items() if name == CORRELATION}

@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from faststream._internal.types import BrokerMiddleware, CustomCallable
     from faststream.middlewares import AckPolicy
 
+    from .config import Options
+
 
 _DEFAULT_URL: Final = "pulsar://localhost:6650"
 
 
 def broker_specification(
     url: str | None,
-    service_url: Any,
+    service_url: object,
     protocol: str | None,
     version: str | None,
     description: str | None,
@@ -215,11 +217,11 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         reply_to: str = "",
-        producer_options: Mapping[str, Any] | None = None,
+        producer_options: Options | None = None,
         persistent: bool = True,
         title: str | None = None,
         description: str | None = None,
-        schema: Any | None = None,
+        schema: object = None,
         include_in_schema: bool = True,
     ) -> PulsarPublisher:
         """Declare a publisher; the return value of a handler that it decorates is published.

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import timedelta
+
+    from .config import Options
 
 
 class PulsarResponse(Response):
@@ -26,7 +28,7 @@ class PulsarResponse(Response):
 
     def __init__(
         self,
-        body: Any,
+        body: object,
         *,
         headers: dict[str, str] | None = None,
         correlation_id: str | None = None,
@@ -66,20 +68,15 @@ class PulsarPublishCommand(BatchPublishCommand):
         timeout: seconds for which a request waits for its reply.
         reply_topic: the topic that receives the reply to a request; None for the broker's.
         producer_options: of the publisher's own producer; None for the broker's.
-        correlation_id: see `PulsarResponse`, also for the other arguments.
-        headers: of the message.
-        reply_to: the topic for replies.
-        key: of the message.
-        ordering_key: of the message.
-        event_timestamp: of the message.
-        deliver_after: of the message.
+
+    All other arguments are those of `PulsarResponse` and `PulsarBroker.publish()`.
     """
 
     def __init__(
         self,
-        message: Any,
+        message: object,
         /,
-        *messages: Any,
+        *messages: object,
         _publish_type: PublishType = PublishType.PUBLISH,
         topic: str = "",
         correlation_id: str | None = None,
@@ -91,7 +88,7 @@ class PulsarPublishCommand(BatchPublishCommand):
         deliver_after: timedelta | None = None,
         timeout: float = 30.0,
         reply_topic: str | None = None,
-        producer_options: Mapping[str, Any] | None = None,
+        producer_options: Options | None = None,
     ) -> None:
         super().__init__(
             message,
@@ -108,12 +105,12 @@ class PulsarPublishCommand(BatchPublishCommand):
         self._is_empty = False
 
     @property
-    def batch_bodies(self) -> tuple[Any, ...]:
+    def batch_bodies(self) -> tuple[object, ...]:
         """Bodies of a batch, each a message; FastStream would omit a first one that is None."""
         return () if self._is_empty else (self.body, *self.extra_bodies)
 
     @batch_bodies.setter
-    def batch_bodies(self, value: Sequence[Any]) -> None:
+    def batch_bodies(self, value: Sequence[object]) -> None:
         self._is_empty = not value
         self.body, *more = value or (None,)
         self.extra_bodies = tuple(more)
@@ -136,7 +133,7 @@ class PulsarPublishCommand(BatchPublishCommand):
             command.batch_bodies = () if first is None and not more else (first, *more)
         return command
 
-    def send_options(self) -> dict[str, Any]:
+    def send_options(self) -> dict[str, object]:
         """Return its arguments of `Producer.send()`, except the properties."""
         options = {
             "partition_key": self.key,

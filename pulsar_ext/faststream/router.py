@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from faststream.middlewares import AckPolicy
 
 
-def _arguments_of(method: Callable[..., Any]) -> list[inspect.Parameter]:
+def _arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:
     return list(inspect.signature(method).parameters.values())[1:]
 
 
@@ -35,7 +35,7 @@ class PulsarPublisher(ArgsContainer):
     __slots__ = ()
     __signature__: ClassVar = inspect.Signature(_arguments_of(PulsarRegistrator.publisher))
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self.__signature__.bind(*args, **kwargs)
         super().__init__(*args, **kwargs)
 
@@ -64,7 +64,7 @@ class PulsarRoute(SubscriberRoute):
     )
 
     def __init__(
-        self, call: Callable[..., Any], *args: Any, publishers: Iterable[PulsarPublisher] = (), **kwargs: Any
+        self, call: Callable[..., object], *args: object, publishers: Iterable[PulsarPublisher] = (), **kwargs: object
     ) -> None:
         self.__signature__.bind(call, *args, publishers=publishers, **kwargs)
         super().__init__(call, *args, publishers=publishers, **kwargs)
@@ -78,14 +78,10 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
     Args:
         prefix: added before their topics, such as `"orders."` or `"tenant/namespace/"`.
         handlers: subscribers declared without a decorator.
-        dependencies: of the handlers.
-        middlewares: around them.
-        routers: other routers to include.
-        parser: as in FastStream.
-        decoder: as in FastStream.
         ack_policy: of its subscribers without their own. As in FastStream, subscribers declared before a broker
             includes the router do not use the broker's.
-        include_in_schema: for AsyncAPI.
+
+    All other arguments are those of FastStream's routers.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import pulsar
 from faststream._internal.endpoint.utils import ParserComposition
@@ -23,7 +23,7 @@ from .message import PulsarParser, properties_of
 from .response import PulsarPublishCommand
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from fast_depends.library.serializer import SerializerProto
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pulsar_ext.asyncio import Client, Producer, Requester
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
+
+    from .config import Options
 
 
 _IDLE_SECONDS: Final = 60.0
@@ -66,9 +68,7 @@ class EndpointPool(Generic[EndpointT]):
         self._known: dict[Hashable, _Opened[EndpointT]] = {}
 
     @contextlib.asynccontextmanager
-    async def use(
-        self, name: Hashable, opening: Callable[[], Coroutine[Any, Any, EndpointT]]
-    ) -> AsyncIterator[EndpointT]:
+    async def use(self, name: Hashable, opening: Callable[[], Awaitable[EndpointT]]) -> AsyncIterator[EndpointT]:
         """Yield the endpoint of a name, for the duration of a block.
 
         If the opening fails, its error is raised, and the next use opens it again.
@@ -96,12 +96,12 @@ class EndpointPool(Generic[EndpointT]):
         await asyncio.gather(*[_close(self._known.pop(name)) for name in idle])
 
 
-async def _close(one: _Opened[Any]) -> None:
+async def _close(one: _Opened[EndpointT]) -> None:
     with contextlib.suppress(pulsar.PulsarException):  # its opening failed, or it is closed
         await (await one.opening).close()
 
 
-_DEFAULTS: Final[Mapping[str, Any]] = {
+_DEFAULTS: Final[Mapping[str, bool]] = {
     "batching_enabled": False,
     "chunking_enabled": True,
     "block_if_queue_full": True,
@@ -120,7 +120,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         *,
         parser: CustomCallable | None,
         decoder: CustomCallable | None,
-        producer_options: Mapping[str, Any] | None = None,
+        producer_options: Options | None = None,
         reply_topic: str | None = None,
     ) -> None:
         default = PulsarParser(lambda: None)
@@ -132,7 +132,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         self._reply_topic = reply_topic
         self._serializer: SerializerProto | None = None
         self._client: Client | None = None
-        self._producers: EndpointPool[Producer[Any]] = EndpointPool(lambda producer: producer.blocking.sender.closed)
+        self._producers: EndpointPool[Producer[bytes]] = EndpointPool(lambda producer: producer.blocking.sender.closed)
         self._requesters: EndpointPool[Requester] = EndpointPool(lambda _: False)
 
     def connect(self, client: Client, serializer: SerializerProto | None, codec: CodecProto | None) -> None:
@@ -147,9 +147,9 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
 
     async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
         """Publish one message, and return its id once it is persisted."""
-        content, options = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        content, properties = await encoded(cmd, cmd.body, self.codec, self._serializer)
         async with self._producer(cmd) as producer:
-            return await producer.send(content, **options)
+            return await producer.send(content, properties=properties, **cmd.send_options())
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
         """Publish several messages in their order, and return their ids once all of them are persisted.
@@ -158,7 +158,8 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         """
         ready = await encoded_batch(cmd, self.codec, self._serializer)
         async with self._producer(cmd) as producer:
-            sends = (producer.send(content, **options) for content, options in ready)
+            options = cmd.send_options()
+            sends = (producer.send(content, properties=properties, **options) for content, properties in ready)
             outcomes = await asyncio.gather(*sends, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -170,19 +171,19 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         options = _requester_options(cmd.reply_topic or self._reply_topic, cmd.destination)
         opening = partial(self._connected().requester, cmd.destination, **options)
         name = cmd.destination, options.get("reply_topic")
-        content, sending = await encoded(cmd, cmd.body, self.codec, self._serializer)
-        timeout_ms = max(1, round(cmd.timeout * 1000))
+        content, properties = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        more, timeout_ms = cmd.send_options(), max(1, round(cmd.timeout * 1000))
         try:
             async with self._requesters.use(name, opening) as requester:
-                return await requester.request(content, timeout_ms=timeout_ms, **sending)
+                return await requester.request(content, timeout_ms=timeout_ms, properties=properties, **more)
         except NoReply as error:
             raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
 
-    def options_of(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
+    def options_of(self, own: Options | None) -> Options:
         """Return the arguments of `create_producer()` for a publisher with its own options."""
         return {**self._options, **(own or {})}
 
-    def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[Any]]:
+    def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[bytes]]:
         if not cmd.destination:
             raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
         opening = partial(self._connected().create_producer, cmd.destination, **self.options_of(cmd.producer_options))
@@ -212,7 +213,7 @@ class _OptionsKey:
 
     __slots__ = ("_options",)
 
-    def __init__(self, options: Mapping[str, Any] | None) -> None:
+    def __init__(self, options: Options | None) -> None:
         self._options = options
 
     def __hash__(self) -> int:
@@ -223,23 +224,24 @@ class _OptionsKey:
 
 
 async def encoded(
-    cmd: PulsarPublishCommand, body: Any, codec: CodecProto, serializer: SerializerProto | None
-) -> tuple[bytes, dict[str, Any]]:
-    """Return a body as bytes, and its arguments of `Producer.send()`."""
-    return _sending(cmd, *(await codec.encode(body, serializer)))
+    cmd: PulsarPublishCommand, body: object, codec: CodecProto, serializer: SerializerProto | None
+) -> tuple[bytes, dict[str, str]]:
+    """Return a body as bytes, and the properties of its message."""
+    content, content_type = await codec.encode(body, serializer)
+    return content, _properties(cmd, content_type)
 
 
 async def encoded_batch(
     cmd: PulsarPublishCommand, codec: CodecProto, serializer: SerializerProto | None
-) -> list[tuple[bytes, dict[str, Any]]]:
+) -> list[tuple[bytes, dict[str, str]]]:
     """Return each body of a batch, as `encoded()`; a codec may encode all of them at once."""
     if isinstance(codec, BatchCodecProto):
-        return [_sending(cmd, *one) for one in await codec.encode_batch(cmd.batch_bodies, serializer)]
+        ready = await codec.encode_batch(cmd.batch_bodies, serializer)
+        return [(content, _properties(cmd, content_type)) for content, content_type in ready]
     return [await encoded(cmd, body, codec, serializer) for body in cmd.batch_bodies]
 
 
-def _sending(cmd: PulsarPublishCommand, content: bytes, content_type: str | None) -> tuple[bytes, dict[str, Any]]:
-    properties = properties_of(
+def _properties(cmd: PulsarPublishCommand, content_type: str | None) -> dict[str, str]:
+    return properties_of(
         cmd.headers, content_type=content_type, correlation_id=cmd.correlation_id, reply_to=cmd.reply_to
     )
-    return content, {"properties": properties, **cmd.send_options()}

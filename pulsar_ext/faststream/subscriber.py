@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from pulsar_ext.asyncio import Consumer
 
+    from .config import Options
+
 
 class ExceptionAcknowledger(BaseMiddleware):
     """Middleware that acknowledges, negatively acknowledges or rejects a message by its handler's exception.
@@ -51,13 +53,13 @@ class ExceptionAcknowledger(BaseMiddleware):
     """
 
     def __init__(
-        self, raw_message: Any, /, *, context: ContextRepo, is_manual: bool, log: Callable[..., object]
+        self, raw_message: Raw, /, *, context: ContextRepo, is_manual: bool, log: Callable[..., object]
     ) -> None:
         super().__init__(raw_message, context=context)
         self._is_manual, self._log = is_manual, log
-        self._message: StreamMessage[Any] | None = None
+        self._message: StreamMessage[Raw] | None = None
 
-    async def consume_scope(self, call_next: AsyncFuncAny, msg: StreamMessage[Any]) -> Any:
+    async def consume_scope(self, call_next: AsyncFuncAny, msg: StreamMessage[Raw]) -> object:
         """Store the message."""
         self._message = msg
         return await call_next(msg)
@@ -78,7 +80,7 @@ class ExceptionAcknowledger(BaseMiddleware):
             self._log(logging.CRITICAL, repr(error), exc_info=error)
         return self._is_manual
 
-    async def _apply(self, message: StreamMessage[Any], error: HandlerException) -> None:
+    async def _apply(self, message: StreamMessage[Raw], error: HandlerException) -> None:
         if not self._is_manual:
             if isinstance(error, SkipMessage):
                 await message.ack()
@@ -131,7 +133,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         if self.is_batch:  # FastStream uses these attributes for both
             config.parser, config.decoder = parser.parse_batch, parser.decode_batch
         super().__init__(config, specification, calls)
-        self._consumer: Consumer[Any] | None = None
+        self._consumer: Consumer[bytes] | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._handling: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(self._max_workers)
@@ -237,14 +239,14 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         message_id = getattr(message, "message_id", "")
         return {"topic": topic, "subscription": self.subscription, "message_id": message_id}
 
-    async def _close_consumer(self, consumer: Consumer[Any] | None) -> None:
+    async def _close_consumer(self, consumer: Consumer[bytes] | None) -> None:
         if consumer is not None:
             with contextlib.suppress(pulsar.AlreadyClosed):
                 if self.is_temporary:
                     await consumer.unsubscribe()
                 await consumer.close()  # sends pending acknowledgements first
 
-    async def _receive(self, consumer: Consumer[Any]) -> None:
+    async def _receive(self, consumer: Consumer[bytes]) -> None:
         while True:
             try:
                 await self._dispatch_one(consumer)
@@ -256,7 +258,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _dispatch_one(
-        self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
+        self, consumer: Consumer[bytes], timeout_millis: int | None = None, *, most: int | None = None
     ) -> None:
         """Receive a message, or several, when a handler can run for it, and start that handler."""
         await self._slots.acquire()
@@ -277,14 +279,14 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         """Return the seconds for which a stop that began at a monotonic time still waits for handlers."""
         return max((self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began), 0.0)
 
-    async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[Any]) -> None:
+    async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[bytes]) -> None:
         """Handle the rest of each batch that was begun, after receiving has ended."""
         await asyncio.wait([receiving])
         if self._batches is not None and receiving.cancelled():
             await finish_batches(self._batches, lambda: self._dispatch_one(consumer, POLL_MILLIS, most=1))
 
     async def _take(
-        self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
+        self, consumer: Consumer[bytes], timeout_millis: int | None = None, *, most: int | None = None
     ) -> Raw:
         """Receive the input of a handler."""
         if self._max_records is None:
@@ -294,7 +296,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             raise_result(pulsar.Result.Timeout)
         return tuple(messages)
 
-    async def _handle(self, consumer: Consumer[Any], message: Raw) -> None:
+    async def _handle(self, consumer: Consumer[bytes], message: Raw) -> None:
         _own_task.set(asyncio.current_task())
         try:
             with contextlib.nullcontext() if isinstance(message, tuple) else handled_in(message):
@@ -316,7 +318,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         )
         return ()
 
-    def _own_consumer(self) -> Consumer[Any]:
+    def _own_consumer(self) -> Consumer[bytes]:
         if self.calls:
             raise AssertionError("This subscriber has handlers, which get its messages: use one without handlers.")
         if self._consumer is None:
@@ -336,7 +338,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         return config.options.get("dead_letter_policy") is not None and not config.topics.is_pattern
 
 
-def _rejection_of(options: dict[str, Any]) -> Rejection:
+def _rejection_of(options: Options) -> Rejection:
     if options["enable_retry"]:
         return Rejection.DEAD_LETTER
     return Rejection.ACKNOWLEDGE if options.get("dead_letter_policy") is None else Rejection.REDELIVER

@@ -73,7 +73,7 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
             finally:
                 config.opened = None
 
-    async def _fake_connect(self, broker: PulsarBroker, *_: Any, **__: Any) -> Any:
+    async def _fake_connect(self, broker: PulsarBroker, *_: object, **__: object) -> Any:
         """Return a mock client whose consumers receive nothing, so that subscribers can be started later."""
         broker.check_publishers()
         consumer = AsyncMock(name="Consumer", receive=_receive_nothing, receive_many=_receive_none_of_many)
@@ -133,14 +133,12 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         ready = await encoded(cmd, cmd.body, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
         return self._message(cmd, *ready)
 
-    def _message(self, cmd: PulsarPublishCommand, content: bytes, options: dict[str, Any]) -> Message:
+    def _message(self, cmd: PulsarPublishCommand, content: bytes, properties: dict[str, str]) -> Message:
         builder = InnerMessageBuilder()
         builder.content(content)
-        for name, value in options["properties"].items():
-            builder.property(name, value)
-        for name in ("partition_key", "ordering_key", "event_timestamp"):
-            if name in options:
-                getattr(builder, name)(options[name])
+        builder.properties(properties)
+        for name, value in cmd.send_options().items():
+            getattr(builder, name)(value)
         message = received(builder.build())
         topic, message_id = str(TopicName.parse(cmd.destination)), MessageId(-1, 0, next(self._numbers))
         message.__dict__.update(topic_name=lambda: topic, message_id=lambda: message_id)  # each hides the method
