@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import pulsar
 
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+B = TypeVar("B", bound="_Closable")
 
 _MAX_THREADS = 64
+
+
+class _Closable(Protocol):
+    def close(self) -> object: ...
 
 
 class Executor:
@@ -86,11 +91,26 @@ class Executor:
                 self._pool.submit(opening.result().close)
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the coroutine method that runs the blocking method on a thread.
+class Closing(Generic[B]):
+    """Base of what a client opens and closes; an asynchronous context manager."""
 
-    It has the blocking method's signature and docstring.
-    """
+    def __init__(self, blocking: B, executor: Executor) -> None:
+        self.blocking, self._executor = blocking, executor
+
+    async def close(self) -> None:
+        """Close, like the blocking counterpart; may be called again, also after the client's close."""
+        if not self._executor.closed:
+            await self._executor.run(self.blocking.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the coroutine method that runs the blocking method on a thread, with its signature and docstring."""
     name = method.__name__
 
     @wraps(method)

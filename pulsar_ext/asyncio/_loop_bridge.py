@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +23,10 @@ class LoopBridge:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # A weak reference: the loop is the dictionary key of this object.
         self._loop = weakref.ref(loop)
-        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._woken = False
 
-    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
+    def call_soon(self, call: Callable[..., object], *args: object) -> None:
         """Run `call(*args)` in the loop soon; callable from any thread. A closed loop never runs it."""
         self._calls.append((call, args))
         if not self._woken:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pulsar
 import pulsar.asyncio
 
 from pulsar_ext._native.results import name_of
 from pulsar_ext.errors import PulsarExtError
+
+if TYPE_CHECKING:
+    from pulsar_ext._native.results import Result
 
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
@@ -20,20 +23,20 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
         msg: the message.
     """
 
-    def __init__(self, result: Any, msg: str | None = None) -> None:
+    def __init__(self, result: Result, msg: str | None = None) -> None:
         Exception.__init__(self, result, msg)
         self._result, self._msg = result, msg
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _error_named, (self._result.name, self._msg)
 
 
-def error_of(result: Any, why: str | None = None) -> PulsarException:
+def error_of(result: Result, why: str | None = None) -> PulsarException:
     """Return the error of a `pulsar.Result` with a reason."""
     return _error_named(name_of(result), why)
 
 
-def raise_for(result: Any, why: str | None = None) -> NoReturn:
+def raise_for(result: Result, why: str | None = None) -> NoReturn:
     """Raise the error of a `pulsar.Result` with a reason."""
     raise error_of(result, why)
 

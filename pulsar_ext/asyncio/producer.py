@@ -23,8 +23,9 @@ from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for, translating
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from pulsar_ext._native.results import Result
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.outcome import SentMany
 
@@ -160,7 +161,7 @@ class Producer(AsyncProducerHandle, Generic[T]):
         if not flushed:
             self._unflushed += 1
 
-    async def _send_on_thread(self, send: Any) -> None:
+    async def _send_on_thread(self, send: Callable[[], object]) -> None:
         """Send on the thread that may wait for room and keeps the order, in a copy of the caller's context."""
         if self._closing:
             raise_for(pulsar.Result.AlreadyClosed)
@@ -179,7 +180,7 @@ class Producer(AsyncProducerHandle, Generic[T]):
             self._in_flight -= 1  # it was rejected, and the callback is not called
 
     def _complete_send(
-        self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId
+        self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Result, sent: MessageId
     ) -> None:
         """Complete the future of a send with its result, in the loop."""
         self._in_flight -= 1

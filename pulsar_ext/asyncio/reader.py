@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING
 
 from pulsar_ext._native.handles import AsyncReaderHandle
 from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.schema.typed import T
+from pulsar_ext.table_view import TableView as BlockingTableView
 
+from ._executor import Closing
 from ._receiving import AsyncSeeking
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.key_shared.reader_group import GroupReader
     from pulsar_ext.message import Message
-    from pulsar_ext.table_view import TableView as BlockingTableView
 
     from ._executor import Executor
 
@@ -72,11 +73,8 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
         return queue.has_ready
 
 
-class TableView(Generic[T]):
+class TableView(Closing[BlockingTableView[T]]):
     """A `pulsar.TableView` for asyncio; made by `Client.create_table_view()`."""
-
-    def __init__(self, blocking: BlockingTableView[T], executor: Executor) -> None:
-        self.blocking, self._executor = blocking, executor
 
     def get(self, key: str) -> T | None:
         """Return the value of a key, or None."""
@@ -114,14 +112,3 @@ class TableView(Generic[T]):
     async def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for each current key and every later change, on one of the client's threads."""
         await self._executor.run(self.blocking.for_each_and_listen, callback)
-
-    async def close(self) -> None:
-        """Close the view; may be called again, also after the client's close."""
-        if not self._executor.closed:
-            await self._executor.run(self.blocking.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -6,6 +6,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from pulsar_ext.request.requester import Requester as BlockingRequester
+
+from ._executor import Closing
 from ._loop_bridge import running_loop_bridge
 from ._processing import drive
 from .errors import translated, translating
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
     from pulsar_ext.request.envelope import Answer
     from pulsar_ext.request.replier import Replying, ReplyProducers
     from pulsar_ext.request.requester import Exchange
-    from pulsar_ext.request.requester import Requester as BlockingRequester
 
     from ._executor import Executor
     from .consumer import Consumer
@@ -29,7 +31,7 @@ class Replies:
         arrived: the queue of its replies.
     """
 
-    def __init__(self, exchange: Exchange, arrived: asyncio.Queue[Any]) -> None:
+    def __init__(self, exchange: Exchange, arrived: asyncio.Queue[Message | BaseException]) -> None:
         self._exchange, self._arrived = exchange, arrived
         self._deadline = asyncio.get_running_loop().time() + exchange.timeout_ms / 1000
 
@@ -51,21 +53,18 @@ class Replies:
         raise StopAsyncIteration
 
 
-class Requester:
+class Requester(Closing[BlockingRequester]):
     """Sends requests to one topic and awaits their replies; made by `Client.requester()`.
 
     It may be used by several tasks at once, also of several loops.
     """
-
-    def __init__(self, blocking: BlockingRequester, executor: Executor) -> None:
-        self.blocking, self._executor = blocking, executor
 
     @property
     def reply_topic(self) -> str:
         """Topic of the replies."""
         return self.blocking.reply_topic
 
-    async def request(self, content: Any, *, timeout_ms: int | None = None, **options: Any) -> Message:
+    async def request(self, content: object, *, timeout_ms: int | None = None, **options: Any) -> Message:
         """Send a request and await its first reply; cancelling does not cancel the request.
 
         The arguments and errors are those of the blocking client.
@@ -76,30 +75,19 @@ class Requester:
         raise exchange.unanswered()
 
     def request_many(
-        self, content: Any, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
+        self, content: object, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
     ) -> Replies:
         """Send a request and return an asynchronous iterator of its replies; see the blocking client."""
         return self._begin(content, repliers, timeout_ms, options)[1]
 
     def _begin(
-        self, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
+        self, content: object, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
     ) -> tuple[Exchange, Replies]:
-        arrived: asyncio.Queue[Any] = asyncio.Queue()
+        arrived: asyncio.Queue[Message | BaseException] = asyncio.Queue()
         deliver = partial(running_loop_bridge().call_soon, arrived.put_nowait)
         with translating():
             exchange = self.blocking.send(deliver, content, repliers, timeout_ms, options)
         return exchange, Replies(exchange, arrived)
-
-    async def close(self) -> None:
-        """Delete the subscription of the replies and close; see the blocking client."""
-        if not self._executor.closed:
-            await self._executor.run(self.blocking.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class Replier:
@@ -141,7 +129,7 @@ class Replier:
     async def _handle(self, message: Message) -> None:
         await drive(self._replying.steps(message, self._send))
 
-    async def _send(self, answer: Answer, properties: dict[str, str], content: Any) -> None:
+    async def _send(self, answer: Answer, properties: dict[str, str], content: object) -> None:
         send = self._producers.send
         if self._producers.knows(answer.topic):
             sent = send(answer.topic, content, properties)
