@@ -35,7 +35,7 @@ class Answer:
     def __init__(self) -> None:
         self._waiter = threads.Lock()
         self._waiter.acquire()
-        self._outcome: tuple[Result | Exception, Any] | None = None
+        self._outcome: tuple[Result | Exception, object] | None = None
         self._opened: Any = None
         """The object that the C++ client opened, even if another result was set before."""
         self._is_abandoned = False

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
+    from .messages import InnerMessage, InnerProducer
+
 
 if TYPE_CHECKING:  # the official client has no type hints; an untyped base class would hide misspelt names
 
@@ -47,14 +49,14 @@ if TYPE_CHECKING:  # the official client has no type hints; an untyped base clas
         def schema_version(self) -> str: ...
         def producer_name(self) -> str: ...
         def has_null_value(self) -> bool: ...
-        def encryption_context(self) -> Any: ...
+        def encryption_context(self) -> object: ...
 
     class _Producer:
         def topic(self) -> str: ...
         def producer_name(self) -> str: ...
         def last_sequence_id(self) -> int: ...
         def is_connected(self) -> bool: ...
-        def _build_msg(self, *args: Any) -> Any: ...
+        def _build_msg(self, content: object, **options: object) -> InnerMessage: ...
 
     class _Consumer:
         def topic(self) -> str: ...
@@ -67,7 +69,7 @@ if TYPE_CHECKING:  # the official client has no type hints; an untyped base clas
 
     class _Client:
         def create_reader(self, *args: Any, **kwargs: Any) -> Any: ...
-        def get_service_info(self) -> Any: ...
+        def get_service_info(self) -> pulsar.ServiceInfo: ...
         def get_topic_partitions(self, topic: str) -> list[str]: ...
 
     _AsyncProducer = _Producer
@@ -105,7 +107,7 @@ class ProducerHandle(_Producer):
 
     def __init__(self, official: pulsar.Producer) -> None:
         self.inner: Any = inner_producer_of(official)
-        self.schema: Any = official._schema
+        self.schema: pulsar.schema.Schema = official._schema
         self._highest = -1
         """The highest explicit sequence id of any message."""
         self._next_ids: Iterator[int] | None = None
@@ -117,7 +119,7 @@ class ProducerHandle(_Producer):
 
     def build(
         self,
-        content: Any,
+        content: object,
         properties: dict[str, str] | None = None,
         partition_key: str | None = None,
         ordering_key: str | None = None,
@@ -127,7 +129,7 @@ class ProducerHandle(_Producer):
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
-    ) -> Any:
+    ) -> InnerMessage:
         """Build the C++ message; unlike officially, an empty key is kept and sequence id 0 is a sequence id."""
         if sequence_id is not None or self._next_ids is not None:
             sequence_id = self._next_sequence_id(sequence_id)
@@ -191,7 +193,7 @@ class SenderProducerHandle(_Producer):
     def __init__(self) -> None:
         self.open(never_opened("Producer", "Client.create_producer()"), None, None)
 
-    def open(self, sender: Any, schema: Any, client: Any) -> None:
+    def open(self, sender: Any, schema: pulsar.schema.Schema | None, client: object) -> None:
         """Set the sender, and the attributes that the official class keeps."""
         self.sender = sender
         self._schema = schema  # stored in the official class's `__dict__`, like `_client`
@@ -285,17 +287,18 @@ for _class, _private, _own in (
     setattr(_class, _private, getattr(_class, _own))
 
 
-def inner_producer_of(official: Any) -> Any:
+def inner_producer_of(official: pulsar.Producer) -> InnerProducer:
     """Return the C++ producer of an official producer."""
-    return official._producer
+    inner: InnerProducer = official._producer
+    return inner
 
 
-def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
+def build_plain(data: bytes | None, options: dict[str, Any]) -> InnerMessage:
     """Build a C++ message of an encoded payload; None builds a message without a value."""
     return _plain.build(data, **options)
 
 
-def rebuild_message(sent: Any, options: dict[str, Any], sequence_id: int) -> Any:
+def rebuild_message(sent: InnerMessage, options: dict[str, Any], sequence_id: int) -> InnerMessage:
     """Build a copy of a C++ message that was sent: the C++ client cannot send the same object twice."""
     data = None if sent.has_null_value() else sent.data()
     again = {**options, "sequence_id": sequence_id}
@@ -304,31 +307,31 @@ def rebuild_message(sent: Any, options: dict[str, Any], sequence_id: int) -> Any
     return build_plain(data, again)
 
 
-def inner_of(official: Any) -> Any:
+def inner_of(official: pulsar.Consumer | pulsar.Reader) -> Any:
     """Return the C++ object of an official Consumer or Reader."""
     return official._consumer if isinstance(official, pulsar.Consumer) else official._reader
 
 
-def adopt(ours: Any, official: Any, client: Any) -> None:
+def adopt(ours: Any, official: pulsar.Consumer | pulsar.Reader, client: object) -> None:
     """Move the C++ object of an official Consumer or Reader into `ours`."""
     ours.inner = inner_of(official)
     ours._schema = getattr(official, "_schema", None)
     ours._client = client
 
 
-def consumers_of(client: Any) -> list[Any]:
+def consumers_of(client: pulsar.Client) -> list[pulsar.Consumer]:
     """Return the official client's list of consumers to close."""
-    consumers: list[Any] = client._consumers
+    consumers: list[pulsar.Consumer] = client._consumers
     return consumers
 
 
-_plain_producer: Any = pulsar.Producer()
+_plain_producer = pulsar.Producer()
 _plain_producer._producer, _plain_producer._schema = None, pulsar.schema.BytesSchema()
 _plain = ProducerHandle(_plain_producer)
 
 
-def listener_reader(official: Any) -> pulsar.Reader:
+def listener_reader(official: pulsar.Consumer) -> pulsar.Reader:
     """Return the reader to pass to a reader listener: the official client passes a Consumer."""
-    reader: Any = pulsar.Reader()
+    reader = pulsar.Reader()
     reader._reader = official._consumer
     return reader

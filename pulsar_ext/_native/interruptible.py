@@ -17,8 +17,10 @@ from .signatures import argument_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from _pulsar import ProducerConfiguration
+
     from .answer import Answer
-    from .messages import InnerClient
+    from .messages import InnerClient, InnerProducer
 
 T = TypeVar("T")
 _official = pulsar.Client
@@ -118,12 +120,12 @@ class InterruptibleClient:
             return found
         return None
 
-    def create_producer(self, topic: str, configuration: Any) -> Any:
+    def create_producer(self, topic: str, configuration: ProducerConfiguration) -> InnerProducer:
         """Create a C++ producer."""
         self._configure(configuration)
-        return self._ask(
-            lambda answer: self._inner.create_producer_async_v2(topic, configuration, partial(_set_result, answer))
-        )
+        begin = self._inner.create_producer_async_v2
+        opened: InnerProducer = self._ask(lambda answer: begin(topic, configuration, partial(_set_result, answer)))
+        return opened
 
     def subscribe(self, *arguments: Any) -> Any:
         """Open the C++ consumer of one or several topics."""
@@ -139,9 +141,10 @@ class InterruptibleClient:
         """Open a C++ reader."""
         return self._open(self._inner.create_reader_async_v2, *arguments)
 
-    def get_topic_partitions(self, topic: str) -> Any:
+    def get_topic_partitions(self, topic: str) -> list[str]:
         """Request the partitions from the C++ client."""
-        return self._ask(partial(self._inner.get_topic_partitions_async, topic))
+        partitions: list[str] = self._ask(partial(self._inner.get_topic_partitions_async, topic))
+        return partitions
 
     def _open(self, begin: Callable[..., object], *arguments: Any) -> Any:
         """Open an object; close it again if a Ctrl-C keeps it from the caller."""

@@ -102,7 +102,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], bool]]]:
     yield "Schema._schema_info", lambda: schema.schema_info() is schema._schema_info
 
 
-def _opens(method: Callable[..., Any], call: str, private: str, *arguments: Any) -> bool:
+def _opens(method: Callable[..., Any], call: str, private: str, *arguments: object) -> bool:
     """Return if a client's method makes one call, and the new object keeps the result in the expected attributes."""
     native = _Native()
     opened = method(native, "topic", *arguments)
@@ -112,7 +112,7 @@ def _opens(method: Callable[..., Any], call: str, private: str, *arguments: Any)
     return is_listed and native.called == [call, "topic"] and kept == [native, native] and bool(opened._schema)
 
 
-def _calls(method: Callable[..., Any], call: str, *arguments: Any) -> bool:
+def _calls(method: Callable[..., object], call: str, *arguments: object) -> bool:
     native = _Native()
     method(native, *arguments)
     return native.called == [call]
@@ -127,7 +127,7 @@ def _wraps(kind: str, private: str) -> bool:
 
 def _builds(schema: pulsar.schema.Schema) -> bool:
     """Return if a producer without a C++ producer builds messages with and without a value."""
-    producer: Any = pulsar.Producer()
+    producer = pulsar.Producer()
     producer._schema = schema
     rest = ({"a": "b"}, "key", None, None, None, False, None, None, None)
     one, none = (producer._build_msg(value, *rest) for value in (b"x", None))

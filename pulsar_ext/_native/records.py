@@ -10,7 +10,7 @@ import copy
 import enum
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pulsar.schema
 from pulsar.schema import Array, Bytes, CustomEnum, Map
@@ -20,6 +20,11 @@ from pulsar_ext.errors import InvalidUse, SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar.schema import Field, Schema
+
+    RecordClass: TypeAlias = type[pulsar.schema.Record]
+    Convert: TypeAlias = Callable[[Field, object], object]
+
 _PARAMETERS = frozenset({"default", "required", "required_default"})
 """Field names that are also parameters of the official constructor."""
 
@@ -27,25 +32,26 @@ _PARAMETERS = frozenset({"default", "required", "required_default"})
 class Record(pulsar.schema.Record):  # type: ignore[misc]  # the official client has no type hints
     """`pulsar.schema.Record` with the fields of its base classes before its own."""
 
-    _fields: dict[str, Any]
+    _fields: dict[str, Field]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls._fields = _fields_of(cls)
 
-    def __init__(self, *args: Any, **values: Any) -> None:
+    def __init__(self, *args: object, **values: object) -> None:
         own = {name: values.pop(name) for name in _PARAMETERS & self._fields.keys() & values.keys()}
         super().__init__(*args, **values)
         for name, value in own.items():
             setattr(self, name, value)
 
 
-def record_class_of(schema: Any) -> Any:
+def record_class_of(schema: Schema) -> RecordClass | None:
     """Return the `Record` class of an official schema object; None if the schema was made of a definition."""
-    return schema._record_cls
+    record: RecordClass | None = schema._record_cls
+    return record
 
 
-def raise_if_fields_lost(record: Any) -> None:
+def raise_if_fields_lost(record: RecordClass) -> None:
     """Raise if an official `Record` class loses fields: inherited ones, or those named like a constructor parameter."""
     if lost := _lost_fields(record):
         raise InvalidUse(
@@ -54,7 +60,7 @@ def raise_if_fields_lost(record: Any) -> None:
         )
 
 
-def _lost_fields(record: Any, seen: frozenset[Any] = frozenset()) -> list[str]:
+def _lost_fields(record: RecordClass, seen: frozenset[RecordClass] = frozenset()) -> list[str]:
     """Return the fields that a class or a nested one not in `seen` loses; our own classes lose none."""
     fields, lost = record._fields, set()
     if not issubclass(record, Record):
@@ -66,12 +72,12 @@ def _lost_fields(record: Any, seen: frozenset[Any] = frozenset()) -> list[str]:
             inner = inner.array_type if isinstance(inner, Array) else inner.value_type
         if isinstance(inner, pulsar.schema.Record) and type(inner) not in seen:
             found += _lost_fields(type(inner), seen | {record, type(inner)})
-    return found
+    return found  # type: ignore[no-any-return]
 
 
-def _fields_of(record: Any) -> dict[str, Any]:
+def _fields_of(record: RecordClass) -> dict[str, Field]:
     """Return the fields of a class and its bases; a class attribute that is not a field removes the inherited one."""
-    found: dict[str, Any] = {}
+    found: dict[str, Field] = {}
     for base in reversed(record.__mro__):
         if base in pulsar.schema.Record.__mro__ or base is globals().get("Record"):
             continue
@@ -79,10 +85,10 @@ def _fields_of(record: Any) -> dict[str, Any]:
         for name in found.keys() & vars(base).keys() - own.keys():
             del found[name]
         found.update(own)
-    return found
+    return found  # type: ignore[no-any-return]
 
 
-def record_of_json(record: Any, data: bytes) -> Any:
+def record_of_json(record: RecordClass, data: bytes) -> pulsar.schema.Record:
     """Return the record that an official client wrote as JSON."""
     parsed = json.loads(data)
     if not isinstance(parsed, dict):
@@ -90,14 +96,14 @@ def record_of_json(record: Any, data: bytes) -> Any:
     return _make_record(record, parsed, _from_json)
 
 
-def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
+def record_of_avro(schema: Schema, decode: Callable[[Schema], dict[str, object]]) -> pulsar.schema.Record:
     """Return the record of Avro data."""
     plain = copy.copy(schema)
     plain._record_cls = None
     return _make_record(schema._record_cls, decode(plain), lambda _, value: value)
 
 
-def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[str, Any]:
+def read_whole_avro(schema: Schema, data: bytes, written: dict[str, object]) -> dict[str, object]:
     """Decode Avro to a dict like the official schema object, but reject trailing bytes."""
     import fastavro  # noqa: PLC0415  # needed for Avro only
 
@@ -111,12 +117,12 @@ def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[s
     return found  # type: ignore[no-any-return]
 
 
-def _make_record(record: Any, values: dict[str, Any], convert: Callable[[Any, Any], Any]) -> Any:
+def _make_record(record: RecordClass, values: dict[str, object], convert: Convert) -> pulsar.schema.Record:
     fields = record._fields
     return record(**{name: _read(fields[name], value, convert) for name, value in values.items() if name in fields})
 
 
-def _read(field: Any, value: Any, convert: Callable[[Any, Any], Any]) -> Any:
+def _read(field: Field, value: object, convert: Convert) -> object:
     if isinstance(field, Array) and isinstance(value, list):
         return [_read(field.array_type, one, convert) for one in value]
     if isinstance(value, dict):
@@ -127,13 +133,13 @@ def _read(field: Any, value: Any, convert: Callable[[Any, Any], Any]) -> Any:
     return convert(field, value)
 
 
-def _from_json(field: Any, value: Any) -> Any:
+def _from_json(field: Field, value: object) -> object:
     if isinstance(field, CustomEnum):
         return _member_of(field.enum_type, value)
     return value.encode() if isinstance(field, Bytes) and isinstance(value, str) else value
 
 
-def _member_of(kind: Any, value: Any) -> Any:
+def _member_of(kind: type[enum.Enum], value: object) -> object:
     """Return the enum member with the written value or name; return other values unchanged."""
     if value is None:
         return None
@@ -151,7 +157,7 @@ def _member_of(kind: Any, value: Any) -> Any:
     return found[0] if found else value
 
 
-def is_written_as(value: Any, written: Any) -> bool:
+def is_written_as(value: object, written: object) -> bool:
     """Return whether JSON represents an enum member's value by `written`."""
     if isinstance(value, bytes):
         return isinstance(written, str) and value == written.encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import _pulsar
 import pulsar
@@ -14,6 +14,7 @@ from . import threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 InnerConsumer = _pulsar.Consumer
 Result = _pulsar.Result
 Timeout = _pulsar.Timeout
@@ -37,7 +38,7 @@ POLL_MILLIS = 100
 """Duration of one native wait in milliseconds: the longest delay of a Ctrl-C."""
 
 
-def polling(call: Callable[[int], Any]) -> Iterator[Any]:
+def polling(call: Callable[[int], T]) -> Iterator[T]:
     """Turn a native wait with a timeout into an endless iterator of its results.
 
     A C iterator is faster than calling a bound method. It also loses nothing to a Ctrl-C: Python checks for signals
@@ -46,12 +47,12 @@ def polling(call: Callable[[int], Any]) -> Iterator[Any]:
     return map(call, repeat(POLL_MILLIS))
 
 
-def cooperative(call: Callable[[int], Any]) -> Callable[[int], Any]:
+def cooperative(call: Callable[[int], T]) -> Callable[[int], T]:
     """Wrap a native wait with a timeout in milliseconds so that other greenlets run during it, if there are any."""
     if not threads.IS_PATCHED:
         return call
 
-    def wait(timeout_millis: int) -> Any:
+    def wait(timeout_millis: int) -> T:
         if not threads.shares_thread():
             return call(timeout_millis)
         for _ in chain((None,), threads.pauses(timeout_millis / 1000)):

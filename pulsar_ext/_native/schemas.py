@@ -62,9 +62,8 @@ def value_of(schema: Schema, message: Encoded) -> Any:
         return None
     if isinstance(schema, AvroSchema):
         prove_avro()
-        untyped: Any = schema
         try:
-            untyped._get_writer_schema(message.topic_name(), message.int_schema_version())
+            schema._get_writer_schema(message.topic_name(), message.int_schema_version())
         except (*UNREACHABLE, SchemaMismatch):
             raise
         except Exception:  # noqa: BLE001, S110  # not Avro, or no such version: the official code logs it and continues
@@ -124,21 +123,21 @@ def text_of(info: SchemaInfo) -> tuple[str, str]:
         return name, ""
 
 
-def begin_schema(schema: Any, record_class: Any, kind: SchemaType, definition: Any) -> None:
+def begin_schema(schema: Schema, record_class: object, kind: SchemaType, definition: object) -> None:
     """Initialize an official schema object with a definition, without the constructor's handling of a `Record`."""
     pulsar.schema.Schema.__init__(schema, record_class, kind, definition, kind.name)
     schema._client = None
     reset_writer_schemas(schema, definition)
 
 
-def reset_writer_schemas(schema: Any, definition: Any) -> None:
+def reset_writer_schemas(schema: Schema, definition: object) -> None:
     """Clear an Avro schema's cached writer definitions, and set its own definition unless it is None."""
     schema._writer_schemas = {}
     if definition is not None:
         schema._schema, schema._logger = definition, _log
 
 
-def without_writers(schema: Any) -> Any:
+def without_writers(schema: Schema) -> Schema:
     """Return a copy of an official schema without cached writer definitions."""
     other = copy.copy(schema)
     if isinstance(schema, AvroSchema):
@@ -146,9 +145,10 @@ def without_writers(schema: Any) -> Any:
     return other
 
 
-def writer_definition(schema: Any, message: Encoded) -> Any:
+def writer_definition(schema: Schema, message: Encoded) -> dict[str, Any]:
     """Return the writer's Avro definition of a message, looked up once per version."""
-    return schema._get_writer_schema(message.topic_name(), message.int_schema_version())
+    found: dict[str, Any] = schema._get_writer_schema(message.topic_name(), message.int_schema_version())
+    return found
 
 
 class EncodedSchema(BytesSchema):  # type: ignore[misc]  # the official client has no type hints

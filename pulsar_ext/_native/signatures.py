@@ -21,12 +21,12 @@ Arguments = dict[str, Any]
 """Arguments of an official method by name."""
 
 _PARAMETERS = "Parameters\n----------\n"
-_F = TypeVar("_F", bound="Callable[..., Any]")
+_F = TypeVar("_F", bound="Callable[..., object]")
 _signature_of = cache(inspect.signature)
 """Cached, because it takes half a millisecond."""
 
 
-def with_signature_of(official: Callable[..., Any]) -> Callable[[_F], _F]:
+def with_signature_of(official: Callable[..., object]) -> Callable[[_F], _F]:
     """Copy the official method's signature and argument docs, and append our keyword-only parameters."""
 
     def shape(method: _F) -> _F:
@@ -74,11 +74,7 @@ def own_arguments(local: Arguments, *without: str) -> Arguments:
 
 
 def named_arguments(method: Callable[..., object], args: tuple[object, ...], kwargs: Arguments) -> Arguments:
-    """Return all arguments of a call of an official method by name, with defaults.
-
-    Raises:
-        TypeError: as the call itself would, with the method's name.
-    """
+    """Return all arguments of a call of an official method by name, with defaults."""
     # A fast `Signature.bind()`, which takes 0.1 ms; that is called only to raise its error.
     names, known = _arguments_of(method)
     named = known | dict(zip(names, args, strict=False)) | kwargs
@@ -92,14 +88,14 @@ def named_arguments(method: Callable[..., object], args: tuple[object, ...], kwa
 
 
 @cache
-def _arguments_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _arguments_of(method: Callable[..., object]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the names of the positional parameters, and all parameters' defaults, `Parameter.empty` if required."""
     parameters = [one for one in _signature_of(method).parameters.values() if one.name != "self"]
     names = tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD)
     return names, {one.name: one.default for one in parameters}
 
 
-def default_arguments(method: Callable[..., Any]) -> dict[str, Any]:
+def default_arguments(method: Callable[..., object]) -> dict[str, Any]:
     """Return the defaults of an official method's optional parameters by name."""
     known = _arguments_of(method)[1]
     return {name: default for name, default in known.items() if default is not inspect.Parameter.empty}

@@ -49,7 +49,7 @@ start_in_c: Callable[..., int] = _own.start_new_thread
 """Starts an operating system thread in one C call, which no signal handler interrupts."""
 
 
-def start(target: Callable[..., object], *args: Any, name: str, daemon: bool = True) -> None:
+def start(target: Callable[..., object], *args: object, name: str, daemon: bool = True) -> None:
     """Start an operating system thread; beside greenlets it is a daemon and has no name."""
     if _thread.start_new_thread is start_in_c:
         threading.Thread(target=target, args=args, name=name, daemon=daemon).start()
