@@ -105,11 +105,9 @@ def _is_empty_map(address: int) -> bool:
 
 
 class ActiveListener(Protocol):
-    """Listener for changes of the active consumer of a Failover subscription."""
+    """Notified whether a consumer is active on a partition (-1: not partitioned) of a Failover subscription."""
 
-    def on_active(self, partition: int, active: bool, /) -> object:
-        """Note whether the consumer is active on a partition (-1: not partitioned); must not raise."""
-        ...
+    def on_active(self, partition: int, active: bool, /) -> object: ...  # must not raise
 
 
 _numbers = itertools.count(1)

@@ -64,12 +64,10 @@ _inherited: weakref.WeakKeyDictionary[Inheritable, str] = weakref.WeakKeyDiction
 
 
 class Inheritable(Protocol):
-    """Handle that a child process may inherit by a fork."""
+    """Handle that a child process may inherit by a fork, with a C++ object that must never be destroyed there."""
 
     @property
-    def inner(self) -> Any:
-        """The C++ object, which must never be destroyed in the child process."""
-        ...
+    def inner(self) -> object: ...
 
     def _after_fork_(self, refusal: Any, /) -> None:
         """Replace everything through which the handle calls the C++ client; take no lock, it may have been held."""

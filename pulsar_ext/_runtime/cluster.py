@@ -32,17 +32,9 @@ class Follower(Protocol):
     """A consumer or a reader."""
 
     @property
-    def _cluster_(self) -> int:
-        """Number of the cluster that its native object was opened on."""
-        ...
-
-    def _follow_cluster_(self, number: int) -> None:
-        """Drop everything that belongs to another cluster, and close the native object."""
-        ...
-
-    def _reopen_(self, timeout_millis: int) -> None:
-        """Open another native object if the last one was closed for that."""
-        ...
+    def _cluster_(self) -> int: ...  # the number of the cluster that its native object was opened on
+    def _follow_cluster_(self, number: int) -> None: ...  # drops what is of another cluster, and closes it
+    def _reopen_(self, timeout_millis: int) -> None: ...  # opens another native object if it was closed for that
 
 
 class ClusterWatch:

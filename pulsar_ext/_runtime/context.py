@@ -122,15 +122,10 @@ class MessageOpener(Protocol):
 
 
 class AdminChoice(Protocol):
-    """The admin APIs of the clusters that a client may be connected to."""
+    """Returns the admin API of the cluster that a client is connected to; closes those that end with the client."""
 
-    def __call__(self) -> PulsarAdmin:
-        """Return the admin API of the cluster that the client is connected to."""
-        ...
-
-    def close(self) -> None:
-        """Close the admin APIs that end with the client."""
-        ...
+    def __call__(self) -> PulsarAdmin: ...
+    def close(self) -> None: ...
 
 
 class ClientContext:

@@ -68,37 +68,14 @@ _SHUTDOWN_SECONDS = 0.5
 class OpenSender(Protocol):
     """An object with one C++ producer, and messages in flight."""
 
-    def raise_if_interrupting(self) -> None:
-        """Raise if a signal handler interrupts a send, which a close would wait for."""
-        ...
-
-    def stop(self) -> bool:
-        """Accept no more messages, and push pending ones; return False if it is closed, with nothing left to do."""
-        ...
-
-    def await_outcomes(self, deadline: float) -> None:
-        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
-        ...
-
-    def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails the messages in flight."""
-        ...
-
-    def conclude(self, deadline: float) -> None:
-        """Wait for the reports of failed messages until `deadline`, and release all resources."""
-        ...
-
-    def forget(self) -> None:
-        """Mark as closed without waiting: the client is shut down."""
-        ...
-
-    def fail_pending(self) -> None:
-        """Fail every message that the C++ client does not report with `AlreadyClosed`; called after `forget()`."""
-        ...
-
-    def _block_(self) -> None:
-        """Keep threads from entering the C++ client, as the program ends."""
-        ...
+    def raise_if_interrupting(self) -> None: ...  # if a signal handler interrupts a send, which a close would wait for
+    def stop(self) -> bool: ...  # accepts no more, and pushes pending ones; False if it is closed: nothing left to do
+    def await_outcomes(self, deadline: float) -> None: ...  # while the connection lasts, until a monotonic time
+    def begin_close(self) -> Answer: ...  # of the C++ producer, which fails the messages in flight
+    def conclude(self, deadline: float) -> None: ...  # waits for reports of failed messages, and releases resources
+    def forget(self) -> None: ...  # marks it as closed without waiting: the client is shut down
+    def fail_pending(self) -> None: ...  # what the C++ client does not report, with `AlreadyClosed`, after `forget()`
+    def _block_(self) -> None: ...  # keeps threads from entering the C++ client, as the program ends
 
 
 class OpenSenders:

@@ -41,19 +41,18 @@ _IDLE_SECONDS = 10.0
 
 
 class Scheduled(Protocol):
-    """An object that a scheduler calls."""
+    """An object that a scheduler calls: `tick` does what is due at a monotonic time in seconds.
 
-    def tick(self, now: float) -> float | None:
-        """Run what is due at `now`, a monotonic time in seconds; return the seconds until the next call, or None."""
-        ...
+    It returns the seconds until the next call, or None.
+    """
+
+    def tick(self, now: float) -> float | None: ...
 
 
 class Closable(Scheduled, Protocol):
-    """An object that the scheduler of a client calls, and closes."""
+    """An object that the scheduler of a client calls, and closes with the client."""
 
-    def close(self) -> None:
-        """Stop: the client is closing."""
-        ...
+    def close(self) -> None: ...
 
 
 S = TypeVar("S", bound=Scheduled)
@@ -252,9 +251,7 @@ _CLOCK_CHECK_EVERY: Final = 100
 class PolledConnection(Closable, Protocol):
     """An object whose connection is polled."""
 
-    def is_connection_unchanged(self, now: float) -> bool:
-        """Poll the connection at a monotonic time in seconds; return whether it is unchanged."""
-        ...
+    def is_connection_unchanged(self, now: float) -> bool: ...
 
 
 class ConnectionPolls:

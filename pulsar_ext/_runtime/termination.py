@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 
 class Terminable(Protocol):
-    """A task that ends cleanly at a SIGTERM."""
+    """A task that ends soon when `end` is called, on the main thread, between any two of its steps."""
 
-    def end(self) -> None:
-        """End soon; called on the main thread, between any two of its steps."""
-        ...
+    def end(self) -> None: ...
 
 
 _active: weakref.WeakKeyDictionary[Terminable, None] = weakref.WeakKeyDictionary()

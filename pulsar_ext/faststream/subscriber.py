@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.asyncio import Consumer
 
-    from .config import Options
-
 
 class ExceptionAcknowledger(BaseMiddleware):
     """Middleware that acknowledges, negatively acknowledges or rejects a message by its handler's exception.
@@ -126,9 +124,13 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self.topics, self.subscription = config.topics, config.subscription
         self._type, self._max_workers = config.subscription_type, config.max_workers
         self._max_records = config.max_records
-        self._options = {"enable_retry": self._wants_letters(config), **config.options}
+        has_letters = config.options.get("dead_letter_policy") is not None
+        self._options = {"enable_retry": has_letters and not config.topics.is_pattern, **config.options}
         check_consumer_options(config.topics.with_prefix(""), self.subscription, self._type, self._options)
-        parser = PulsarParser(lambda: self._consumer, _rejection_of(self._options))
+        rejection = Rejection.REDELIVER if has_letters else Rejection.ACKNOWLEDGE
+        if self._options["enable_retry"]:  # `reject()` sends dead letters
+            rejection = Rejection.DEAD_LETTER
+        parser = PulsarParser(lambda: self._consumer, rejection)
         config.parser, config.decoder = parser.parse_message, parser.decode_message
         if self.is_batch:  # FastStream uses these attributes for both
             config.parser, config.decoder = parser.parse_batch, parser.decode_batch
@@ -193,8 +195,9 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         try:
             if receiving is not None and consumer is not None and own not in self._handling:
                 await self._finish_batches(receiving, consumer)
-            if (others := self._handling - {own}) and (seconds := self._remaining_seconds(began)):
-                await asyncio.wait(others, timeout=seconds)
+            patience = (self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began)
+            if (others := self._handling - {own}) and patience > 0:
+                await asyncio.wait(others, timeout=patience)
         finally:
             self.lock = contextlib.nullcontext()  # FastStream would also wait for the calling handler
             await super().stop()
@@ -275,10 +278,6 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         task.add_done_callback(self._handling.discard)
         task.add_done_callback(lambda _: self._slots.release())
 
-    def _remaining_seconds(self, began: float) -> float:
-        """Return the seconds for which a stop that began at a monotonic time still waits for handlers."""
-        return max((self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began), 0.0)
-
     async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[bytes]) -> None:
         """Handle the rest of each batch that was begun, after receiving has ended."""
         await asyncio.wait([receiving])
@@ -331,14 +330,3 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         middlewares = (one(raw, context=context) for one in self._broker_middlewares)
         parsed = await process_msg(msg=raw, middlewares=middlewares, parser=parser, decoder=decoder)
         return cast("PulsarMessage", parsed)
-
-    @staticmethod
-    def _wants_letters(config: PulsarSubscriberConfig) -> bool:
-        """Return the default of `enable_retry`: with it, `reject()` sends dead letters."""
-        return config.options.get("dead_letter_policy") is not None and not config.topics.is_pattern
-
-
-def _rejection_of(options: Options) -> Rejection:
-    if options["enable_retry"]:
-        return Rejection.DEAD_LETTER
-    return Rejection.ACKNOWLEDGE if options.get("dead_letter_policy") is None else Rejection.REDELIVER
