@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
+    from .fork import Refusing
     from .messages import InnerMessage, InnerProducer
+    from .signatures import Arguments
 
 
 if TYPE_CHECKING:  # the official client has no type hints; an untyped base class would hide misspelt names
@@ -206,7 +208,7 @@ class _InnerHandle:
     __slots__ = ("inner",)
     inner: Any
 
-    def _after_fork_(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Refusing) -> None:
         """Raise on every use in this child process."""
         self.inner = refusal
 
@@ -293,12 +295,12 @@ def inner_producer_of(official: pulsar.Producer) -> InnerProducer:
     return inner
 
 
-def build_plain(data: bytes | None, options: dict[str, Any]) -> InnerMessage:
+def build_plain(data: bytes | None, options: Arguments) -> InnerMessage:
     """Build a C++ message of an encoded payload; None builds a message without a value."""
     return _plain.build(data, **options)
 
 
-def rebuild_message(sent: InnerMessage, options: dict[str, Any], sequence_id: int) -> InnerMessage:
+def rebuild_message(sent: InnerMessage, options: Arguments, sequence_id: int) -> InnerMessage:
     """Build a copy of a C++ message that was sent: the C++ client cannot send the same object twice."""
     data = None if sent.has_null_value() else sent.data()
     again = {**options, "sequence_id": sequence_id}

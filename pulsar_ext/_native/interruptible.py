@@ -21,18 +21,19 @@ if TYPE_CHECKING:
 
     from .answer import Answer
     from .messages import InnerClient, InnerProducer
+    from .signatures import Arguments
 
 T = TypeVar("T")
 _official = pulsar.Client
 
 
-def validate_arguments(method: Callable[..., object], named: dict[str, Any]) -> None:
+def validate_arguments(method: Callable[..., object], named: Arguments) -> None:
     """Raise what `pulsar.Client.subscribe` or `create_producer` would raise, without opening anything."""
     with contextlib.suppress(_CheckedError):
         _call(method, _StubClient(), named)
 
 
-def _call(method: Callable[..., T], client: object, named: dict[str, Any]) -> T:
+def _call(method: Callable[..., T], client: object, named: Arguments) -> T:
     """Call an official method that opens something, with `client` as its self."""
     try:
         return method(client, **named)
@@ -89,7 +90,7 @@ class InterruptibleClient:
         """Create an official reader with the official arguments."""
         return self._open_with_versions(_official.create_reader, named)
 
-    def _open_with_versions(self, method: Callable[..., T], named: dict[str, Any]) -> T:
+    def _open_with_versions(self, method: Callable[..., T], named: Arguments) -> T:
         """Open what decodes messages by `versions`, of which the official method attaches another client."""
         schema = named["schema"]
         schema.attach_client(self._versions)  # first: a listener may be called before this returns
@@ -127,17 +128,17 @@ class InterruptibleClient:
         opened: InnerProducer = self._ask(lambda answer: begin(topic, configuration, partial(_set_result, answer)))
         return opened
 
-    def subscribe(self, *arguments: Any) -> Any:
+    def subscribe(self, *arguments: object) -> object:
         """Open the C++ consumer of one or several topics."""
         return self._open(self._inner.subscribe_async_v2, *arguments)
 
     subscribe_topics = subscribe
 
-    def subscribe_pattern(self, pattern: str, *arguments: Any) -> Any:
+    def subscribe_pattern(self, pattern: str, *arguments: object) -> object:
         """Open the C++ consumer of a topic pattern."""
         return self._open(self._inner.subscribe_async_v2, TopicRegex(pattern), *arguments)
 
-    def create_reader(self, *arguments: Any) -> Any:
+    def create_reader(self, *arguments: object) -> object:
         """Open a C++ reader."""
         return self._open(self._inner.create_reader_async_v2, *arguments)
 
@@ -146,7 +147,7 @@ class InterruptibleClient:
         partitions: list[str] = self._ask(partial(self._inner.get_topic_partitions_async, topic))
         return partitions
 
-    def _open(self, begin: Callable[..., object], *arguments: Any) -> Any:
+    def _open(self, begin: Callable[..., object], *arguments: object) -> Any:
         """Open an object; close it again if a Ctrl-C keeps it from the caller."""
         self._configure(arguments[-1])
         asked: list[Answer] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import _pulsar
 from pulsar.schema import BytesSchema
@@ -88,14 +88,14 @@ def named_arguments(method: Callable[..., object], args: tuple[object, ...], kwa
 
 
 @cache
-def _arguments_of(method: Callable[..., object]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _arguments_of(method: Callable[..., object]) -> tuple[tuple[str, ...], Arguments]:
     """Return the names of the positional parameters, and all parameters' defaults, `Parameter.empty` if required."""
     parameters = [one for one in _signature_of(method).parameters.values() if one.name != "self"]
     names = tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD)
     return names, {one.name: one.default for one in parameters}
 
 
-def default_arguments(method: Callable[..., object]) -> dict[str, Any]:
+def default_arguments(method: Callable[..., object]) -> Arguments:
     """Return the defaults of an official method's optional parameters by name."""
     known = _arguments_of(method)[1]
     return {name: default for name, default in known.items() if default is not inspect.Parameter.empty}
@@ -119,7 +119,7 @@ def check_sequence_id(sequence_id: object) -> None:
         )
 
 
-def argument_error(error: TypeError, arguments: Mapping[str, Any], unchanged: str) -> TypeError:
+def argument_error(error: TypeError, arguments: Mapping[str, object], unchanged: str) -> TypeError:
     """Return an error that names the argument which a C++ setter rejected; return any other error unchanged."""
     found = _BINDING.match(str(error))
     if found is None:

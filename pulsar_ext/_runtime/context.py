@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.messages import InnerMessageId
     from pulsar_ext._native.schemas import SchemaInfo
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext.admin import PulsarAdmin
 
 
@@ -116,8 +117,8 @@ class MessageOpener(Protocol):
     def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Any: ...
     def create_producer(self, topic: str, *args: Any, **kwargs: Any) -> Any: ...
     def get_topic_partitions(self, topic: str) -> list[str]: ...
-    def _open_consumer_(self, named: dict[str, Any], **options: Any) -> Any: ...
-    def _open_reader_(self, named: dict[str, Any], **options: Any) -> Any: ...
+    def _open_consumer_(self, named: Arguments, **options: Any) -> Any: ...
+    def _open_reader_(self, named: Arguments, **options: Any) -> Any: ...
     def _open_receivers_(self) -> list[Any]: ...
 
 
@@ -125,6 +126,10 @@ class AdminChoice(Protocol):
     """Returns the admin API of the cluster that a client is connected to; closes those that end with the client."""
 
     def __call__(self) -> PulsarAdmin: ...
+    def close(self) -> None: ...
+
+
+class _Chain(Protocol):
     def close(self) -> None: ...
 
 
@@ -175,9 +180,9 @@ class ClientContext:
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """Producers that may have pending messages; each adds itself."""
-        self.interceptors: list[tuple[type[Any], Callable[[], Any]]] = []
+        self.interceptors: list[tuple[type, Callable[[], Any]]] = []
         """Factories of interceptors for every producer, consumer or reader, with the kind that each creates."""
-        self.chains: WeakSet[Any] = WeakSet()
+        self.chains: WeakSet[_Chain] = WeakSet()
         """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.producers: WeakSet[Any] = WeakSet()
         """The application's producers."""
