@@ -22,12 +22,17 @@ from .coverage import UncoveredSlotsWarning, had_subscription, wait_for_cover
 from .hash_ranges import as_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import re
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pulsar_ext._native.signatures import Arguments, binding
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
+    from pulsar_ext.ids.message_id import AnyMessageId
     from pulsar_ext.intercept.interfaces import Interceptor
+    from pulsar_ext.message import Message
     from pulsar_ext.reader import Reader
+    from pulsar_ext.schema.typed import TypedSchema
 
     from .consumer import OnMisrouted
     from .hash_ranges import KeyHashRange, KeyHashRanges
@@ -42,9 +47,9 @@ class _Builder:
         schema: the schema of its messages; bytes by default.
     """
 
-    def __init__(self, context: ClientContext, schema: Any = None) -> None:
+    def __init__(self, context: ClientContext, schema: type | TypedSchema | None = None) -> None:
         self._context = context
-        self._options: dict[str, Any] = {} if schema is None else {"schema": schema}
+        self._options: Arguments = {} if schema is None else {"schema": schema}
 
     def receiver_queue_size(self, size: int) -> Self:
         """Set the receiver queue size, in messages."""
@@ -54,7 +59,7 @@ class _Builder:
         """Add interceptors of the messages, in this order; see `Client.subscribe` and `Client.create_reader`."""
         return self.load_conf(interceptors=list(interceptors))
 
-    def load_conf(self, **options: Any) -> Self:
+    def load_conf(self, **options: object) -> Self:
         """Set any arguments of `Client.subscribe` or `Client.create_reader` by name."""
         self._options = {**self._options, **options}  # not changed in place, because copies of the builder share it
         return self
@@ -71,11 +76,11 @@ class ReaderBuilder(_Builder):
         """Set the topic, with or without partitions; it must exist if the reader has key ranges."""
         return self.load_conf(topic=topic)
 
-    def topics(self, topics: Any) -> Self:
+    def topics(self, topics: Sequence[str] | re.Pattern[str]) -> Self:
         """Set several topics, or a pattern; `create()` then returns a `TopicsReader`."""
         return self.load_conf(topic=topics)
 
-    def start_message_id(self, start_message_id: Any) -> Self:
+    def start_message_id(self, start_message_id: AnyMessageId | Mapping[str, AnyMessageId]) -> Self:
         """Set the start: any message id, `MessageId.earliest` or `MessageId.latest`."""
         return self.load_conf(start_message_id=start_message_id)
 
@@ -100,7 +105,7 @@ class ReaderBuilder(_Builder):
         """Set the reader's name."""
         return self.load_conf(reader_name=name)
 
-    def reader_listener(self, listener: Callable[[Any, Any], object]) -> Self:
+    def reader_listener(self, listener: Callable[[Any, Message], object]) -> Self:
         """Set a listener, which is called with the reader and each message."""
         return self.load_conf(reader_listener=listener)
 
@@ -125,7 +130,7 @@ class ReaderBuilder(_Builder):
 class ConsumerBuilder(_Builder):
     """Builder of a consumer; made by `Client.new_consumer()`."""
 
-    def __init__(self, context: ClientContext, schema: Any = None) -> None:
+    def __init__(self, context: ClientContext, schema: type | TypedSchema | None = None) -> None:
         super().__init__(context, schema)
         self._on_misrouted: OnMisrouted = "deliver"
         self._key_forms: KeyFormsMode = "auto"
@@ -140,11 +145,11 @@ class ConsumerBuilder(_Builder):
         """Set the subscription's name."""
         return self.load_conf(subscription_name=name)
 
-    def subscription_type(self, consumer_type: Any) -> Self:
+    def subscription_type(self, consumer_type: binding.ConsumerType) -> Self:
         """Set the type; the default is Key_Shared with a key-shared policy, otherwise Exclusive."""
         return self.load_conf(consumer_type=consumer_type)
 
-    def subscription_initial_position(self, position: Any) -> Self:
+    def subscription_initial_position(self, position: binding.InitialPosition) -> Self:
         """Set the start of a new subscription: `InitialPosition.Earliest` or `Latest`."""
         return self.load_conf(initial_position=position)
 
@@ -152,11 +157,11 @@ class ConsumerBuilder(_Builder):
         """Set the consumer's name."""
         return self.load_conf(consumer_name=name)
 
-    def message_listener(self, listener: Callable[[Any, Any], object]) -> Self:
+    def message_listener(self, listener: Callable[[Any, Message], object]) -> Self:
         """Set a listener, which is called with the consumer and each message."""
         return self.load_conf(message_listener=listener)
 
-    def key_shared_policy(self, policy: Any) -> Self:
+    def key_shared_policy(self, policy: pulsar.ConsumerKeySharedPolicy) -> Self:
         """Set the distribution of the slots: a `KeySharedPolicy`, or the official `ConsumerKeySharedPolicy`."""
         return self.load_conf(key_shared_policy=policy)
 
@@ -236,7 +241,7 @@ class ConsumerBuilder(_Builder):
         if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
             check_on_misrouted(self._on_misrouted, listens=listens)
 
-    def _open(self, options: dict[str, Any], ranges: KeyHashRanges | None) -> Consumer:
+    def _open(self, options: Arguments, ranges: KeyHashRanges | None) -> Consumer:
         if ranges is not None:
             return open_range_consumer(self._context, options, ranges, self._on_misrouted, self._key_forms)
         consumer: Consumer = self._context.opener.subscribe(**options)

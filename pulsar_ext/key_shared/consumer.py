@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import pulsar
 
@@ -32,6 +32,8 @@ from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
 from .hashing import KeyForms
 
 if TYPE_CHECKING:
+    from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext._native.signatures import Arguments, binding
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Subscription
 
@@ -80,9 +82,10 @@ class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  
         return self
 
     @property
-    def key_shared_mode(self) -> Any:
+    def key_shared_mode(self) -> binding.KeySharedMode:
         """Mode of the distribution: sticky or auto-split."""
-        return self.get_key_shared_mode()
+        mode: binding.KeySharedMode = self.get_key_shared_mode()
+        return mode
 
     @property
     def allow_out_of_order_delivery(self) -> bool:
@@ -95,7 +98,7 @@ class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  
         return list(self.get_sticky_ranges())
 
 
-def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
+def sticky_ranges_of(policy: pulsar.ConsumerKeySharedPolicy | None) -> KeyHashRanges | None:
     """Return the slots of a sticky policy, official or ours; None if the broker distributes them."""
     if policy is None or policy.key_shared_mode != pulsar.KeySharedMode.Sticky:
         return None
@@ -104,7 +107,7 @@ def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
     return KeyHashRanges(policy.sticky_ranges)
 
 
-def check_key_shared(policy: Any, consumer_type: Any) -> None:
+def check_key_shared(policy: object, consumer_type: object) -> None:
     """Raise if ranges would be ignored, or rejected by the broker too late."""
     if not isinstance(policy, pulsar.ConsumerKeySharedPolicy):
         return
@@ -130,7 +133,7 @@ class _OwnSlots(SlotFilter):
 
     __slots__ = ()
 
-    def _decide(self, inner: Any) -> bool:
+    def _decide(self, inner: InnerMessage) -> bool:
         return inner.message_id().batch_index() < 0 or super()._decide(inner)
 
 
@@ -217,7 +220,7 @@ class RangeConsumer(Consumer):
             if not kept:
                 raise
 
-    def _wanted(self, inner: Any) -> bool:
+    def _wanted(self, inner: InnerMessage) -> bool:
         if self._own_slots(inner):
             return True
         slot = self._own_slots.slot(inner)
@@ -251,7 +254,7 @@ def check_on_misrouted(on_misrouted: OnMisrouted, *, listens: bool) -> None:
 
 def open_range_consumer(
     context: ClientContext,
-    options: dict[str, Any],
+    options: Arguments,
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
@@ -276,7 +279,7 @@ def open_range_consumer(
 
 def open_filtering_consumer(
     context: ClientContext,
-    options: dict[str, Any],
+    options: Arguments,
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
@@ -300,11 +303,11 @@ def open_filtering_consumer(
 
 
 def _filtering_listener(
-    listener: Callable[[Any, Any], object], own_slots: SlotFilter, on_misrouted: OnMisrouted
-) -> Callable[[Any, Any], object]:
+    listener: Callable[[Consumer, Message], object], own_slots: SlotFilter, on_misrouted: OnMisrouted
+) -> Callable[[Consumer, Message], None]:
     warned = False
 
-    def listen(consumer: Any, message: Message) -> None:
+    def listen(consumer: Consumer, message: Message) -> None:
         nonlocal warned
         if own_slots(message.inner):
             listener(consumer, message)

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pulsar_ext._native.messages import sequence_id_of
 from pulsar_ext._wire.batch_payload import bytes_of_base64
@@ -22,6 +22,8 @@ from .hashing import LAST, SLOTS, KeyForm, key_slot, sticky_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pulsar_ext._native.messages import InnerMessage
 
     from .hashing import KeyForms
 
@@ -296,7 +298,7 @@ class SlotFilter:
         self._forms = forms
         self.decided: dict[str, bool] = {}
 
-    def __call__(self, inner: Any) -> bool:
+    def __call__(self, inner: InnerMessage) -> bool:
         """Return whether the message's slot is in the set."""
         try:
             if not inner.ordering_key():
@@ -307,12 +309,12 @@ class SlotFilter:
             pass
         return self._decide(inner)
 
-    def slot(self, inner: Any) -> int:
+    def slot(self, inner: InnerMessage) -> int:
         """Return the message's slot; this always resolves the form of an ambiguous key."""
         first, second = _candidates(inner)
         return first if second in (None, first) else self._resolve(inner, first, second)
 
-    def _decide(self, inner: Any) -> bool:
+    def _decide(self, inner: InnerMessage) -> bool:
         first, second = _candidates(inner)
         wanted = self.ranges.contains(first)
         if second is not None and self.ranges.contains(second) is not wanted and self._forms.asks:
@@ -324,22 +326,21 @@ class SlotFilter:
             self.decided[key] = wanted
         return wanted
 
-    def _resolve(self, inner: Any, first: int, second: int | None) -> int:
+    def _resolve(self, inner: InnerMessage, first: int, second: int | None) -> int:
         key = inner.partition_key()
         form = self._forms.form_of(inner, key)
         usual = KeyForm.TEXT if key else KeyForm.NONE
         return first if form is usual or second is None else second
 
 
-def _ordering_key(inner: Any) -> bytes:
+def _ordering_key(inner: InnerMessage) -> bytes:
     try:
-        text: str = inner.ordering_key()
+        return inner.ordering_key().encode()
     except UnicodeDecodeError as error:
         return error.object  # an ordering key may be any bytes
-    return text.encode()
 
 
-def _candidates(inner: Any) -> tuple[int, int | None]:
+def _candidates(inner: InnerMessage) -> tuple[int, int | None]:
     """Return the slot by the apparent form of the key, and by its other possible form: base64, or an empty key."""
     ordering = _ordering_key(inner)
     if ordering:

@@ -1,8 +1,7 @@
-"""Slot of a key, exactly as the broker computes it, for one key or for arrays of keys.
+"""Slot of a key, exactly as the broker computes it; see `array_slots.py` for arrays of keys.
 
 The broker has two numberings of slots: `key_slot` for fixed ranges, and `auto_split_slot` if the broker splits the
-slots itself. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and `Commands.resolveStickyKey`. `key_slots`,
-for arrays of keys, needs numpy.
+slots itself. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and `Commands.resolveStickyKey`.
 
 `KeyForms` resolves the true form of a received message's key. The C++ client shows a key as text. It does not
 distinguish a key that was sent as bytes, which is stored as base64, from a text that looks like base64, nor an empty
@@ -21,7 +20,7 @@ import warnings
 from collections import OrderedDict
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import mmh3
 
@@ -32,12 +31,15 @@ from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
+
+    from .array_slots import Keys
 
 
 SLOTS = 65_536
@@ -47,12 +49,6 @@ LAST = SLOTS - 1
 
 _POSITIVE = 0x7FFF_FFFF
 """Mask of a hash: Java's `Murmur3_32Hash` is never negative."""
-
-_BLOCK = 8192
-"""Number of keys hashed together, small enough that every intermediate array fits into the processor's cache."""
-
-_WORD = 4
-_ASCII = 128
 
 
 def key_slot(key: str | bytes) -> int:
@@ -69,8 +65,7 @@ def key_slot(key: str | bytes) -> int:
         TypeError: it is neither text nor bytes.
         UnicodeEncodeError: the text cannot be encoded as UTF-8.
     """
-    slot: int = _hash(key) & LAST
-    return slot or 1
+    return _hash(key) & LAST or 1
 
 
 def auto_split_slot(key: str | bytes) -> int:
@@ -85,8 +80,7 @@ def auto_split_slot(key: str | bytes) -> int:
     Raises:
         TypeError, UnicodeEncodeError: as for `key_slot`.
     """
-    slot: int = (_hash(key) & _POSITIVE) % LAST + 1
-    return slot
+    return (_hash(key) & _POSITIVE) % LAST + 1
 
 
 def _hash(key: str | bytes) -> int:
@@ -119,7 +113,7 @@ def sticky_key(
         raise InvalidUse(f"The key {partition_key!r} is marked as base64, but cannot be decoded: {error}.") from None
 
 
-def key_slots(keys: Any) -> NDArray[np.uint16]:
+def key_slots(keys: Keys) -> NDArray[np.uint16]:
     """Return the slot of each key; see `key_slot`.
 
     Args:
@@ -134,135 +128,10 @@ def key_slots(keys: Any) -> NDArray[np.uint16]:
             fixed slot: the slot depends on the message's producer and sequence id.
     """
     try:
-        import numpy as np  # noqa: PLC0415  # optional, and only needed here
+        from .array_slots import slots_of  # noqa: PLC0415  # numpy is optional, and only needed here
     except ImportError as error:
         raise InvalidUse("key_slots() needs numpy: pip install numpy; or use key_slot() for one key.") from error
-    if type(keys).__module__.partition(".")[0] == "pyarrow":
-        slots: NDArray[np.uint16] = _of_arrow(np, keys)
-    elif isinstance(keys, np.ndarray):
-        slots = _of_numpy(np, keys)
-    else:
-        slots = _one_by_one(np, keys)
-    return slots
-
-
-def _of_arrow(np: Any, keys: Any) -> Any:
-    import pyarrow as pa  # noqa: PLC0415  # installed, because the caller made the array with it
-
-    if isinstance(keys, pa.ChunkedArray):
-        slots = [_of_arrow(np, chunk) for chunk in keys.chunks]
-        return np.concatenate(slots) if slots else np.empty(0, np.uint16)
-    if keys.null_count:
-        raise InvalidUse(f"{keys.null_count} of {len(keys)} keys are null: a message without a key has no fixed slot.")
-    if isinstance(keys, pa.DictionaryArray):
-        return _of_arrow(np, keys.dictionary)[keys.indices.to_numpy(zero_copy_only=False)]
-    kind = keys.type
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
-        keys = keys.cast(pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary())
-        kind = keys.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        width: Any = np.int32
-    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        width = np.int64
-    else:
-        raise InvalidUse(f"Keys must be text or binary, got {kind}.")
-    if not len(keys):
-        return np.empty(0, np.uint16)
-    _, offsets, data = keys.buffers()
-    bounds = np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    payload = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return _of_bytes(np, payload, bounds[:-1], np.diff(bounds))
-
-
-def _of_numpy(np: Any, keys: Any) -> Any:
-    flat = np.ascontiguousarray(keys).reshape(-1)
-    if flat.dtype.kind == "U":
-        points = flat.view(np.uint32)
-        if not (points < _ASCII).all():
-            return _one_by_one(np, flat.tolist()).reshape(keys.shape)
-        lengths = np.strings.str_len(flat)
-        data, width = points.astype(np.uint8), flat.dtype.itemsize // 4
-    elif flat.dtype.kind == "S":
-        lengths = np.strings.str_len(flat)
-        data, width = flat.view(np.uint8), flat.dtype.itemsize
-    elif flat.dtype.kind in "OT":
-        return _one_by_one(np, flat.tolist()).reshape(keys.shape)
-    else:
-        raise InvalidUse(f"Keys must be text or bytes, got {flat.dtype}.")
-    starts = np.arange(len(flat), dtype=np.int64) * width
-    return _of_bytes(np, data, starts, lengths).reshape(keys.shape)
-
-
-def _one_by_one(np: Any, keys: Iterable[str | bytes]) -> Any:
-    keys = list(keys)
-    try:
-        hashes = np.fromiter(map(mmh3.hash if _are_ascii(keys) else _hash, keys), np.int64)
-    except TypeError as error:
-        raise InvalidUse(f"Keys must be str or bytes: {error}.") from error
-    return _slots(np, hashes)
-
-
-def _are_ascii(keys: list[Any]) -> bool:
-    """Return whether all keys are ASCII text, without a step of Python for each."""
-    try:
-        return all(map(str.isascii, keys))
-    except TypeError:
-        return False
-
-
-def _slots(np: Any, hashes: Any) -> Any:
-    slots = (hashes & LAST).astype(np.uint16)
-    return np.maximum(slots, 1, out=slots)
-
-
-def _of_bytes(np: Any, data: Any, starts: Any, lengths: Any) -> Any:
-    """Hash the keys in `data` (bytes) that begin at `starts`, `lengths` bytes each."""
-    # A word may begin at any byte, so the last key needs padding.
-    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
-    words = np.ndarray(len(data) + 1, "<u4", buffer=padded, strides=(1,))
-    out = np.empty(len(starts), np.uint16)
-    with np.errstate(over="ignore"):
-        for first in range(0, len(starts), _BLOCK):
-            part = slice(first, first + _BLOCK)
-            out[part] = _slots(np, _murmur3(np, words, starts[part], lengths[part]))
-    return out
-
-
-def _murmur3(np: Any, words: Any, starts: Any, lengths: Any) -> Any:
-    """Hash a block of keys; `words[i]` is the 32-bit number that begins at byte `i`."""
-    whole = lengths // _WORD
-    hashes = np.zeros(len(starts), np.uint32)
-    shared = int(whole.min())
-    for at in range(int(whole.max())):
-        if at < shared:
-            hashes = _mixed(np, hashes, words[starts + at * _WORD])
-        else:
-            longer = np.flatnonzero(whole > at)
-            hashes[longer] = _mixed(np, hashes[longer], words[starts[longer] + at * _WORD])
-    rest = (1 << (lengths % _WORD * 8)) - 1
-    hashes ^= _scrambled(np, words[starts + whole * _WORD] & rest.astype(np.uint32))
-    hashes ^= lengths.astype(np.uint32)
-    hashes ^= hashes >> 16
-    hashes *= np.uint32(0x85EBCA6B)
-    hashes ^= hashes >> 13
-    hashes *= np.uint32(0xC2B2AE35)
-    hashes ^= hashes >> 16
-    return hashes
-
-
-def _mixed(np: Any, hashes: Any, block: Any) -> Any:
-    hashes = hashes ^ _scrambled(np, block)
-    hashes = (hashes << 13) | (hashes >> 19)
-    hashes *= np.uint32(5)
-    hashes += np.uint32(0xE6546B64)
-    return hashes
-
-
-def _scrambled(np: Any, block: Any) -> Any:
-    block = block * np.uint32(0xCC9E2D51)
-    block = (block << 15) | (block >> 17)
-    block *= np.uint32(0x1B873593)
-    return block
+    return slots_of(keys, _hash)
 
 
 KeyFormsMode = Literal["auto", "exact", "text"]
@@ -332,7 +201,7 @@ class KeyForms:
         """True if it may ask the admin API."""
         return self._mode != "text" and not self._without_admin
 
-    def form_of(self, inner: Any, text: str) -> KeyForm:
+    def form_of(self, inner: InnerMessage, text: str) -> KeyForm:
         """Return the form of a native message's key.
 
         Args:
@@ -359,7 +228,7 @@ class KeyForms:
                 known = usual
         return known or self._learn(inner, producer, text, usual)
 
-    def _learn(self, inner: Any, producer: str, text: str, usual: KeyForm) -> KeyForm:
+    def _learn(self, inner: InnerMessage, producer: str, text: str, usual: KeyForm) -> KeyForm:
         try:
             form = self._ask_with_retries(inner)
         except AdminNotFound:
@@ -399,7 +268,7 @@ class KeyForms:
                 *(about[0], _CERTAIN_AFTER, what, form.value),
             )
 
-    def _ask_with_retries(self, inner: Any) -> KeyForm | None:
+    def _ask_with_retries(self, inner: InnerMessage) -> KeyForm | None:
         """Ask the admin API; retry if it has answered before, because the messages would wait for it as well."""
         deadline = time.monotonic() + _RETRY_SECONDS
 
@@ -410,10 +279,10 @@ class KeyForms:
         self._answered = True
         return form
 
-    def _ask(self, inner: Any) -> KeyForm | None:
+    def _ask(self, inner: InnerMessage) -> KeyForm | None:
         message_id = inner.message_id()
         topic, ledger, entry = inner.topic_name(), message_id.ledger_id(), message_id.entry_id()
-        index: int = message_id.batch_index()
+        index = message_id.batch_index()
         if index < 0:
             found = self._chunk(inner) if _is_chunked(inner) else self._admin().entry(topic, ledger, entry)
             if found is None:
@@ -434,7 +303,7 @@ class KeyForms:
                     self._batches.popitem(last=False)
         return forms[index] if index < len(forms) else None
 
-    def _chunk(self, inner: Any) -> EntryMetadata | None:
+    def _chunk(self, inner: InnerMessage) -> EntryMetadata | None:
         """Return the headers of a message's last chunk; None if unavailable, such as those of a compressed message."""
         message_id, topic, admin = inner.message_id(), inner.topic_name(), self._admin()
         try:
@@ -460,7 +329,7 @@ class KeyForms:
             )
 
 
-def _is_chunked(inner: Any) -> bool:
+def _is_chunked(inner: InnerMessage) -> bool:
     return has_first_chunk(inner.message_id().serialize())
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pulsar_ext.errors import InvalidUse, MissingExtra
 from pulsar_ext.ids.message_id import MessageId
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.reader import Reader
 
@@ -43,7 +44,6 @@ def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: in
         `n` sets of one range each, in order of their slots. If all weights are 0, the parts have equal sizes.
 
     Raises:
-        InvalidUse: `n` is not 1 to 65,536, a slot does not exist, or a weight is negative.
         InvalidUse: `n` is not 1 to 65,536, a slot does not exist, or a weight is negative.
     """
     check_parts(n, SLOTS)
@@ -130,7 +130,7 @@ def read_histogram(
 
 def _read_weights(
     reader: Reader,
-    slot_of: Callable[[Any], int],
+    slot_of: Callable[[InnerMessage], int],
     by: Literal["messages", "bytes"],
     progress: Callable[[int], object] | None,
 ) -> Counter[int]:
@@ -138,8 +138,7 @@ def _read_weights(
     weights: Counter[int] = Counter()
     count = 0
     while reader.has_message_available():
-        message: Any = reader.read_next()
-        inner = message.inner
+        inner = reader.read_next().inner
         weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
         count += 1
         if progress is not None and not count % _REPORT_EVERY:

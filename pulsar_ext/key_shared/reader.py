@@ -23,6 +23,7 @@ from .hashing import KeyForms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.intercept.chain import ReaderChain
@@ -51,7 +52,7 @@ class _ChangeListener(TransitionSubscriber):
         """Call the function."""
         self._do()
 
-    def _reopen_(self, *_: Any) -> None:
+    def _reopen_(self, *_: object) -> None:
         """Call the function."""
         self._do()
 
@@ -134,7 +135,7 @@ class RangeReader(Reader):
             pass
         return self._receive_next_(None)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Message]:
         while self.has_message_available():
             yield self.read_next()
 
@@ -156,7 +157,7 @@ def check_topic_exists(admin: PulsarAdmin, topic: str) -> None:
 
 def open_range_reader(
     context: ClientContext,
-    arguments: dict[str, Any],
+    arguments: Arguments,
     ranges: RangesLike | KeyHashRanges,
     key_forms: KeyFormsMode,
     chain: ReaderChain | None,

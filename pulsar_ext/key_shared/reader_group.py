@@ -19,7 +19,7 @@ import time
 import uuid
 from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import pulsar
 
@@ -40,8 +40,9 @@ from .hash_ranges import KeyHashRanges, as_ranges
 from .reader import RangeReader, check_topic_exists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Subscription
     from pulsar_ext.ids.message_id import AnyMessageId
@@ -83,7 +84,7 @@ class DeliveryRecord:
         return self._has_whole(entry) or (index >= 0 and bool(self._partial.get(entry, 0) >> index & 1))
 
     def note(self, entry: _Entry, index: int, size: int) -> None:
-        """Record a message; a second time has no effect."""
+        """Record a message, in a batch of `size` messages (0 if unknown) by its index there; index -1 is unbatched."""
         if self._has_whole(entry):
             return
         if index >= 0:
@@ -142,8 +143,8 @@ class GroupReader(RangeConsumer):
     _reads_start: bool
     """True if a message that is the target of a seek is itself read."""
     _delivered: DeliveryRecord
-    _record_lock: Any
-    _undelivered: dict[int, Any]
+    _record_lock: OwnedLock
+    _undelivered: dict[int, InnerMessage]
     """Recorded messages, by identity, that a Ctrl-C kept from being delivered."""
 
     @classmethod
@@ -164,7 +165,7 @@ class GroupReader(RangeConsumer):
         self._undelivered = {}
         return self
 
-    def _wanted(self, inner: Any) -> bool:
+    def _wanted(self, inner: InnerMessage) -> bool:
         if not super()._wanted(inner):
             return False
         inner_id, key, passes = inner.message_id(), id(inner), False
@@ -183,12 +184,12 @@ class GroupReader(RangeConsumer):
             raise
         return passes
 
-    def _is_new(self, inner_id: Any) -> bool:
+    def _is_new(self, inner_id: InnerMessageId) -> bool:
         """Return whether a message is after the start and has not been delivered before."""
         entry = inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()
         return self._is_after_start(inner_id) and not self._delivered.has(entry, inner_id.batch_index())
 
-    def _is_after_start(self, inner_id: Any) -> bool:
+    def _is_after_start(self, inner_id: InnerMessageId) -> bool:
         if self._start is None:
             return True
         # The partition is not compared: a start on one partition need not contain it.
@@ -294,7 +295,7 @@ class GroupReader(RangeConsumer):
             self._move_native(target.inner)
             self._start, self._inclusive, self._delivered, self._undelivered = start, inclusive, DeliveryRecord(), {}
 
-    def _start_at(self, messageid: Any) -> tuple[MessageId | None, bool]:
+    def _start_at(self, messageid: object) -> tuple[MessageId | None, bool]:
         """Return the message to start from, None for all messages, and whether it is included."""
         if messageid == MessageId.earliest:
             return None, True
@@ -370,7 +371,7 @@ class RangeReaderGroup:
 def open_group(
     context: ClientContext,
     topic: str,
-    start_message_id: Any,
+    start_message_id: AnyMessageId,
     ranges: int | Sequence[RangesLike | KeyHashRanges],
     *,
     inclusive: bool = False,
@@ -396,62 +397,35 @@ def open_group(
             allowed, reason = probe_batches(admin, topic, subscription, parts)
             filtering = "broker" if allowed else "client"
         _log.info("%s is read by %d readers, filtered by the %s: %s", topic, len(parts), filtering, reason)
-        shared: dict[str, Any] = {"receiver_queue_size": receiver_queue_size, "key_forms": key_forms}
-        open_part: Callable[[KeyHashRanges], GroupReader | RangeReader]
         if filtering == "client":
             stack.close()  # the subscription is unused, and its backlog would grow
-            open_part = _reader_opener(context, topic, start_message_id, inclusive=inclusive, **shared)
-        else:
-            open_part = _consumer_opener(context, topic, subscription, start, inclusive=inclusive, **shared)
         readers: list[GroupReader | RangeReader] = []
         for part in parts:
-            readers.append(open_part(part))
-            stack.callback(readers[-1].close)
+            if filtering == "client":
+                reader = context.opener.create_reader(
+                    topic,
+                    start_message_id,
+                    receiver_queue_size=receiver_queue_size,
+                    start_message_id_inclusive=inclusive,
+                    key_hash_ranges=part,
+                    key_forms=key_forms,
+                )
+            else:
+                options = {
+                    "topic": topic,
+                    "subscription_name": subscription,
+                    "consumer_type": pulsar.ConsumerType.KeyShared,
+                    "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
+                    "receiver_queue_size": receiver_queue_size,
+                    "start_message_id_inclusive": True,  # a seek moves the cursor, perhaps to another reader's entry
+                }
+                assemble = partial(GroupReader._assemble_from_, start, inclusive)
+                reader = open_filtering_consumer(context, options, part, "raise", key_forms, assemble=assemble)
+            readers.append(reader)
+            stack.callback(reader.close)
         if filtering == "broker":
             wait_for_cover(admin, [topic], subscription, _COVER_SECONDS)
         return RangeReaderGroup(readers, filtering, reason, stack.pop_all())
-
-
-def _reader_opener(
-    context: ClientContext, topic: str, start_message_id: Any, *, inclusive: bool, **options: Any
-) -> Callable[[KeyHashRanges], RangeReader]:
-    """Return a function that opens a part's reader, which reads everything and filters."""
-
-    def open_part(part: KeyHashRanges) -> RangeReader:
-        reader: RangeReader = context.opener.create_reader(
-            topic, start_message_id, start_message_id_inclusive=inclusive, key_hash_ranges=part, **options
-        )
-        return reader
-
-    return open_part
-
-
-def _consumer_opener(
-    context: ClientContext,
-    topic: str,
-    subscription: str,
-    start: MessageId | None,
-    *,
-    inclusive: bool,
-    receiver_queue_size: int,
-    key_forms: KeyFormsMode,
-) -> Callable[[KeyHashRanges], GroupReader]:
-    """Return a function that opens a part's reader, which the broker filters for."""
-
-    def open_part(part: KeyHashRanges) -> GroupReader:
-        options = {
-            "topic": topic,
-            "subscription_name": subscription,
-            "consumer_type": pulsar.ConsumerType.KeyShared,
-            "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
-            "receiver_queue_size": receiver_queue_size,
-            "start_message_id_inclusive": True,  # a seek moves the cursor to an entry, perhaps of another reader
-        }
-        assemble = partial(GroupReader._assemble_from_, start, inclusive)
-        reader: Any = open_filtering_consumer(context, options, part, "raise", key_forms, assemble=assemble)
-        return reader  # type: ignore[no-any-return]  # of the class that `assemble` makes
-
-    return open_part
 
 
 def _check_tiling(parts: Sequence[KeyHashRanges]) -> None:
@@ -465,7 +439,7 @@ def _check_tiling(parts: Sequence[KeyHashRanges]) -> None:
 
 
 def _make_subscription(
-    context: ClientContext, topic: str, subscription: str, start_message_id: Any
+    context: ClientContext, topic: str, subscription: str, start_message_id: AnyMessageId
 ) -> MessageId | None:
     """Make the subscription at the start position; return the id to start from if the entry is not precise enough."""
     admin = context.admin_api()

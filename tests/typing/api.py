@@ -51,6 +51,8 @@ def arguments(client: pulsar.Client, consumer: pulsar.Consumer) -> None:
     client.create_reader("t", "earliest")  # type: ignore[arg-type]
     client.create_reader("t", pulsar.MessageId.earliest, key_forms="exactly")  # type: ignore[arg-type]
     client.create_table_view("t", subscription="s")  # type: ignore[call-arg]
+    client.new_consumer().subscription_type("Shared")  # type: ignore[arg-type]
+    client.new_reader().start_message_id("earliest")  # type: ignore[arg-type]
     consumer.seek({"t": 1})
     consumer.seek("earliest")  # type: ignore[arg-type]
 
