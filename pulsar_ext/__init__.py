@@ -41,44 +41,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         Diagnosis as Diagnosis,
         DiagnosisLimits as DiagnosisLimits,
     )
-    from .errors import (
-        AckNotConfirmed as AckNotConfirmed,
-        AdminConflict as AdminConflict,
-        AdminError as AdminError,
-        AdminNotAllowed as AdminNotAllowed,
-        AdminNotFound as AdminNotFound,
-        AdminPrecondition as AdminPrecondition,
-        AdminRequired as AdminRequired,
-        AdminUnauthorized as AdminUnauthorized,
-        AdminUnavailable as AdminUnavailable,
-        BrokerStartError as BrokerStartError,
-        CursorMoved as CursorMoved,
-        DeduplicationDisabled as DeduplicationDisabled,
-        DuplicateMessage as DuplicateMessage,
-        ForkedClientError as ForkedClientError,
-        IncompleteChunkedMessage as IncompleteChunkedMessage,
-        InvalidKeyHashRange as InvalidKeyHashRange,
-        InvalidMessageId as InvalidMessageId,
-        InvalidTopic as InvalidTopic,
-        InvalidUse as InvalidUse,
-        MessageIdNotFound as MessageIdNotFound,
-        MessageIdUnresolved as MessageIdUnresolved,
-        MisroutedMessage as MisroutedMessage,
-        MissingExtra as MissingExtra,
-        NoReply as NoReply,
-        NoSuchTopic as NoSuchTopic,
-        NotOpen as NotOpen,
-        ProducerBroken as ProducerBroken,
-        ProducerForgotten as ProducerForgotten,
-        PulsarExtError as PulsarExtError,
-        RequestFailed as RequestFailed,
-        SchemaMismatch as SchemaMismatch,
-        SequenceIdRejected as SequenceIdRejected,
-        SkipInsideMessage as SkipInsideMessage,
-        SkipUnconfirmed as SkipUnconfirmed,
-        SlotsNotCovered as SlotsNotCovered,
-        TopicRequired as TopicRequired,
-    )
+    from .errors import *  # noqa: F403  # every error
     from .ids.message_id import (
         ChunkMessageId as ChunkMessageId,
         MessageId as MessageId,
@@ -198,7 +161,7 @@ _HOMES = {
 }
 """The defining module of each of this library's names."""
 
-__path__ += [f"{__path__[0]}/_native/official"]  # `import pulsar_ext.functions`
+__path__ += [f"{__path__[0]}/_native/official"]  # noqa: F405  # `import pulsar_ext.functions`
 
 _SUBMODULES = ("admin", "asyncio", "errors", "exceptions", "functions", "schema", "tableview")
 """Submodules that are attributes of this module without being imported."""

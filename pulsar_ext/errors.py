@@ -103,7 +103,7 @@ class PulsarExtError(PulsarException):  # type: ignore[misc]  # the official cli
 
     retriable: ClassVar[bool] = False
 
-    def __init__(self, message: str, **details: Any) -> None:
+    def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
@@ -113,11 +113,11 @@ class PulsarExtError(PulsarException):  # type: ignore[misc]  # the official cli
     def __str__(self) -> str:
         return self.message
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.details)
 
 
-def _rebuild(cls: type[PulsarExtError], message: str, details: dict[str, Any]) -> PulsarExtError:
+def _rebuild(cls: type[PulsarExtError], message: str, details: dict[str, object]) -> PulsarExtError:
     return cls(message, **details)
 
 

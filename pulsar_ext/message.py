@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from copy import copy
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import pulsar
 from pulsar.schema import BytesSchema
@@ -27,6 +27,8 @@ from .schema.typed import T, of_another_cluster
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+
+    from ._native.messages import InnerMessage
 
 __all__ = [
     "Message",
@@ -75,7 +77,7 @@ class Message(MessageHandle, Generic[T]):
         """
         return replicated_from(self.inner)
 
-    def altered(self, **changes: Any) -> Message:
+    def altered(self, **changes: object) -> Message:
         """Return a copy of the message with another value or other properties.
 
         It is acknowledged as the original message. Mirrors the messages that Java's interceptors return.
@@ -90,7 +92,8 @@ class Message(MessageHandle, Generic[T]):
         if unknown := changes.keys() - _ALTERABLE:
             raise InvalidUse(f"A message can be altered in {', '.join(_ALTERABLE)}; not in {', '.join(unknown)}.")
         other = copy(self)
-        other.__dict__.update({name: _returning(value) for name, value in changes.items()})  # each hides the method
+        for name, value in changes.items():
+            other.__dict__[name] = lambda value=value: value  # hides the method
         return other
 
     def __copy__(self) -> Self:
@@ -101,7 +104,7 @@ class Message(MessageHandle, Generic[T]):
         return other
 
     @staticmethod
-    def _wrap(_message: Any) -> Message:  # official code calls it by this name
+    def _wrap(_message: InnerMessage) -> Message:  # official code calls it by this name
         return received(_message)
 
 
@@ -111,11 +114,7 @@ class Received(Message[T]):
     __init__ = object.__init__  # in C: the receive loop creates one per message
 
 
-def _returning(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-def received(inner: Any) -> Message:
+def received(inner: InnerMessage) -> Message:
     """Return a C++ message as one of ours."""
     message: Message = Received()
     message.inner = inner
@@ -132,13 +131,12 @@ class _MessageOfTopics(Received):
         return message_id
 
 
-def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]:
+def message_class(schema: pulsar.schema.Schema, *, several_topics: bool = False) -> type[Message]:
     """Return the class whose messages decode with `schema`; ids of messages from several topics name theirs."""
     base: type[Message] = _MessageOfTopics if several_topics else Received
     if type(schema) is BytesSchema:
         return base
-    decoding: Any = type("Message", (base,), {"_schema": schema, "__module__": __name__})
-    return decoding  # type: ignore[no-any-return]  # a subclass of it
+    return type("Message", (base,), {"_schema": schema, "__module__": __name__})
 
 
 def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
@@ -146,14 +144,13 @@ def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
     if messages.cluster == number:
         return messages
     first = messages.__mro__[1] if messages.cluster else messages
-    named = {"cluster": number, "__module__": __name__}
+    named: dict[str, object] = {"cluster": number, "__module__": __name__}
     if (schema := getattr(first, "_schema", None)) is not None:
         named["_schema"] = of_another_cluster(schema, number)
-    other: Any = type(first.__name__, (first,), named)
-    return other  # type: ignore[no-any-return]  # a subclass of it
+    return type(first.__name__, (first,), named)
 
 
-def handled_in(message: Any) -> AbstractContextManager[object]:
+def handled_in(message: Message) -> AbstractContextManager[object]:
     """Return the context of a message's handler: its span if the client is instrumented, else an empty one."""
     block: Callable[[], AbstractContextManager[object]] = vars(message).get("handled_in", nullcontext)
     return block()

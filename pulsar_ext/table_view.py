@@ -55,25 +55,11 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         reader: Reader,
         topic: str,
         subscription: str | None,
-        schema: Any,
+        schema: pulsar.schema.Schema,
         ends_in_incomplete_message: Callable[[], bool],
         end: End,
     ) -> Self:
-        """Create a view that owns and follows a reader.
-
-        Args:
-            reader: reads the topic from its beginning.
-            topic: the topic's name.
-            subscription: the application's name of the view.
-            schema: the schema of the values.
-            ends_in_incomplete_message: returns whether the topic ends in an incomplete chunked message, which never
-                arrives.
-            end: the position up to which the view reads, if it becomes known in time; else until there is no message.
-
-        Raises:
-            pulsar.Timeout: the broker reported messages for a minute, and none arrived.
-            pulsar.PulsarException: the topic could not be read.
-        """
+        """Create a view that owns and follows a reader."""
         self = cls()
         pulsar.TableView.__init__(self, None, topic, subscription, schema)
         self._reader, self._table = reader, _Table(reader, topic)
@@ -84,9 +70,10 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         return self
 
     @property
-    def inner(self) -> Any:
+    def inner(self) -> Reader:
         """Reader that the view follows."""
-        return self._reader
+        reader: Reader = self._reader
+        return reader
 
     def get(self, key: str) -> T | None:
         """Return the value of a key, or None."""
@@ -245,12 +232,7 @@ def _sort_key(message_id: MessageId) -> tuple[int, int, int]:
 
 
 class _Table:
-    """The values of a view, which one thread changes and any thread reads.
-
-    Args:
-        reader: the reader of the topic.
-        topic: the topic's name.
-    """
+    """The values of a view, which one thread changes and any thread reads."""
 
     def __init__(self, reader: Reader, topic: str) -> None:
         self.values: dict[str, _Kept] = {}

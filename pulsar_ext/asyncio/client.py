@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pulsar_ext.client.consumers import ConsumerEventListener
     from pulsar_ext.dedup.opening import Recall
     from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.hashing import KeyFormsMode
@@ -54,27 +53,23 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class LoopEvents:
-    """Listener of the blocking client that notifies the application's listener in the loop, one event at a time.
-
-    Args:
-        listener: the application's listener; its methods may be async.
-    """
+    """Notifies the application's listener, whose methods may be async, in the loop, one event at a time."""
 
     def __init__(self, listener: ConsumerEventListener) -> None:
         self._listener, self._bridge = listener, running_loop_bridge()
         self._events: deque[tuple[str, int]] = deque()
-        self._consumer: Any = None
+        self._consumer: Consumer | None = None
         self._notifying: asyncio.Task[None] | None = None
 
-    def became_active(self, _: Any, partition: int, /) -> None:
+    def became_active(self, _: object, partition: int, /) -> None:
         """Add the event, on a thread of the C++ client."""
         self._bridge.call_soon(self._add, "became_active", partition)
 
-    def became_inactive(self, _: Any, partition: int, /) -> None:
+    def became_inactive(self, _: object, partition: int, /) -> None:
         """Add the event, on a thread of the C++ client."""
         self._bridge.call_soon(self._add, "became_inactive", partition)
 
-    def attach(self, consumer: Any) -> None:
+    def attach(self, consumer: Consumer) -> None:
         """Set the asyncio consumer to report, and report earlier events."""
         self._consumer = consumer
         self._notify()
@@ -103,7 +98,7 @@ class LoopEvents:
 class _Intercepted(AsyncReceiving):
     """Calls interceptors with each delivered message, in the loop."""
 
-    chain: ReceiverChain[Any]
+    chain: ConsumerChain | ReaderChain
 
     async def _receive(self, timeout_millis: int | None) -> Message:
         return self.chain.before(self, await super()._receive(timeout_millis))
@@ -126,11 +121,11 @@ class _Intercepted(AsyncReceiving):
 
 
 @cache
-def _class_of(kind: Any) -> type[Any]:
+def _class_of(kind: Any) -> type[_Intercepted]:
     return type(f"Intercepted{kind.__name__}", (_Intercepted, kind), {"__module__": kind.__module__})
 
 
-def intercept(receiving: Any, chain: ReceiverChain[Any]) -> None:
+def intercept(receiving: Any, chain: ConsumerChain | ReaderChain) -> None:
     """Make an asyncio consumer or reader call interceptors from now on."""
     receiving.chain = chain
     chain.show(receiving)
@@ -144,27 +139,29 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _with_arguments_of(
-    method: Callable[Concatenate[Any, P], object],
-) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Show another method's arguments to type checkers, and to `inspect.signature()`."""
+def _made_of(
+    make: Callable[P, BlockingClient],
+) -> Callable[[Callable[[Client, BlockingClient], None]], Callable[Concatenate[Client, P], None]]:
+    """Return a decorator by which a constructor takes the arguments of the blocking client instead of that."""
 
-    def show(own: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
-        own.__wrapped__ = method  # type: ignore[attr-defined]  # a function
-        return own
+    def with_arguments(init: Callable[[Client, BlockingClient], None]) -> Callable[Concatenate[Client, P], None]:
+        @wraps(BlockingClient.__init__)
+        def construct(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, make(*args, **kwargs))
 
-    return show
+        return construct
+
+    return with_arguments
 
 
 def _opening(
-    method: Callable[Concatenate[Any, P], R], kind: Callable[[R, Executor], K]
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, K]]:
+    method: Callable[Concatenate[BlockingClient, P], R], kind: Callable[[R, Executor], K]
+) -> Callable[Concatenate[Client, P], Coroutine[object, None, K]]:
     """Return the coroutine method that calls the blocking method, and makes its twin of the result."""
-    name = method.__name__
 
     @wraps(method)
-    async def open_one(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> K:
-        opening = partial(getattr(self.blocking, name), *args, **kwargs)
+    async def open_one(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> K:
+        opening = partial(method, self.blocking, *args, **kwargs)
         return kind(await self._executor.open(opening), self._executor)
 
     return open_one
@@ -189,11 +186,11 @@ class Client(AsyncClientHandle):
     create_table_view = _opening(BlockingClient.create_table_view, TableView)
     requester = _opening(BlockingClient.requester, Requester)
 
-    @_with_arguments_of(BlockingClient.__init__)
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.blocking = BlockingClient(*args, **kwargs)
-        super().__init__(self.blocking)
-        self._patience = self.blocking.context.operation_timeout_seconds
+    @_made_of(BlockingClient)
+    def __init__(self, blocking: BlockingClient) -> None:
+        super().__init__(blocking)
+        self.blocking = blocking
+        self._patience = blocking.context.operation_timeout_seconds
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -345,11 +342,11 @@ class Client(AsyncClientHandle):
             reader._start_listener_(reader_listener)
         return reader
 
-    def new_reader(self, schema: Any = None) -> ReaderBuilder:
+    def new_reader(self, schema: type | TypedSchema | None = None) -> ReaderBuilder:
         """Return a reader builder, like `pulsar_ext.Client.new_reader()`; its `create()` is a coroutine."""
         return ReaderBuilder(self.blocking.context, schema, self._open_as)
 
-    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
+    def new_consumer(self, schema: type | TypedSchema | None = None) -> ConsumerBuilder:
         """Return a consumer builder, like `pulsar_ext.Client.new_consumer()`; its `subscribe()` is a coroutine."""
         return ConsumerBuilder(self.blocking.context, schema, self._open_as)
 
@@ -361,9 +358,9 @@ class Client(AsyncClientHandle):
         subscription_name: str = "repliers",
         on_error: Action | Callable[[Message, Exception], object] | None = None,
         may_reply_to: Callable[[str, str], bool] = in_same_namespace,
-        schema: Any = None,
-        reply_schema: Any = None,
-        **consumer_options: Any,
+        schema: type | TypedSchema | None = None,
+        reply_schema: type | TypedSchema | None = None,
+        **consumer_options: object,
     ) -> Replier:
         """Open a replier with the arguments of `pulsar_ext.Client.replier`.
 
@@ -383,7 +380,7 @@ class Client(AsyncClientHandle):
         """Return the names of a topic's partitions, or its own name if it is not partitioned."""
         return await self._executor.ask(partial(self.blocking.get_topic_partitions, topic))
 
-    def get_service_info(self) -> Any:
+    def get_service_info(self) -> pulsar.ServiceInfo:
         """Return the service URL and the connection settings, like `pulsar.Client`."""
         return self.blocking.get_service_info()
 
@@ -424,7 +421,9 @@ class Client(AsyncClientHandle):
             receiving._end_receives_()
         self._executor.close()
 
-    async def _open_as(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:
+    async def _open_as(
+        self, opening: Callable[[], Any], kind: type[H], chain: ConsumerChain | ReaderChain | None = None
+    ) -> H:
         """Open a blocking consumer or reader, and return its asyncio counterpart with its interceptors."""
         receiving = kind(await self._executor.open(opening), self._executor)
         if chain is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
+    from pulsar_ext.schema.typed import TypedSchema
 
     from ._executor import Executor
 
@@ -25,7 +25,9 @@ H = TypeVar("H", Consumer, Reader)
 
 
 class _Open(Protocol):
-    async def __call__(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:
+    async def __call__(
+        self, opening: Callable[[], Any], kind: type[H], chain: ConsumerChain | ReaderChain | None = None
+    ) -> H:
         """Run the blocking `opening`, and return its result as `kind`, with its interceptors."""
         ...
 
@@ -33,7 +35,7 @@ class _Open(Protocol):
 class ReaderBuilder(BlockingReaderBuilder):
     """`pulsar_ext.ReaderBuilder` with a coroutine `create()`; made by `Client.new_reader()`."""
 
-    def __init__(self, context: ClientContext, schema: Any, open_as: _Open) -> None:
+    def __init__(self, context: ClientContext, schema: type | TypedSchema | None, open_as: _Open) -> None:
         super().__init__(context, schema)
         self._open_as = open_as
 
@@ -52,7 +54,7 @@ class ReaderBuilder(BlockingReaderBuilder):
 class ConsumerBuilder(BlockingConsumerBuilder):
     """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
 
-    def __init__(self, context: ClientContext, schema: Any, open_as: _Open) -> None:
+    def __init__(self, context: ClientContext, schema: type | TypedSchema | None, open_as: _Open) -> None:
         super().__init__(context, schema)
         self._open_as = open_as
 

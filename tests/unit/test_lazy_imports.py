@@ -54,10 +54,11 @@ def test_type_checker_imports_equal_lazy_ones():
     """The imports for type checkers equal those of `__getattr__`."""
     tree = ast.parse(Path(pulsar_ext.__file__).read_text(encoding="utf-8"))
     seen = {
-        name.asname: node.module
+        name: node.module
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
-        for name in node.names
+        for alias in node.names
+        for name in ([alias.asname] if alias.asname else pulsar_ext.errors.__all__)
     }
     assert seen == pulsar_ext._HOMES
 
