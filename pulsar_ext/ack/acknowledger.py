@@ -29,13 +29,22 @@ from pulsar_ext._runtime.scheduler import CONNECTION_POLL_SECONDS
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
-from .cursor import ArrivalProof, CursorMonitor, Resender
-from .delivery import INBOX_SIZE, MAX_INBOX_SIZE, ConnectionWatch, GroupTimer, is_same_connection
+from .cursor import CursorMonitor
+from .delivery import INBOX_SIZE, MAX_INBOX_SIZE, Delivery, GroupTimer, is_same_connection
+from .timing import (
+    HELD_POLL_SECONDS,
+    IDLE_POLL_SECONDS,
+    KNOWN_SECONDS,
+    NATIVE_SECONDS,
+    PARTIAL_BATCH_SECONDS,
+    WATCH_SECONDS,
+)
 from .topics import AckCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.messages import InnerConsumer, InnerMessage
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
@@ -120,17 +129,6 @@ class DuplicateFilter:
 
 _log = logging.getLogger("pulsar_ext.acks")
 
-_IDLE_POLL_SECONDS, _HELD_POLL_SECONDS = 1.0, 0.25
-"""Longest poll intervals: while few messages are acknowledged, and while acknowledgements are held back."""
-_WATCH_SECONDS = 2.0
-"""Time after the last acknowledgement in which the connection is polled, so that the next one is not sent twice."""
-_NATIVE_SECONDS = 0.11
-"""Longest time that the C++ client holds an acknowledgement, with a margin."""
-_KNOWN_SECONDS = 2.0
-"""Longest time that a replacement of the native consumer waits until acknowledgements have arrived."""
-_PARTIAL_BATCH_SECONDS = 1.0
-"""Interval after which a partly acknowledged batch is sent; it may wait up to twice as long."""
-
 
 class Acknowledger(TransitionSubscriber):
     """The acknowledgements of one consumer: accepts and withdraws them, and sends them in groups."""
@@ -165,6 +163,8 @@ class Acknowledger(TransitionSubscriber):
         self._opened = 0.0
         """Time at which the broker was known to have the native consumer, on the connection of that time."""
         self._last_sent, self._last_release, self._is_shared = 0.0, 0.0, is_shared
+        self._answer: Answer | None = None
+        """Of the last probe."""
         self._is_moving = False
         """True during a seek: an acknowledgement sent now could acknowledge a message that is to be redelivered."""
         self._changes_cluster = False
@@ -175,19 +175,18 @@ class Acknowledger(TransitionSubscriber):
     # The following are created with the first acknowledgement: a process may have many idle consumers.
 
     @lazy
-    def _watch(self) -> ConnectionWatch:
-        return ConnectionWatch(self._opened if is_same_connection(self._opened, time.monotonic()) else None)
+    def _delivery(self) -> Delivery[TopicAcks]:
+        return Delivery(
+            self.collector.by_topic,
+            opened=self._opened if is_same_connection(self._opened, time.monotonic()) else None,
+            can_probe=isinstance(self._topics, str) and TopicName.parse(self._topics).is_persistent,
+        )
 
     @lazy
     def _monitor(self) -> CursorMonitor:
-        topics = self.collector.by_topic
-        return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._restart_topic)
-
-    @lazy
-    def _resender(self) -> Resender:
-        one = isinstance(self._topics, str) and TopicName.parse(self._topics).is_persistent
-        proof = ArrivalProof(self._context.senders.answer_to, can_ask=one)
-        return Resender(self._watch, proof, self.collector.by_topic, self._monitor, self.check_connection)
+        return CursorMonitor(
+            self._context, self._order, self.subscription, self._delivery, self.lock, self._restart_topic
+        )
 
     def attach(self, inner: InnerConsumer, began: float = 0.0) -> None:
         """Use a native consumer, whose listener may have been called already."""
@@ -209,7 +208,7 @@ class Acknowledger(TransitionSubscriber):
         with self.lock:
             self._is_moving = False
             self._monitor.native_replaced()
-            self._watch.native_replaced()
+            self._delivery.native_replaced()
             pending = self.collector.pending
         if pending:
             self.schedule()
@@ -319,13 +318,13 @@ class Acknowledger(TransitionSubscriber):
                 for topic in self._moving_topics():
                     topic.forget_sent()
                 if self._moved is None:
-                    self._watch.mark_stable()
+                    self._delivery.watch.mark_stable()
                 self._is_moving = True
         elif transition is Transition.ANOTHER_CLUSTER:
             with self.lock:
                 self._is_moving = self._changes_cluster = True
                 self.forget()
-                self._watch.mark_stable()
+                self._delivery.watch.mark_stable()
         elif transition is Transition.REDELIVERY:
             self.flush()
             self.wait_until_sent()
@@ -375,7 +374,7 @@ class Acknowledger(TransitionSubscriber):
 
     def schedule(self) -> None:
         """Let the scheduler process the inbox."""
-        if self._watch.polled_at is None:  # the connection was not polled
+        if self._delivery.watch.polled_at is None:  # the connection was not polled
             self._order.begin_epoch()
             with self.lock:
                 self._redelivered.expect(-math.inf)
@@ -415,7 +414,7 @@ class Acknowledger(TransitionSubscriber):
     def wait_until_sent(self) -> None:
         """Wait until the C++ client has sent what was flushed, if its group must not be filled up."""
         if not self._may_fill:
-            threads.sleep(_NATIVE_SECONDS)
+            threads.sleep(NATIVE_SECONDS)
 
     @property
     def _may_fill(self) -> bool:
@@ -428,13 +427,11 @@ class Acknowledger(TransitionSubscriber):
         Acknowledgements then arrive before the close of the native consumer: the broker serves a connection in order.
         After 2 s the native consumer is closed anyway; messages that are redelivered are acknowledged again.
         """
-        deadline = time.monotonic() + _KNOWN_SECONDS
+        deadline = time.monotonic() + KNOWN_SECONDS
         while self.is_connected and time.monotonic() < deadline:
             with self.lock:
                 sent = any(topic.sent for topic in self.collector.by_topic)
-                if not sent or (
-                    self._watch.is_stable and all(one.resend_window is None for one in self.collector.by_topic)
-                ):
+                if not sent or self._delivery.is_recovered:
                     return
             threads.sleep(CONNECTION_POLL_SECONDS)
 
@@ -464,7 +461,7 @@ class Acknowledger(TransitionSubscriber):
     @property
     def was_connected(self) -> bool:
         """True if the last poll found a connection."""
-        return not self._watch.is_down
+        return not self._delivery.watch.is_down
 
     def forget(self, *topics: TopicAcks) -> None:
         """Drop what was acknowledged on these topics, or on all: the cursor was moved."""
@@ -490,8 +487,9 @@ class Acknowledger(TransitionSubscriber):
                 topic.is_held = False
             if self.inner is not None and self.is_connected:
                 self._send_group(self.inner, time.monotonic(), force=False)
-                if (resender := Acknowledger._resender.made_for(self)) is not None:
-                    resender.end(self.inner, time.monotonic())
+                if (delivery := Acknowledger._delivery.made_for(self)) is not None and not delivery.watch.is_stable:
+                    delivery.mark_for_resend()
+                    self._resend(self.inner, time.monotonic())
             elif pending:
                 _log.warning(
                     "A consumer of %s was closed without a connection: %d acknowledgements are lost and their "
@@ -525,7 +523,7 @@ class Acknowledger(TransitionSubscriber):
                 looks.begin(self)  # an acknowledgement before then schedules another call
                 return wait
             looks.end(self)
-            self._watch.pause()
+            self._delivery.watch.pause()
             return None
         looks.end(self)
         self.scheduled = True
@@ -540,18 +538,18 @@ class Acknowledger(TransitionSubscriber):
             or holds_back
             or collector.pending
             or collector.has_chunks
-            or now - collector.acknowledged <= _WATCH_SECONDS  # messages may be numbered during this time
-            or self._watch.is_down
+            or now - collector.acknowledged <= WATCH_SECONDS  # messages may be numbered during this time
+            or self._delivery.watch.is_down
             or any(topic.highest_sent for topic in topics)
         ):
             return math.inf
         if self._is_moving or collector.is_busy(now, CONNECTION_POLL_SECONDS):
             return 0.0
         if not connected:
-            return _IDLE_POLL_SECONDS
+            return IDLE_POLL_SECONDS
         return min(
-            _HELD_POLL_SECONDS if holds_back else _IDLE_POLL_SECONDS,
-            min(self._resender.due(now), self._timer.due) - now,
+            HELD_POLL_SECONDS if holds_back else IDLE_POLL_SECONDS,
+            min(self._delivery.due(now), self._timer.due) - now,
         )
 
     def is_connection_unchanged(self, now: float) -> bool:
@@ -564,19 +562,19 @@ class Acknowledger(TransitionSubscriber):
                 and self._gate.ask_uninterrupted(self.inner.is_connected)
                 and self.is_on_its_cluster
             )
-            return self._watch.is_unchanged(now, connected=connected) and not self.closed
+            return self._delivery.watch.is_unchanged(now, connected=connected) and not self.closed
         finally:
             self.lock.release()
 
     def _send_due_group(self, inner: InnerConsumer, now: float, *, connected: bool) -> bool:
         """Send the group if it is due; return True if incomplete chunked messages must be requested."""
-        collector, polled_at = self.collector, self._watch.polled_at
+        collector, polled_at = self.collector, self._delivery.watch.polled_at
         must_request = self._poll_connection(inner, now, connected=connected)
         if not (self._grouping.passes_singles and self._processed_inbox):
             self._absorb(passing=self._grouping.passes_singles)
         self._processed_inbox = False
-        collector.stop_numbering_if_idle(_WATCH_SECONDS, now)
-        if now - self._last_release >= _PARTIAL_BATCH_SECONDS:
+        collector.stop_numbering_if_idle(WATCH_SECONDS, now)
+        if now - self._last_release >= PARTIAL_BATCH_SECONDS:
             self._last_release = now
             collector.release_partial()
         if self._timer.is_due(collector.pending, now, polled_at) and self._native_if_ready() is not None:
@@ -588,7 +586,7 @@ class Acknowledger(TransitionSubscriber):
         if not len(self.inbox):
             return
         now = time.monotonic()
-        if self._watch.may_have_changed(now):
+        if self._delivery.watch.may_have_changed(now):
             self._order.begin_epoch()
         try:
             if self.collector.absorb(now, self._native_if_ready if passing else lambda: None):
@@ -619,19 +617,35 @@ class Acknowledger(TransitionSubscriber):
 
     def check_connection(self) -> None:
         """Poll the connection during a long send, so that the next poll does not take it for another one."""
-        self._watch.check_connection(time.monotonic(), connected=self.is_connected)
+        self._delivery.watch.check_connection(time.monotonic(), connected=self.is_connected)
 
     def _poll_connection(self, inner: InnerConsumer, now: float, *, connected: bool) -> bool:
         """Send again what a disconnection may have lost; return True if chunked messages must be requested."""
         has_pending = bool(len(self.inbox) or self.collector.pending)
-        report = self._resender.poll(inner, now, connected=connected, has_pending=has_pending)
+        delivery = self._delivery
+        result = None if self._answer is None else self._answer.result
+        report, probes = delivery.poll(now, connected=connected, has_pending=has_pending, result=result)
+        if not delivery.proof.is_asking:
+            self._answer = None
+        if probes:
+            try:
+                self._answer = self._context.senders.answer_to(inner.get_last_message_id_async)
+            except BaseException:
+                delivery.proof.is_asking = False
+                raise
+        if connected:
+            self._resend(inner, now)
         if report.is_doubtful:
             self._order.begin_epoch()
-            self._redelivered.expect(self._watch.since if connected else -math.inf)
-        idle = self._is_shared and now - self._last_sent > _WATCH_SECONDS
+            self._redelivered.expect(self._delivery.watch.since if connected else -math.inf)
+        idle = self._is_shared and now - self._last_sent > WATCH_SECONDS
         return self.collector.may_have_chunks and (
             report.must_request_chunks or (report.must_request_chunks_again and idle)
         )
+
+    def _resend(self, inner: InnerConsumer, now: float) -> None:
+        for topic, lost, ids in self._delivery.lost(now):
+            topic.sender.send(inner, lost, ids, self.check_connection)
 
     def _request_chunks(self, native: InnerConsumer) -> None:
         """Replace the native consumer: it holds an incomplete chunked message, and rejects its first chunk."""

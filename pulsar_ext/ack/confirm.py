@@ -19,6 +19,7 @@ from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
 
 from .groups import AckGroup
+from .timing import CONFIRM_RESEND_SECONDS, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, UNNOTICED_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
 
 
 R_co = TypeVar("R_co", covariant=True)
-_FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
-_RESEND_SECONDS = 0.5
 _MAX_LISTED = 100
-_SLOW_SECONDS = 0.085
-"""A request that takes longer may span a disconnection and a reconnection."""
 
 
 def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
@@ -52,8 +49,8 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         return
     deadline = time.monotonic() + timeout_ms / 1000
     check = _Check(context, acks)
-    wait, began, fewest = _FIRST_WAIT, time.monotonic(), math.inf
-    resend_at = began + _RESEND_SECONDS
+    wait, began, fewest = FIRST_WAIT_SECONDS, time.monotonic(), math.inf
+    resend_at = began + CONFIRM_RESEND_SECONDS
     while not check.done(sent=sent):
         acks.raise_if_closed()
         if acks.cluster != cluster:
@@ -61,17 +58,17 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         now = time.monotonic()
         wait = max(wait, now - began)  # checking many entries takes long
         if check.missing < fewest:  # the broker makes progress: a million acknowledgements take it some seconds
-            fewest, resend_at = check.missing, max(resend_at, now + _RESEND_SECONDS)
+            fewest, resend_at = check.missing, max(resend_at, now + CONFIRM_RESEND_SECONDS)
         if now >= deadline:
             raise check.error(timeout_ms)
         threads.sleep(min(wait, deadline - now))
-        wait = min(2 * wait, _LONGEST_WAIT)
+        wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         began = time.monotonic()
         if not sent or now >= resend_at:
             sent = acks.flush()
             if sent and now >= resend_at:
                 check.send_again()
-                resend_at = now + 2 * _RESEND_SECONDS
+                resend_at = now + 2 * CONFIRM_RESEND_SECONDS
     if acks.cluster != cluster:
         raise check.dropped()
 
@@ -183,7 +180,7 @@ class _Check:
                 self._context.senders.ask(inner.get_last_message_id_async)
         except pulsar.PulsarException:
             return False
-        return self._acks.is_connected and self._acks.was_connected and time.monotonic() - before < _SLOW_SECONDS
+        return self._acks.is_connected and self._acks.was_connected and time.monotonic() - before < UNNOTICED_SECONDS
 
     def _keeps_indexes(self) -> bool:
         if self._keeps_parts is None:

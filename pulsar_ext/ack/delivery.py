@@ -1,9 +1,26 @@
-"""Decide when a group of acknowledgements is due, and what must be resent after a disconnection (pure).
+"""The state machine that delivers a consumer's acknowledgements (pure): no socket, thread or clock.
 
-The C++ client drops unsent acknowledgements when the connection is lost, and reports a connection before the broker
-knows its consumer again. What was sent shortly before is therefore resent when the broker has answered a request. If
-the broker cannot be asked, it is resent several times. Mirrors the retries of Java's
-`PersistentAcknowledgmentsGroupingTracker`.
+It decides what is due, what counts as arrived, what is resent after a disconnection, and what is held back or dropped.
+`acknowledger.py` and `cursor.py` carry out what it decides, and report what they have seen. Its times are in
+`timing.py`, with the reason of each. Mirrors the retries of Java's `PersistentAcknowledgmentsGroupingTracker`.
+
+A connection may be dead for a minute before the C++ client notices, and everything sent on it is lost. A broker serves
+a connection in order: once it has answered a request, everything sent before that request has arrived.
+
+The C++ client drops unsent acknowledgements when the connection is lost, and reports a connection before the broker has
+loaded the topic and knows the consumer again. The broker silently drops acknowledgements that arrive before that, and
+rejects requests. An answered request was therefore sent when the broker knew the consumer.
+
+So the states of a consumer are:
+
+- connected: `ConnectionWatch.is_stable`. What is sent arrives; answered probes show until when it has (`SentAcks`).
+- unknown: the connection was lost, or may have been replaced between two polls. A probe is sent until it is answered.
+- recovering: the broker knows the consumer since the answered probe. What was sent before is resent, and the cursors
+  are checked when that should have arrived. Then it is connected again.
+
+A consumer of several topics or partitions cannot be probed; it resends at fixed times instead. Two states belong to one
+topic (`TopicDelivery`). It is held while its cursor may have been moved back. Resending is blocked while it may have
+closed the connection: a broker does that for acknowledgements of an ended topic.
 """
 
 from __future__ import annotations
@@ -11,14 +28,39 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar, cast
+
+import pulsar
 
 from pulsar_ext.errors import InvalidUse
 
 from .groups import NOTHING, AckGroup, Entry, Singles
+from .timing import (
+    ANSWER_SECONDS,
+    ARRIVAL_SECONDS,
+    ARRIVED_SECONDS,
+    BROKER_READY_SECONDS,
+    CHECK_SECONDS,
+    CHUNKS_SECONDS,
+    FIRST_PROBE_SECONDS,
+    GROUPED_SECONDS,
+    HELD_CHECK_SECONDS,
+    MIN_HOLD_MS,
+    NATIVE_HOLD_MS,
+    NOTICED_SECONDS,
+    PROBE_BUSY_SECONDS,
+    PROBE_RETRY_SECONDS,
+    PROBE_SECONDS,
+    RESEND_BLOCK_SECONDS,
+    RESEND_FAILURE_SECONDS,
+    RESEND_SECONDS,
+    RETRY_SECONDS,
+    RETURN_SECONDS,
+    UNNOTICED_SECONDS,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pulsar_ext._native.messages import InnerMessageId
 
@@ -119,23 +161,6 @@ def _last_entry(group: AckGroup | Singles) -> Entry | None:
     return group.whole[-1] if group.whole else group.cumulative
 
 
-_UNNOTICED_SECONDS: Final = 0.085
-"""Polls further apart than this may have missed a disconnection and a reconnection."""
-_RESEND_SECONDS: Final = (0.3, 1.0, 3.0, 10.0, 30.0)
-"""Delays after a reconnection at which doubtful acknowledgements are resent until the broker knows the consumer.
-
-The C++ client reports a connection, and sends on it, before that."""
-_ARRIVED_SECONDS: Final = 1.0
-"""Time before an unnoticed disconnection after which acknowledgements have arrived: a short one is noticed at once."""
-_BROKER_READY_SECONDS: Final = 3.0
-"""Time within which the broker usually knows the consumer, if it cannot be probed."""
-_CHUNKS_SECONDS: Final = (0.3, 3.0, 10.0, 30.0)
-"""Delays after a reconnection at which incomplete chunked messages are requested.
-
-After the first, they are requested only if nothing was acknowledged for a while: another consumer may have received
-some of their chunks."""
-
-
 class ConnectionReport(NamedTuple):
     """Result of a poll of the connection."""
 
@@ -155,7 +180,7 @@ class ConnectionReport(NamedTuple):
 
 def is_same_connection(then: float, now: float) -> bool:
     """Return True if a connection seen at both times was not lost in between: a reconnection takes longer."""
-    return now - then <= _UNNOTICED_SECONDS
+    return now - then <= UNNOTICED_SECONDS
 
 
 class ConnectionWatch:
@@ -216,11 +241,11 @@ class ConnectionWatch:
         starts = self.polled_at is None
         slept = not starts and self.may_have_changed(now)
         if starts:  # the connection may have been opened just now
-            self._resend_times, self.since = [now + _RESEND_SECONDS[0]], -math.inf
+            self._resend_times, self.since = [now + RESEND_SECONDS[0]], -math.inf
         previous, self.polled_at = self.polled_at or now, now
         doubtful = starts or slept or not connected or self.is_down or self._is_new
         due = connected and bool(self._chunks) and now >= self._chunks[0]
-        first = due and len(self._chunks) == len(_CHUNKS_SECONDS)
+        first = due and len(self._chunks) == len(CHUNKS_SECONDS)
         if due:
             del self._chunks[0]
         report = ConnectionReport(
@@ -230,23 +255,261 @@ class ConnectionWatch:
             self.is_down = True
             return report
         if self.is_down or self._is_new:
-            self._chunks = [now + seconds for seconds in _CHUNKS_SECONDS] if self.is_down else []
+            self._chunks = [now + seconds for seconds in CHUNKS_SECONDS] if self.is_down else []
             self.is_down = self._is_new = False
-            self._resend_times, self.since = [now + seconds for seconds in _RESEND_SECONDS], -math.inf
-            return report._replace(is_reconnected=True, arrives_by=now + _BROKER_READY_SECONDS)
+            self._resend_times, self.since = [now + seconds for seconds in RESEND_SECONDS], -math.inf
+            return report._replace(is_reconnected=True, arrives_by=now + BROKER_READY_SECONDS)
         if slept and not self._resend_times:  # on a busy machine a short disconnection may go unnoticed
-            self._resend_times, self.since = [now + _RESEND_SECONDS[1]], previous - _ARRIVED_SECONDS
+            self._resend_times, self.since = [now + RESEND_SECONDS[1]], previous - ARRIVED_SECONDS
             return report._replace(arrives_by=self._resend_times[0])
         if self._resend_times and now >= self._resend_times[0]:
-            self._resend_times = self._resend_times[1:] or [now + _RESEND_SECONDS[-1]] * can_ask
+            self._resend_times = self._resend_times[1:] or [now + RESEND_SECONDS[-1]] * can_ask
             return report._replace(must_resend=True)
         return report
 
 
-_NATIVE_HOLD_MS: Final = 100
-"""Time for which the C++ client's own grouping holds an acknowledgement."""
+class TopicDelivery:
+    """Acknowledgements sent on one topic or partition that may not have arrived, and the known state of its cursor."""
+
+    def __init__(self) -> None:
+        self.sent = SentAcks()
+        self.resend_window: tuple[float, float] | None = None
+        """The `(since, before)` window of acknowledgements to resend; None if there is nothing to resend."""
+        self.highest_sent: Entry | None = None
+        """The highest position that was sent."""
+        self.expected_mark: Entry | None = None
+        """The highest position that the cursor must show at the next check after a reconnection."""
+        self.sessions: frozenset[tuple[str, str]] | None = None
+        """The subscription's consumers on the broker, by address and start time; None if unknown."""
+        self.is_held = False
+        """True while nothing is sent because an operator may have moved the cursor back."""
+        self.held_since = 0.0
+        self.resend_blocked_until = 0.0
+        """Time until which nothing is resent: a broker closes the connection for acknowledgements of an ended topic."""
+        self.resent_at = 0.0
+        self.sessions_due = 0.0
+        """Time from which the broker's list of consumers is checked."""
+        self.checked_at = 0.0
+        self.lag_count = 0
+
+    def needs_sessions(self, now: float) -> bool:
+        """Return True if the broker's list of consumers is needed: sending depends on it, or it is unknown."""
+        wants = self.is_held or self.is_screening(now) or (self.highest_sent is not None and self.sessions is None)
+        return wants and now >= self.sessions_due
+
+    def hold(self, now: float) -> None:
+        """Send nothing until the cursor was checked, if a position was sent and a cursor reset can be detected."""
+        self.is_held = self.highest_sent is not None and self.sessions is not None
+        if self.is_held:
+            self.held_since = self.sessions_due = now
+
+    def block_resend(self, now: float) -> None:
+        """Resend nothing for a while after a reconnection if resending may have closed the last connection."""
+        if self.sent and now - self.resent_at < RESEND_FAILURE_SECONDS:
+            self.resend_blocked_until, self.sessions_due = now + RESEND_BLOCK_SECONDS, now
+
+    def is_screening(self, now: float) -> bool:
+        """Return True while nothing is resent before a check whether it has arrived."""
+        return now < self.resend_blocked_until
+
+    def set_checked(self, began: float, *, arrived: bool) -> None:
+        """Record a check that began at a time; `arrived` if the broker has everything sent before."""
+        self.resend_blocked_until = 0.0
+        if arrived:
+            self.sent.expire(began)
+
+    def update_sessions(self, sessions: frozenset[tuple[str, str]] | None, now: float, *, moved_back: bool) -> None:
+        """Store the listed consumers, and stop holding back unless a missing consumer may be about to return."""
+        if sessions is None:  # continue as after a lost connection; the last known list stays
+            self.is_held, self.sessions_due = False, now + RETRY_SECONDS
+            return
+        is_missing = len(sessions) < max(1, len(self.sessions or ()))
+        if is_missing:
+            self.sessions_due = now + (HELD_CHECK_SECONDS if self.is_held else CHECK_SECONDS)
+        if not is_missing or moved_back or now > self.held_since + RETURN_SECONDS:
+            self.sessions, self.is_held = sessions or self.sessions, moved_back
+
+    def take_lost(self, now: float) -> tuple[AckGroup, dict[Entry, InnerMessageId]] | None:
+        """Return what a disconnection may have lost and is to be resent now, with native ids, if there is anything."""
+        if self.resend_window is None or self.is_held or self.is_screening(now):
+            return None
+        live = self.sent.ids
+        lost, self.resend_window = self.sent.take(*self.resend_window), None
+        if not lost:
+            return None
+        self.resent_at = now
+        self.sent.add(lost, now, live, is_repeated=True)
+        return lost, live
+
+
+_MANY: Final = 1_000
+_UNSUPPORTED: Final = (pulsar.Result.OperationNotSupported, pulsar.Result.UnsupportedVersionError)
+
+
+class ArrivalProof:
+    """Prove by requests that acknowledgements of one consumer have arrived. Times are in `time.monotonic()` seconds."""
+
+    def __init__(self, *, can_ask: bool = True) -> None:
+        self.is_asking = False
+        """True while a request has no answer."""
+        self._asked_at = self._proven_until = self._earliest = -math.inf
+        self._failures = 0
+        self.can_ask = can_ask
+        """False for a consumer of several topics or partitions, and of a non-persistent topic, whose request fails."""
+        self.known_since: float | None = None
+        """Time of the first answered request since the last doubt; the broker has known the consumer since."""
+
+    def doubt(self, earliest: float) -> None:
+        """Ignore a request in flight, and send none before `earliest`: the connection may have been replaced."""
+        self.is_asking, self.known_since = False, None
+        self._failures, self._earliest = 0, earliest
+
+    def poll(
+        self, now: float, sent: Sequence[SentAcks], result: pulsar.Result | None = None, *, is_stable: bool
+    ) -> bool:
+        """Read the answer of the request in flight, if there is one; return True if a request is to be sent now.
+
+        `sent` may not have arrived; no request is sent before it can prove their arrival. Until `is_stable`, the broker
+        is not known to have the consumer, and a request is sent soon.
+        """
+        if self.is_asking and result is not None:
+            self.is_asking = False
+            if result == pulsar.Result.Ok:
+                self.known_since, self._failures = self._asked_at, 0
+                if is_stable:
+                    self._proven_until = self._asked_at - GROUPED_SECONDS
+            else:
+                self._failures += 1
+            self.can_ask = result not in _UNSUPPORTED
+        elif not self.is_asking and self.can_ask and now >= self._next(sent, is_stable=is_stable):
+            self._asked_at, self.is_asking = now, True
+            return True
+        return False
+
+    def arrived(self, now: float) -> float:
+        """Return the time before which everything sent has arrived, unless a connection was lost since.
+
+        Without probes, acknowledgements count as arrived after a fixed time.
+        """
+        return max(self._proven_until, now - NOTICED_SECONDS)
+
+    def due(self, now: float, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
+        """Return the time of the next call of `poll()`, with the same arguments."""
+        if self.is_asking:
+            return now + ANSWER_SECONDS if is_stable else now
+        return self._next(sent, is_stable=is_stable) if self.can_ask else now + NOTICED_SECONDS
+
+    def _next(self, sent: Sequence[SentAcks], *, is_stable: bool) -> float:
+        """Return the time of the next request."""
+        if is_stable and sent:
+            pause = PROBE_SECONDS if sum(map(len, sent)) < _MANY else PROBE_BUSY_SECONDS
+            return max(self._asked_at + pause, min(one.oldest for one in sent) + GROUPED_SECONDS)
+        if not self._failures:
+            return self._earliest
+        return self._asked_at + PROBE_RETRY_SECONDS[min(self._failures, len(PROBE_RETRY_SECONDS)) - 1]
+
+
+D = TypeVar("D", bound=TopicDelivery)
+
+
+class Delivery(Generic[D]):
+    """The delivery of one consumer's acknowledgements; `topics` is its view of all topics with any."""
+
+    def __init__(self, topics: Iterable[D], *, opened: float | None = None, can_probe: bool = True) -> None:
+        self.topics = topics
+        self.watch, self.proof = ConnectionWatch(opened), ArrivalProof(can_ask=can_probe)
+        self.cursor_check_at: float | None = None
+        """Time of the check whether the cursors were moved back; None without one."""
+        self._ready_at: float | None = None
+        """Time of that check if the consumer turns out not to support probing; None without one."""
+
+    def poll(
+        self, now: float, *, connected: bool, has_pending: bool, result: pulsar.Result | None
+    ) -> tuple[ConnectionReport, bool]:
+        """Poll the connection; return its report, and whether a probe is to be sent now.
+
+        `result` is that of the probe in flight, if it was answered. `lost()` is to be called afterwards if connected.
+        """
+        report = self.watch.poll(now, connected=connected, can_ask=self.proof.can_ask)
+        if report.is_doubtful:
+            self.proof.doubt(now + FIRST_PROBE_SECONDS if report.is_reconnected or not connected else now)
+        if report.arrives_by is not None:  # the connection is, or may be, another one
+            for topic in self.topics:
+                topic.hold(now)
+                if report.is_reconnected:
+                    topic.block_resend(now)
+            self._ready_at = report.arrives_by if self.proof.can_ask else None
+            self.schedule_cursor_check(report.arrives_by if self._ready_at is None else math.inf)
+        if report.must_resend:
+            self.mark_for_resend()
+        return report, connected and self._probes(now, result, has_pending=has_pending)
+
+    def lost(self, now: float) -> Iterator[tuple[D, AckGroup, dict[Entry, InnerMessageId]]]:
+        """Yield what is to be resent now, and schedule the check of the cursors after the last one."""
+        for topic in self.topics:
+            if (lost := topic.take_lost(now)) is not None:
+                yield topic, *lost
+        if self._ready_at is not None and self.is_recovered:
+            self.schedule_cursor_check(now)
+            self._ready_at = None
+
+    @property
+    def is_recovered(self) -> bool:
+        """True if what is sent arrives, and nothing is to be resent."""
+        return self.watch.is_stable and all(topic.resend_window is None for topic in self.topics)
+
+    def due(self, now: float) -> float:
+        """Return the time of the next poll if the connection does not change."""
+        stable, sent = self.watch.is_stable, self._sent
+        needs_answer = sent or (self._ready_at is not None and not stable)
+        return min(self.watch.due, self.proof.due(now, sent, is_stable=stable) if needs_answer else math.inf)
+
+    def native_replaced(self) -> None:
+        """Drop the lists of consumers: another native consumer replaces this one."""
+        for topic in self.topics:
+            topic.sessions, topic.is_held = None, False
+        self.watch.native_replaced()
+
+    def schedule_cursor_check(self, sent: float) -> None:
+        """Check the cursors when acknowledgements resent at `sent` have arrived."""
+        self.cursor_check_at = sent + ARRIVAL_SECONDS
+        for topic in self.topics:
+            topic.expected_mark = topic.highest_sent  # what is sent from now on may be in flight at every check
+
+    def is_cursor_check_due(self, now: float) -> bool:
+        """Return True if the cursors must show by now what was resent."""
+        return self.cursor_check_at is not None and now >= self.cursor_check_at
+
+    @property
+    def _sent(self) -> list[SentAcks]:
+        return [topic.sent for topic in self.topics if topic.sent]
+
+    def _probes(self, now: float, result: pulsar.Result | None, *, has_pending: bool) -> bool:
+        """Read the answer of a probe, drop acknowledgements that have arrived; return True if one is to be sent."""
+        stable, sent = self.watch.is_stable, self._sent
+        if not sent and (stable or not (has_pending or self._ready_at is not None)):
+            return False
+        probes = self.proof.poll(now, sent, result, is_stable=stable)
+        if not stable and self.proof.known_since is not None:
+            self.watch.mark_stable()
+            self.mark_for_resend(self.proof.known_since)
+        elif not self.proof.can_ask and self._ready_at is not None:  # the last answer showed it
+            self.schedule_cursor_check(self._ready_at)
+            self._ready_at = None
+        if self.watch.is_stable:
+            for topic in self.topics:
+                if topic.resend_window is None:
+                    topic.sent.expire(self.proof.arrived(now))
+        return probes
+
+    def mark_for_resend(self, before: float = math.inf) -> None:
+        """Mark the acknowledgements sent before a time that may be lost for resending."""
+        for topic in self.topics:
+            since, until = topic.resend_window or (self.watch.since, before)
+            topic.resend_window = min(since, self.watch.since), max(until, before)
+
+
 _NATIVE_GROUP_SIZE: Final = 1000
-_MIN_HOLD_MS: Final = 25
 INBOX_SIZE: Final = 256
 """Maximum number of messages in the inbox before their ids are read; more would not stay in the processor's cache."""
 MAX_INBOX_SIZE: Final = 8 * INBOX_SIZE
@@ -257,10 +520,15 @@ class AckGrouping:
     """The grouping options of a consumer."""
 
     max_size: int
+    """Maximum number of pending acknowledgements."""
     hold_ms: int
+    """Longest time an acknowledgement is pending; the C++ client's own grouping may add up to 100 ms."""
     flushes_native: bool
+    """True if groups are flushed out of the C++ client."""
     runs: bool
+    """True if entries without a hole are acknowledged as one position."""
     passes_singles: bool
+    """True if single messages may be passed to the C++ client at once, whose grouping is sufficient."""
 
     @property
     def limit(self) -> int:
@@ -274,14 +542,14 @@ class AckGrouping:
             raise InvalidUse(f"ack_group_time_ms must be an int >= 0 (milliseconds), got {time_ms!r}")
         if max_size is not None and (isinstance(max_size, bool) or not isinstance(max_size, int) or max_size < 1):
             raise InvalidUse(f"max_ack_group_size must be an int >= 1, got {max_size!r}")
-        wanted = _NATIVE_HOLD_MS if time_ms is None else time_ms
+        wanted = NATIVE_HOLD_MS if time_ms is None else time_ms
         # An interval or size below those of the C++ client's grouping requires a flush.
-        flushes_native = wanted < _NATIVE_HOLD_MS or (max_size is not None and max_size < _NATIVE_GROUP_SIZE)
-        hold = wanted if wanted < _NATIVE_HOLD_MS else max(wanted - _NATIVE_HOLD_MS, _MIN_HOLD_MS)
+        flushes_native = wanted < NATIVE_HOLD_MS or (max_size is not None and max_size < _NATIVE_GROUP_SIZE)
+        hold = wanted if wanted < NATIVE_HOLD_MS else max(wanted - NATIVE_HOLD_MS, MIN_HOLD_MS)
         # Entries become a position only if grouping was requested; see docs/acks.md.
         runs = not is_shared and not (time_ms is None and max_size is None)
         size = 1 if wanted == 0 else _NATIVE_GROUP_SIZE if max_size is None else max_size
-        passes_singles = not runs and not flushes_native and hold == _MIN_HOLD_MS
+        passes_singles = not runs and not flushes_native and hold == MIN_HOLD_MS
         made = cls(size, hold, flushes_native, runs, passes_singles)
         return cast("Self", _KNOWN.setdefault(made, made))  # most consumers have equal options, and share one object
 

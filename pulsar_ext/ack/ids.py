@@ -94,7 +94,12 @@ def _are_consecutive(ids: Sequence[bytes], first: int, head: bytes, tail: bytes)
 
 
 def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read serialized ids, and combine adjacent ids of the same batch."""
+    """Read serialized ids in the order of the acknowledgements, and combine adjacent ids of the same batch.
+
+    Yield the partition (-1 without one), `(ledger, entry)`, the batch size (0 without a batch, -1 if the id does not
+    contain it, -2 for a chunked message, whose entry is the last chunk's), the bit set of the acknowledged messages,
+    and the index in `ids` of the last of them.
+    """
     at, count = 0, len(ids)
     while at < count:
         match = _SHAPE.fullmatch(ids[at])

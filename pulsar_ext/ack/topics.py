@@ -32,7 +32,7 @@ from pulsar_ext.chunks.resolver import as_message_id, entry_topic
 from pulsar_ext.ids.message_id import Origin
 from pulsar_ext.ids.topic_name import TopicName
 
-from .delivery import SentAcks
+from .delivery import TopicDelivery
 from .groups import AckGroup, Singles, whole_without
 from .ids import acknowledged_by, acknowledged_up_to, gather, gather_numbered, is_complete_id, singles
 from .native_sender import NativeSender
@@ -57,13 +57,9 @@ _log = logging.getLogger("pulsar_ext.acks")
 
 _MAX_UNCONFIRMED = 20_000
 """Minimum number of entries that a confirmed flush checks; earlier ones have arrived long before."""
-_RESEND_FAILURE_SECONDS = 1.0
-"""A connection lost this soon after acknowledgements were resent may have been lost because of them."""
-_RESEND_BLOCK_SECONDS = 2.0
-"""Time for which they are not resent then, unless a check shows whether they have arrived."""
 
 
-class TopicAcks:
+class TopicAcks(TopicDelivery):
     """The acknowledgements on one topic or partition."""
 
     def __init__(
@@ -75,36 +71,18 @@ class TopicAcks:
         tracker: AckTracker,
         unacked: Unacked[InnerMessageId] | None = None,
     ) -> None:
+        super().__init__()
         self.topic, self.tracker, self._unacked = topic, tracker, unacked
         self.has_cursor = TopicName.parse(topic).is_persistent
         """True if the broker stores a cursor; False for a non-persistent topic."""
         self.sender = NativeSender(topic if named else None, partition)
-        self.sent = SentAcks()
         self.remembered: RecentAcks | None = None
         """Acknowledged messages that may be redelivered; None while the connection is surely unchanged."""
-        self.resend_window: tuple[float, float] | None = None
-        """The `(since, before)` window of acknowledgements to resend; None if there is nothing to resend."""
         self.live: dict[Entry, InnerMessageId] = {}
         self.first_chunks: dict[Entry, Entry] = {}
         self._unconfirmed: dict[Entry, tuple[int, int] | None] = {}
         self._passed: deque[Singles] = deque()
         self._passed_count = 0
-        self.highest_sent: Entry | None = None
-        """The highest position that was sent."""
-        self.expected_mark: Entry | None = None
-        """The highest position that the cursor must show at the next check after a reconnection."""
-        self.sessions: frozenset[tuple[str, str]] | None = None
-        """The subscription's consumers on the broker, by address and start time; None if unknown."""
-        self.is_held = False
-        """True while nothing is sent because an operator may have moved the cursor back."""
-        self.held_since = 0.0
-        self.resend_blocked_until = 0.0
-        """Time until which nothing is resent: a broker closes the connection for acknowledgements of an ended topic."""
-        self.resent_at = 0.0
-        self.sessions_due = 0.0
-        """Time from which the broker's list of consumers is checked."""
-        self.checked_at = 0.0
-        self.lag_count = 0
 
     def record_passed(self, singles: Singles, now: float) -> None:
         """Store single messages that were passed to the native consumer."""
@@ -177,43 +155,6 @@ class TopicAcks:
                 unconfirmed[first] = None
         for entry, size, bits in group.indexes:
             unconfirmed[entry] = (size, bits)
-
-    def needs_sessions(self, now: float) -> bool:
-        """Return True if the broker's list of consumers is needed: sending depends on it, or it is unknown."""
-        wants = self.is_held or self.is_screening(now) or (self.highest_sent is not None and self.sessions is None)
-        return wants and now >= self.sessions_due
-
-    def hold(self, now: float) -> None:
-        """Send nothing until the cursor was checked, if a position was sent and a cursor reset can be detected."""
-        self.is_held = self.highest_sent is not None and self.sessions is not None
-        if self.is_held:
-            self.held_since = self.sessions_due = now
-
-    def block_resend(self, now: float) -> None:
-        """Resend nothing for a while after a reconnection if resending may have closed the last connection."""
-        if self.sent and now - self.resent_at < _RESEND_FAILURE_SECONDS:
-            self.resend_blocked_until, self.sessions_due = now + _RESEND_BLOCK_SECONDS, now
-
-    def is_screening(self, now: float) -> bool:
-        """Return True while nothing is resent before a check whether it has arrived."""
-        return now < self.resend_blocked_until
-
-    def set_checked(self, began: float, *, arrived: bool) -> None:
-        """Record a check that began at a time; `arrived` if the broker has everything sent before."""
-        self.resend_blocked_until = 0.0
-        if arrived:
-            self.sent.expire(began)
-
-    def resend_lost(self, inner: InnerConsumer, now: float, check_connection: Callable[[], None]) -> None:
-        """Resend acknowledgements that a disconnection may have lost, unless resending is blocked."""
-        if self.resend_window is None or self.is_held or self.is_screening(now):
-            return
-        live = self.sent.ids
-        lost, self.resend_window = self.sent.take(*self.resend_window), None
-        if lost:
-            self.resent_at = now
-            self.sent.add(lost, now, live, is_repeated=True)
-            self.sender.send(inner, lost, live, check_connection)
 
     def resend_missing(self, inner: InnerConsumer, missing: AckGroup, check_connection: Callable[[], None]) -> None:
         """Resend acknowledgements that the broker's cursor does not show."""
@@ -289,7 +230,10 @@ class AcksByTopic:
         return len(self._known)
 
     def of(self, topic: str | None, partition: int) -> TopicAcks:
-        """Return the acknowledgements of a topic or partition."""
+        """Return the acknowledgements of a topic or partition; `topic` is None if only one was subscribed to.
+
+        An id built from numbers has no partition. Nor has one of a producer that was created on this partition.
+        """
         known = self.known(topic, partition)
         return self._new(topic, partition) if known is None else known
 
@@ -384,41 +328,12 @@ class AckInbox:
         for kept in (self.messages, self.ids, self.positions, self.position_ids):
             kept.clear()
 
-    def take_messages(self) -> InboxBatch:
-        """Read the messages acknowledged one by one."""
-        return self._read(list(self.messages), at_once=True)
-
-    def take_positions(self) -> InboxBatch:
-        """Read the messages acknowledged cumulatively."""
-        return self._read(list(self.positions), at_once=False)
-
-    def take_ids(self) -> InboxBatch:
-        """Read the ids acknowledged one by one."""
-        return _read_ids(list(self.ids))
-
-    def take_position_ids(self) -> InboxBatch:
-        """Read the ids acknowledged cumulatively."""
-        return _read_ids(list(self.position_ids))
-
     # What was read stays in the inbox until it was processed: a Ctrl-C can cause it to be processed twice.
 
-    def drop_messages(self, taken: InboxBatch) -> None:
-        """Remove processed messages; those appended since then stay."""
-        del self.messages[: taken.size]
+    def read(self, kept: list[Message], *, at_once: bool) -> InboxBatch:
+        """Read acknowledged messages; `at_once` if single ones need not be read one by one."""
+        taken = list(kept)
 
-    def drop_positions(self, taken: InboxBatch) -> None:
-        """Remove processed cumulative messages."""
-        del self.positions[: taken.size]
-
-    def drop_ids(self, taken: InboxBatch) -> None:
-        """Remove processed ids."""
-        del self.ids[: taken.size]
-
-    def drop_position_ids(self, taken: InboxBatch) -> None:
-        """Remove processed cumulative ids."""
-        del self.position_ids[: taken.size]
-
-    def _read(self, taken: list[Message], *, at_once: bool) -> InboxBatch:
         def read(start: int, stop: int) -> list[bytes]:
             return serialized_ids(taken[start:stop])
 
@@ -452,7 +367,8 @@ class AckInbox:
         return read_as(gather_numbered(numbers, read, own, mixed=self._mixed))
 
 
-def _read_ids(taken: list[MessageId]) -> InboxBatch:
+def _read_ids(kept: list[MessageId]) -> InboxBatch:
+    taken = list(kept)
     found = gather([one.serialize() for one in taken])
     return InboxBatch(len(taken), found, lambda at: taken[at].inner, lambda at: taken[at].topic_name())
 
@@ -535,12 +451,16 @@ class AckCollector:
     # -- reading the inbox ---------------------------------------------------------------------------------------------
 
     def absorb(self, now: float, pass_to: Callable[[], InnerConsumer | None]) -> bool:
-        """Read the inbox."""
+        """Read the inbox; return True if messages were passed to the native consumer.
+
+        `pass_to` returns the native consumer to which single messages are passed at once, or None. It is called after
+        the inbox was read: acknowledgements made without a connection are stored.
+        """
         inbox, passed = self.inbox, False
         if len(inbox):
             self._before, self.acknowledged = self.acknowledged, now
         if inbox.messages:
-            taken = inbox.take_messages()
+            taken = inbox.read(inbox.messages, at_once=True)
             if self._single != (taken.singles is not None):
                 self._single = not self._single  # numbers have no use for single messages
                 self._order.set_numbering(wanted=self._numbering and not self._single)
@@ -548,22 +468,20 @@ class AckCollector:
                 self._pass_to_native(taken.singles, taken.messages, now, inner)
                 passed = True
             else:
-                self.count += taken.size
                 self._add(taken)
-            inbox.drop_messages(taken)
+            del inbox.messages[: taken.size]
         if inbox.ids:
-            taken = inbox.take_ids()
-            self.count += taken.size
+            taken = _read_ids(inbox.ids)
             self._add(taken)
-            inbox.drop_ids(taken)
+            del inbox.ids[: taken.size]
         if inbox.positions:
-            taken = inbox.take_positions()
+            taken = inbox.read(inbox.positions, at_once=False)
             self._add_positions(taken)
-            inbox.drop_positions(taken)
+            del inbox.positions[: taken.size]
         if inbox.position_ids:
-            taken = inbox.take_position_ids()
+            taken = _read_ids(inbox.position_ids)
             self._add_positions(taken)
-            inbox.drop_position_ids(taken)
+            del inbox.position_ids[: taken.size]
         return passed
 
     def number_messages(self, now: float) -> None:
@@ -596,6 +514,7 @@ class AckCollector:
             acknowledge(inner, messages)
 
     def _add(self, taken: InboxBatch) -> None:
+        self.count += taken.size
         if taken.singles is not None:
             self.by_topic.of(None, taken.singles.partition).tracker.add_singles(taken.singles)
         for partition, entry, size, bits, at in taken.found:
@@ -681,7 +600,7 @@ class AckCollector:
             to.withdraw((data.ledger_id, data.entry_id), data.batch_index, data.batch_size, now)
 
     def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
-        """Acknowledge the messages of an entry that a seek into it skips."""
+        """Acknowledge the messages of an entry, up to batch index `last`, that a seek into it skips."""
         inner_id = inner.message_id()
         data = decode(inner_id.serialize())
         entry, bits = (data.ledger_id, data.entry_id), (1 << (last + 1)) - 1
