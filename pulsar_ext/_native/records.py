@@ -72,7 +72,7 @@ def _lost_fields(record: RecordClass, seen: frozenset[RecordClass] = frozenset()
             inner = inner.array_type if isinstance(inner, Array) else inner.value_type
         if isinstance(inner, pulsar.schema.Record) and type(inner) not in seen:
             found += _lost_fields(type(inner), seen | {record, type(inner)})
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _fields_of(record: RecordClass) -> dict[str, Field]:
@@ -85,7 +85,7 @@ def _fields_of(record: RecordClass) -> dict[str, Field]:
         for name in found.keys() & vars(base).keys() - own.keys():
             del found[name]
         found.update(own)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def record_of_json(record: RecordClass, data: bytes) -> pulsar.schema.Record:

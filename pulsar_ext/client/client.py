@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.fork import Refusing, refuse_after_fork
 from pulsar_ext._native.handles import ClientHandle, consumers_of
 from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.locks import OwnedLock
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pulsar_ext._native.messages import InnerClient
     from pulsar_ext._runtime.ending import OpenSender
     from pulsar_ext.dedup.opening import Recall
     from pulsar_ext.ids.message_id import AnyMessageId
@@ -481,7 +480,7 @@ class Client(ClientTools, ClientHandle):
         fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
-    def _after_fork_(self, refusal: InnerClient) -> None:
+    def _after_fork_(self, refusal: Refusing) -> None:
         """Raise on every use in this child process; a lock may have been held during the fork."""
         super()._after_fork_(refusal)
         self.context._after_fork_(refusal)

@@ -11,7 +11,7 @@ import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
-from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.fork import Refusing, refuse_after_fork
 from pulsar_ext._native.locks import Lock
 from pulsar_ext.consumer import Consumer
 
@@ -39,7 +39,7 @@ class ClientClose:
     def __init__(
         self, inner: InnerClient, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float
     ) -> None:
-        self.inner = inner
+        self.inner: InnerClient | Refusing = inner
         self._senders, self._receiving, self._seconds = senders, receiving, seconds
         self._closing = Lock()
 
@@ -58,7 +58,7 @@ class ClientClose:
             self.inner.close()
         _background_closes.discard(self)
 
-    def _after_fork_(self, refusal: InnerClient) -> None:
+    def _after_fork_(self, refusal: Refusing) -> None:
         """Raise on a close in this child process; the lock may have been held during the fork."""
         self.inner, self._closing = refusal, Lock()
 

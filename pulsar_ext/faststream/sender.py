@@ -195,7 +195,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         return self._client
 
 
-def _requester_options(reply_topic: str | None, requested: str) -> dict[str, Any]:
+def _requester_options(reply_topic: str | None, requested: str) -> Options:
     """Return the options of the requester of one topic.
 
     Its subscription has a stable name, so that the next start reuses it, and a different one per requested topic.
