@@ -8,8 +8,6 @@ Types are converted to shapes (`shapes.py`); encoding, decoding, definitions and
 
 from __future__ import annotations
 
-from typing import Any as _Any
-
 import pulsar.schema as _official
 from pulsar.schema import (
     Array,
@@ -76,6 +74,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> object:
     """Return any other name of the official module."""
     return getattr(_official, name)

@@ -11,7 +11,7 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar.schema
@@ -27,7 +27,18 @@ from .reading import SchemaText
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    from google.protobuf.message import Message
+
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import PulsarAdmin
+
+    from .choice import VersionLookup
+
+    _Official = object  # the official class is untyped
+else:
+    _Official = pulsar.schema.Schema
 
 
 class GenericRecord(Mapping[str, Any]):
@@ -77,7 +88,7 @@ class NanoDatetime(datetime):
         made.nanosecond = nanosecond
         return made
 
-    def __reduce_ex__(self, _: Any) -> Any:
+    def __reduce_ex__(self, _: SupportsIndex) -> tuple[Callable[[datetime, int], Self], tuple[datetime, int]]:
         """Return the arguments for copying and pickling."""
         return type(self).of, (datetime.combine(self.date(), self.timetz()), self.nanosecond)
 
@@ -94,17 +105,17 @@ class NanoTime(time):
         made.nanosecond = nanosecond
         return made
 
-    def __reduce_ex__(self, _: Any) -> Any:
+    def __reduce_ex__(self, _: SupportsIndex) -> tuple[Callable[[time, int], Self], tuple[time, int]]:
         """Return the arguments for copying and pickling."""
         return type(self).of, (time(self.hour, self.minute, self.second, self.microsecond), self.nanosecond)
 
 
-def _numbers(form: str) -> Callable[[bytes], Any]:
+def _numbers(form: str) -> Callable[[bytes], object]:
     unpack = struct.Struct(form).unpack
     return lambda data: unpack(data)[0]
 
 
-def _datetime(seconds: int, nanos: int, zone: Any = UTC) -> datetime:
+def _datetime(seconds: int, nanos: int, zone: tzinfo | None = UTC) -> datetime:
     micros, rest = divmod(nanos, 1000)
     found = (_EPOCH + timedelta(seconds=seconds, microseconds=micros)).replace(tzinfo=zone)
     return NanoDatetime.of(found, rest) if rest else found
@@ -146,7 +157,7 @@ def _local(days: int, nanos: int) -> datetime:
     return _datetime(days * 86_400 + nanos // _SECOND_NANOS, nanos % _SECOND_NANOS, None)
 
 
-PRIMITIVES: Final[dict[str, Callable[[bytes], Any]]] = {
+PRIMITIVES: Final[dict[str, Callable[[bytes], object]]] = {
     "INT8": _numbers(">b"),
     "INT16": _numbers(">h"),
     "INT32": _numbers(">i"),
@@ -165,20 +176,20 @@ PRIMITIVES: Final[dict[str, Callable[[bytes], Any]]] = {
 """Readers of payloads, by schema type."""
 
 
-def fields_reader(definition: dict[str, Any]) -> Callable[[bytes], dict[str, Any]]:
+def fields_reader(definition: dict[str, str]) -> Callable[[bytes], dict[str, object]]:
     """Return a reader of a Protobuf message's fields, by Java's `ProtobufNativeSchemaData`."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # noqa: PLC0415
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # only for Protobuf
 
-    files: Any = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))
+    files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
-    kind: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(definition["rootMessageTypeName"]))
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(definition["rootMessageTypeName"]))
     return lambda data: _fields_of(kind.FromString(data))
 
 
-def _fields_of(message: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _fields_of(message: Message) -> dict[str, object]:
+    found: dict[str, object] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -192,14 +203,8 @@ def _fields_of(message: Any) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return _fields_of(value) if hasattr(value, "DESCRIPTOR") else value
-
-
-if TYPE_CHECKING:
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.Schema
 
 
 class AutoConsumeSchema(TypedSchema[Any], _Official):
@@ -212,16 +217,15 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
 
     def __init__(self) -> None:
         self._record_cls = object
-        self._client: Any = None
-        self._admin_api: Any = None
-        self._versions: dict[tuple[str, int], Callable[[Any], Any]] = {}
+        self._client: VersionLookup
+        self._versions: dict[tuple[str, int], Callable[[InnerMessage], object]] = {}
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known versions."""
-        del reads
-        self._admin_api, self._versions = admin_api, {}
+        super().begin(admin_api, reads=reads)
+        self._versions = {}
 
-    def schema_info(self) -> Any:
+    def schema_info(self) -> SchemaInfo:
         """Return an empty schema, for the broker."""
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
@@ -229,7 +233,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         """Return no differences: any schema can be read."""
         return ()
 
-    def encode(self, obj: Any) -> bytes:
+    def encode(self, obj: object) -> bytes:
         """Raise: this schema only reads.
 
         Raises:
@@ -237,11 +241,11 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         """
         raise TypeError(f"AutoConsumeSchema only reads, and cannot encode {type(obj).__name__}. Nothing was sent.")
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> bytes:
         """Return the bytes: without a message there is no schema version."""
         return data
 
-    def decode_message(self, msg: Any) -> Any:
+    def decode_message(self, msg: Any) -> object:
         """Return the value of a message.
 
         Raises:
@@ -257,45 +261,39 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
             read = self._versions[key] = self._reader_of(topic, version)
         return read(msg)
 
-    def _reader_of(self, topic: str, version: int) -> Callable[[Any], Any]:
+    def _reader_of(self, topic: str, version: int) -> Callable[[InnerMessage], object]:
         found = SchemaText(*text_of(self._client.get_schema_info(topic, version)))
         if found.type != "KEY_VALUE":
             read = _reader(found, version)
             return lambda message: None if message.has_null_value() else read(message.data())
-        stored = self._client.stored(self._admin_api, topic, version)
+        stored = self._client.stored(self._admin_api_, topic, version)
         return _key_value_reader(stored.data, stored.properties, version)
 
     def __str__(self) -> str:
         return "AutoConsumeSchema()"
 
 
-def _key_value_reader(data: str, properties: Mapping[str, str], version: int) -> Callable[[Any], Any]:
+def _key_value_reader(data: str, properties: Mapping[str, str], version: int) -> Callable[[InnerMessage], object]:
     parts = json.loads(data)
     read_key, read_value = (
         _reader(SchemaText(properties.get(f"{name}.schema.type", "BYTES"), json.dumps(parts[name])), version)
         for name in ("key", "value")
     )
-    separated = properties.get("kv.encoding.type") == "SEPARATED"
-
-    def read(message: Any) -> Any:
-        if separated:
-            return separated_pair(message, read_key, read_value)
-        return inline_pair(message, read_key, read_value)
-
-    return read
+    pair = separated_pair if properties.get("kv.encoding.type") == "SEPARATED" else inline_pair
+    return lambda message: pair(message, read_key, read_value)
 
 
-def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
+def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
     """Return a function that reads payloads of a schema."""
     text = schema.definition
 
-    def record(fields: dict[str, Any]) -> Any:
+    def record(fields: object) -> object:
         return GenericRecord(fields, schema.type, text, version) if isinstance(fields, dict) else fields
 
     match schema.type:
         case "AVRO":
             definition = json.loads(text)
-            avro = AvroReader(definition, shape_of_definition(definition))
+            avro: AvroReader[object] = AvroReader(definition, shape_of_definition(definition))
             return lambda data: record(avro.read(data))
         case "JSON":
             return lambda data: record(parse_json(data))
@@ -311,8 +309,8 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
     raise SchemaMismatch(f"Schema type {schema.type} is not supported by AutoConsumeSchema.", differences=())
 
 
-def _checked_reader(read: Callable[[bytes], Any], kind: str) -> Callable[[bytes], Any]:
-    def checked(data: bytes) -> Any:
+def _checked_reader(read: Callable[[bytes], object], kind: str) -> Callable[[bytes], object]:
+    def checked(data: bytes) -> object:
         try:
             return read(data)
         except Exception as error:  # invalid bytes may raise anything  # noqa: BLE001

@@ -14,33 +14,40 @@ from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import reading_of
-from .shapes import InvalidValue, Shape
+from .shapes import InvalidValue
 from .typed import T, TypedSchema
 from .values import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
 
+    from .shapes import Definition, Shape
 
-def _fastavro() -> Any:
+    _Official = object  # the official class is untyped
+else:
+    _Official = pulsar.schema.AvroSchema
+
+
+def _fastavro() -> ModuleType:
     with MissingExtra.named("schemas", "Avro"):
         import fastavro  # noqa: PLC0415  # needed for Avro only
     return fastavro
 
 
-class AvroReader:
+class AvroReader(Generic[T]):
     """Reads values of one definition as a shape."""
 
-    def __init__(self, definition: Any, shape: Shape) -> None:
+    def __init__(self, definition: Definition, shape: Shape) -> None:
         self._avro = _fastavro()
         written = shape_of_definition(definition)
         self._plain = self._avro.parse_schema(definition_of(written, Form.READ))
         self._convert, self._differences = reading_of(written, shape)
 
-    def read(self, data: bytes) -> Any:
+    def read(self, data: bytes) -> T:
         """Return the value of Avro bytes."""
         buffer = io.BytesIO(data)
         try:
@@ -52,7 +59,7 @@ class AvroReader:
                 f"{len(data)} bytes are not a valid Avro value of their schema: {error!r}.", differences=()
             ) from None
         try:
-            return self._convert(plain)
+            value: T = self._convert(plain)
         except InvalidValue as error:
             found = self._differences
             begin = "The message was written with another schema and" if found else "The message"
@@ -60,6 +67,7 @@ class AvroReader:
                 f"{begin} cannot be read: {error.path}: {error.why}.",
                 differences=found or (f"{error.path}: {error.why}",),
             ) from None
+        return value
 
 
 class AvroModel(Generic[T]):
@@ -86,17 +94,11 @@ class AvroModel(Generic[T]):
 
     def decode(self, data: bytes) -> T:
         """Return the value of bytes that this model has written."""
-        return self._own.read(data)  # type: ignore[no-any-return]
+        return self._own.read(data)
 
-    def reader(self, definition: Any) -> AvroReader:
+    def reader(self, definition: Definition) -> AvroReader[T]:
         """Return a reader of values written with another definition."""
         return AvroReader(definition, self.shape)
-
-
-if TYPE_CHECKING:
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.AvroSchema
 
 
 class AvroSchema(TypedSchema[T], _Official):
@@ -117,12 +119,11 @@ class AvroSchema(TypedSchema[T], _Official):
     def __init__(self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: dict[str, Any]) -> None: ...
     def __init__(self, record_cls: Any, schema_definition: Any = None) -> None:
         self.model: AvroModel[T] | None = None
-        self._readers: dict[tuple[str, int], AvroReader] = {}
+        self._readers: dict[tuple[str, int], AvroReader[T]] = {}
         if not is_model(record_cls):
             if record_cls is not None:
                 raise_if_fields_lost(record_cls)
-            official: Any = pulsar.schema.AvroSchema
-            official.__init__(self, record_cls, schema_definition)
+            pulsar.schema.AvroSchema.__init__(self, record_cls, schema_definition)
             self.attach_client(None)
             return
         self.model = AvroModel(record_cls)
@@ -130,7 +131,7 @@ class AvroSchema(TypedSchema[T], _Official):
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known definitions of other writers."""
-        del admin_api, reads
+        super().begin(admin_api, reads=reads)
         self._readers = {}
         reset_writer_schemas(self, None if self.model is None else self.model.definition)
 
@@ -177,9 +178,9 @@ class AvroSchema(TypedSchema[T], _Official):
             except RuntimeError as error:  # a schema of another type
                 raise SchemaMismatch(f"{error}: the message cannot be read as Avro.", differences=()) from None
             reader = self._readers[key] = model.reader(definition)
-        return reader.read(msg.data())  # type: ignore[no-any-return]
+        return reader.read(msg.data())
 
-    def _decode_bytes(self, data: bytes, writer_schema: dict[str, Any]) -> dict[str, Any]:  # called by official code
+    def _decode_bytes(self, data: bytes, writer_schema: dict[str, object]) -> dict[str, object]:  # by official code
         return read_whole_avro(self, data, writer_schema)
 
     def __str__(self) -> str:

@@ -22,11 +22,10 @@ from .typed import T, TypedSchema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.schemas import SchemaInfo
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
-
-if TYPE_CHECKING:
     _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.ProtobufNativeSchema
@@ -43,8 +42,7 @@ class ProtobufNativeSchema(TypedSchema[T], _Official):
     """
 
     def __init__(self, record_cls: type[T]) -> None:
-        official: Any = pulsar.schema.ProtobufNativeSchema
-        official.__init__(self, record_cls)
+        pulsar.schema.ProtobufNativeSchema.__init__(self, record_cls)
 
 
 Found = TypeVar("Found")
@@ -53,14 +51,14 @@ Found = TypeVar("Found")
 class VersionLookup:
     """Looks up schema versions at cluster `number` only; schema objects use it in place of the C++ client."""
 
-    def __init__(self, ask: Callable[[str, int], Any], connected_to: Callable[[], int], number: int) -> None:
+    def __init__(self, ask: Callable[[str, int], SchemaInfo], connected_to: Callable[[], int], number: int) -> None:
         self._ask, self._connected_to, self._number = ask, connected_to, number
 
     def at(self, number: int) -> VersionLookup:
         """Return the lookup for messages of another cluster."""
         return VersionLookup(self._ask, self._connected_to, number)
 
-    def get_schema_info(self, topic: str, version: int) -> Any:
+    def get_schema_info(self, topic: str, version: int) -> SchemaInfo:
         """Return a version of a topic's schema from the C++ client.
 
         Raises:
@@ -94,25 +92,23 @@ class VersionLookup:
             )
 
 
-_OFFICIAL: Final[dict[type[Any], type[Any]]] = {
+_OFFICIAL: Final[dict[type[object], type[JsonSchema[Any] | AvroSchema[Any]]]] = {
     pulsar.schema.JsonSchema: JsonSchema,
     pulsar.schema.AvroSchema: AvroSchema,
 }
 """Replacements for official schemas of a `Record` class, which lose fields or cannot read their own values."""
 
 
-def schema_of(schema: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Any:
+def schema_of(schema: object, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> pulsar.schema.Schema:
     """Return the schema object of one producer, consumer (`reads`) or reader, for any value of `schema=`."""
     if isinstance(schema, type):
         schema = schema_of_class(schema)
-    elif (
-        type(schema) in _OFFICIAL and (record := record_class_of(schema)) is not None
-    ):  # from `from pulsar.schema import *`
+    elif type(schema) in _OFFICIAL and (record := record_class_of(schema)) is not None:  # by `import *`
         schema = _OFFICIAL[type(schema)](record)
     return schema.of_client(admin_api, reads=reads) if isinstance(schema, TypedSchema) else schema
 
 
-def schema_of_class(kind: type[Any]) -> Any:
+def schema_of_class(kind: type[object]) -> pulsar.schema.Schema:
     """Return the schema object of a class of values."""
     if kind is bytes:
         return pulsar.schema.BytesSchema()

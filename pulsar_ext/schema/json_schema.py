@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pulsar.schema
 
@@ -23,17 +23,14 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.schemas import Encoded
 
+    _Official = object  # the official class is untyped
+else:
+    _Official = pulsar.schema.JsonSchema
 
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _write_lines = json.JSONEncoder(indent=1).encode
 """Writes JSON with line breaks, as the official Python client does; readers then treat bytes as text."""
 _BYTES: Final = {"text": TEXT_BYTES, "base64": PLAIN_BYTES}
-
-
-if TYPE_CHECKING:
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.JsonSchema
 
 
 class JsonSchema(TypedSchema[T], _Official):
@@ -61,8 +58,7 @@ class JsonSchema(TypedSchema[T], _Official):
         self._has_fixed_bytes = bytes_as is not None
         if not is_model(record_cls):
             raise_if_fields_lost(record_cls)
-            official: Any = pulsar.schema.JsonSchema
-            official.__init__(self, record_cls)
+            pulsar.schema.JsonSchema.__init__(self, record_cls)
             return
         self._define(record_cls, _BYTES[bytes_as or "base64"])
 
@@ -70,10 +66,8 @@ class JsonSchema(TypedSchema[T], _Official):
         shape = self._shape = shape_of_model(record_cls, bytes_as)
         check_json_unions(shape)
         self._write, self._to_text = JsonWriter().of(shape), _write_json if bytes_as is PLAIN_BYTES else _write_lines
-        self._otherwise: Callable[[Any], Any] | None = None
-        if bytes_as is TEXT_OR_BASE64:
-            self._otherwise = JsonWriter().of(shape_of_model(record_cls))
-        self._readers: dict[Origin, Callable[[Any], T]] = {}
+        self._otherwise = JsonWriter().of(shape_of_model(record_cls)) if bytes_as is TEXT_OR_BASE64 else None
+        self._readers: dict[Origin, Callable[[object], T]] = {}
         begin_schema(self, record_cls, SchemaType.JSON, definition_of(shape))
 
     def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
@@ -122,7 +116,8 @@ class JsonSchema(TypedSchema[T], _Official):
 
     def _decode(self, data: bytes, *, has_schema_version: bool) -> T:
         if self._shape is None:
-            return record_of_json(self._record_cls, data)  # type: ignore[no-any-return]  # of that class
+            record: T = record_of_json(self._record_cls, data)
+            return record
         name, parsed = self._record_cls.__name__, parse_json(data)
         origin = origin_of(data, has_schema_version=has_schema_version)
         read = self._readers.get(origin)

@@ -21,9 +21,13 @@ from .typed import TypedSchema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
+    from .choice import VersionLookup
+
+    _Decode = Callable[[bytes], object]
     _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.Schema
@@ -74,16 +78,15 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
     ) -> None:
         self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
         self._record_cls = KeyValue
-        self._client: Any = None
-        self._admin_api: Callable[[], PulsarAdmin] | None = None
-        self._versions: dict[tuple[str, int], tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
+        self._client: VersionLookup | None = None
+        self._versions: dict[tuple[str, int], tuple[_Decode, _Decode]] = {}
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known versions."""
-        del reads
-        self._admin_api, self._versions = admin_api, {}
+        super().begin(admin_api, reads=reads)
+        self._versions = {}
 
-    def schema_info(self) -> Any:
+    def schema_info(self) -> SchemaInfo:
         """Return an empty schema for the C++ client, which would expect its own key-value format."""
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
@@ -100,7 +103,6 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
                 f"{self} has an Avro part, whose messages need a schema version, which the C++ client cannot set for "
                 "key-value messages: use JsonSchema(…) for both parts to send. Nothing was opened."
             )
-        assert self._admin_api is not None  # noqa: S101  # set by `begin`
         data = {"key": _definition(self.key), "value": _definition(self.value)}
         stored = self._stored(topic)
         if stored is not None and (found := self._type_differences(stored)):  # the broker may consider them equal
@@ -109,7 +111,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
                 differences=found,
             )
         try:
-            self._admin_api().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
+            self._admin_api_().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
         except AdminConflict as error:
             found = self.cannot_read(topic)
             raise SchemaMismatch(
@@ -127,7 +129,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
             found[f"{name}.schema.properties"] = "{}"
         return found
 
-    def cannot_read(self, topic: str, _: Any = None, /) -> tuple[str, ...]:
+    def cannot_read(self, topic: str, _: object = None, /) -> tuple[str, ...]:
         """Return the differences that prevent this schema from reading the topic's last schema."""
         found = self._stored(topic)
         if found is None:
@@ -143,9 +145,8 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return tuple(differ)
 
     def _stored(self, topic: str) -> StoredSchema | None:
-        assert self._admin_api is not None  # noqa: S101  # set by `begin`
         try:
-            return self._admin_api().schema(topic)
+            return self._admin_api_().schema(topic)
         except AdminNotFound:
             return None
 
@@ -194,14 +195,14 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         """Return whether messages are read by their writer's schema version."""
         return any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
 
-    def _readers(self, msg: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+    def _readers(self, msg: InnerMessage) -> tuple[_Decode, _Decode]:
         version = version_of(msg)
         if version < 0 or not self._evolves() or self._client is None:
             return self.key.decode, self.value.decode
         topic = msg.topic_name()
         known = self._versions.get((topic, version))
         if known is None:
-            data = self._client.stored(self._admin_api, topic, version).data
+            data = self._client.stored(self._admin_api_, topic, version).data
             read = [_reader(part, _part_text(data, name)) for name, part in (("key", self.key), ("value", self.value))]
             known = self._versions[topic, version] = (read[0], read[1])
         return known
@@ -210,22 +211,18 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"
 
 
-def separated_pair(
-    msg: Any, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]
-) -> KeyValue[Any, Any]:
+def separated_pair(msg: InnerMessage, read_key: _Decode, read_value: _Decode) -> KeyValue[Any, Any]:
     """Return the pair of a message with a separated key; the value is None if the message has none."""
     value = None if msg.has_null_value() else read_value(msg.data())
     return KeyValue(read_key(key_bytes(msg.partition_key())), value)
 
 
-def inline_pair(
-    msg: Any, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]
-) -> KeyValue[Any, Any] | None:
+def inline_pair(msg: InnerMessage, read_key: _Decode, read_value: _Decode) -> KeyValue[Any, Any] | None:
     """Return the pair of a message with the key in its payload; None if it has no payload."""
     return None if msg.has_null_value() else _pair(msg.data(), read_key, read_value)
 
 
-def _pair(data: bytes, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]) -> KeyValue[Any, Any]:
+def _pair(data: bytes, read_key: _Decode, read_value: _Decode) -> KeyValue[Any, Any]:
     key, value = split_inline(data)
     return KeyValue(None if key is None else read_key(key), None if value is None else read_value(value))
 
@@ -264,7 +261,7 @@ def with_length(data: bytes | None) -> bytes:
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
-def _part(schema: Any) -> Any:
+def _part(schema: object) -> pulsar.schema.Schema:
     if isinstance(schema, type):
         return schema_of_class(schema)
     if isinstance(schema, pulsar.schema.Schema):
@@ -272,7 +269,7 @@ def _part(schema: Any) -> Any:
     raise InvalidUse(f"key and value must be schemas or classes of values, got {schema!r}. Nothing was opened.")
 
 
-def _definition(part: Any) -> Any:
+def _definition(part: pulsar.schema.Schema) -> object:
     """Return the definition of a part for the admin API; empty for text and bytes."""
     info = part.schema_info()
     return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
@@ -282,8 +279,8 @@ def _part_text(data: str, name: str) -> str:
     return json.dumps(json.loads(data)[name])
 
 
-def _reader(part: Any, definition: str) -> Callable[[bytes], Any]:
+def _reader(part: pulsar.schema.Schema, definition: str) -> _Decode:
     if isinstance(part, AvroSchema) and part.model is not None:
         return part.model.reader(json.loads(definition)).read
-    decode: Callable[[bytes], Any] = part.decode
+    decode: _Decode = part.decode
     return decode

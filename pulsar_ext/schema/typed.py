@@ -12,9 +12,10 @@ from .reading import SchemaText, cannot_read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar.schema import Schema
     from typing_extensions import TypeVar
 
-    from pulsar_ext._native.schemas import Encoded
+    from pulsar_ext._native.schemas import Encoded, SchemaInfo
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
@@ -32,7 +33,8 @@ class TypedSchema(Generic[T]):
     """Whether it decodes messages without a value itself; otherwise they are None."""
 
     if TYPE_CHECKING:  # members of the official classes
-        _record_cls: Any
+        _admin_api_: Callable[[], PulsarAdmin]
+        _record_cls: type[T]
 
         def encode(self, obj: T) -> bytes:
             """Return the bytes of a value."""
@@ -46,11 +48,11 @@ class TypedSchema(Generic[T]):
             """Return the value of a message."""
             ...
 
-        def schema_info(self) -> Any:
+        def schema_info(self) -> SchemaInfo:
             """Return the schema for the broker."""
             ...
 
-        def attach_client(self, client: Any) -> None:
+        def attach_client(self, client: object) -> None:
             """Set the C++ client, for lookups of versions."""
             ...
 
@@ -61,12 +63,14 @@ class TypedSchema(Generic[T]):
             admin_api: returns the client's admin API.
             reads: whether it is for a consumer or a reader.
         """
-        mine: Any = copy.copy(self)
+        mine = copy.copy(self)
         mine.begin(admin_api, reads=reads)
-        return mine  # type: ignore[no-any-return]
+        return mine
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget what is known of topics."""
+        del reads
+        self._admin_api_ = admin_api
 
     @property
     def is_compared(self) -> bool:
@@ -99,10 +103,10 @@ class TypedSchema(Generic[T]):
         )
 
 
-def of_another_cluster(schema: Any, number: int) -> Any:
+def of_another_cluster(schema: Schema, number: int) -> Schema:
     """Return a copy of a client's schema for messages of another cluster, which has other schema versions."""
     if isinstance(schema, TypedSchema):
-        other: Any = schema.of_client(getattr(schema, "_admin_api", None), reads=True)  # type: ignore[arg-type]  # its own
+        other = schema.of_client(schema._admin_api_, reads=True)
     else:
         other = without_writers(schema)
     if (versions := getattr(other, "_client", None)) is not None:
