@@ -53,7 +53,7 @@ class GenericRecord(Mapping[str, Any]):
 
     __slots__ = ("_fields", "definition", "schema_type", "schema_version")
 
-    def __init__(self, fields: dict[str, Any], schema_type: str, definition: str, schema_version: int) -> None:
+    def __init__(self, fields: Mapping[str, object], schema_type: str, definition: str, schema_version: int) -> None:
         self._fields, self.schema_type = fields, schema_type
         self.definition, self.schema_version = definition, schema_version
 

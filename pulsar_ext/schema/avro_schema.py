@@ -117,7 +117,7 @@ class AvroSchema(TypedSchema[T], _Official):
     def __init__(self, record_cls: type[T], schema_definition: None = None) -> None: ...
     @overload
     def __init__(self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: dict[str, Any]) -> None: ...
-    def __init__(self, record_cls: Any, schema_definition: Any = None) -> None:
+    def __init__(self, record_cls: type[T] | None, schema_definition: dict[str, object] | None = None) -> None:
         self.model: AvroModel[T] | None = None
         self._readers: dict[tuple[str, int], AvroReader[T]] = {}
         if not is_model(record_cls):

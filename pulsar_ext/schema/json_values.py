@@ -131,7 +131,7 @@ _NANOS: Final = 1_000
 _parse: Final = json.JSONDecoder(parse_float=decimal.Decimal).decode
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes) -> object:
     """Return parsed JSON, with fractions as `Decimal`."""
     try:
         return _parse(data.decode())
@@ -300,7 +300,7 @@ def _read_object(value: dict[str, object], by_name: dict[str, Convert], tagged: 
     return by_name[name](inside)
 
 
-def _float_of(value: Any) -> float:
+def _float_of(value: str | int | decimal.Decimal) -> float:
     if isinstance(value, bool):
         raise TypeError(value)
     return _SPECIAL[value] if isinstance(value, str) else float(value)
@@ -313,7 +313,7 @@ def _base64_of(text: str) -> bytes | None:
         return None
 
 
-def _point_of(value: Any) -> dt.datetime:
+def _point_of(value: str | int | decimal.Decimal) -> dt.datetime:
     if isinstance(value, str):
         point = dt.datetime.fromisoformat(value)
         if point.tzinfo is None:
@@ -332,7 +332,7 @@ def _local_of(value: Any) -> dt.datetime:
     return dt.datetime(*value[:6], *(one // _NANOS for one in value[6:]))  # noqa: DTZ001  # without a zone
 
 
-def _date_of(value: Any) -> dt.date:
+def _date_of(value: str | list[int]) -> dt.date:
     return dt.date.fromisoformat(value) if isinstance(value, str) else dt.date(*value)
 
 
@@ -403,14 +403,14 @@ class JsonWriter(Writer):
         check, kind = to_plain(scalar), python_type(scalar)
         cut = "milliseconds" if (scalar.logical or "").endswith("-millis") else "auto"
 
-        def text(value: Any) -> str:
+        def text(value: object) -> str:
             check(value)
             if isinstance(value, dt.datetime):
                 utc = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
                 return utc.isoformat(timespec=cut) + ("" if value.tzinfo is None else "Z")
             return value.isoformat(timespec=cut) if isinstance(value, dt.time) else str(value)
 
-        def number(value: Any) -> object:
+        def number(value: float) -> float | str:
             value = check(value)
             return value if math.isfinite(value) else _SPECIAL_TEXTS[str(value)]
 

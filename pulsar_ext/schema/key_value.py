@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pulsar.schema
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .choice import VersionLookup
 
     _Decode = Callable[[bytes], object]
+    _Pair: TypeAlias = "KeyValue[Any, Any]"
     _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.Schema
@@ -211,18 +212,18 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"
 
 
-def separated_pair(msg: InnerMessage, read_key: _Decode, read_value: _Decode) -> KeyValue[Any, Any]:
+def separated_pair(msg: InnerMessage, read_key: _Decode, read_value: _Decode) -> _Pair:
     """Return the pair of a message with a separated key; the value is None if the message has none."""
     value = None if msg.has_null_value() else read_value(msg.data())
     return KeyValue(read_key(key_bytes(msg.partition_key())), value)
 
 
-def inline_pair(msg: InnerMessage, read_key: _Decode, read_value: _Decode) -> KeyValue[Any, Any] | None:
+def inline_pair(msg: InnerMessage, read_key: _Decode, read_value: _Decode) -> _Pair | None:
     """Return the pair of a message with the key in its payload; None if it has no payload."""
     return None if msg.has_null_value() else _pair(msg.data(), read_key, read_value)
 
 
-def _pair(data: bytes, read_key: _Decode, read_value: _Decode) -> KeyValue[Any, Any]:
+def _pair(data: bytes, read_key: _Decode, read_value: _Decode) -> _Pair:
     key, value = split_inline(data)
     return KeyValue(None if key is None else read_key(key), None if value is None else read_value(value))
 

@@ -140,7 +140,7 @@ def is_model(kind: object) -> TypeGuard[type[Any]]:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _is_pydantic(kind))
 
 
-def shape_of_model(model: type[Any], bytes_as: Scalar = PLAIN_BYTES) -> Record:
+def shape_of_model(model: type[object], bytes_as: Scalar = PLAIN_BYTES) -> Record:
     """Return the shape of a dataclass or a pydantic model."""
     reading = _Reading(model, bytes_as)
     shape = reading.record(model)
@@ -167,7 +167,7 @@ class _ModelField:
 class _Reading:
     """Reads a model and its nested models, each once."""
 
-    def __init__(self, model: type[Any], bytes_as: Scalar) -> None:
+    def __init__(self, model: type[object], bytes_as: Scalar) -> None:
         self._model, self._bytes = model, bytes_as
         self._known: dict[type[object], Record | Enumeration] = {}
         self._names: dict[str, type[object]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .shapes import (
     PLAIN_BYTES,
@@ -24,6 +24,7 @@ from .shapes import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from enum import Enum
 
     from .shapes import Convert
 
@@ -170,10 +171,9 @@ def convert_items(
 def _enumeration_writer(shape: Enumeration) -> Convert:
     kind, symbols = shape.type, shape.symbols
 
-    def write(value: Any) -> str:
+    def write(value: Enum) -> object:
         if not isinstance(value, kind) or value.name not in symbols:
             raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
-        name: str = value.name
-        return name
+        return value.name
 
     return write
