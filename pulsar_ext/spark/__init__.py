@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["PulsarDataSource", "spark_session"]
 
 
-_HOMES = {"PulsarDataSource": "source", "spark_session": "source"}
-
-
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with MissingExtra.named("spark", f"pulsar_ext.spark.{name}"):
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return getattr(import_module(".source", __name__), name)

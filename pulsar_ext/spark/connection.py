@@ -12,9 +12,10 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pulsar
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
@@ -23,9 +24,14 @@ from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .options import Settings
 
 
+T = TypeVar("T")
+
+_BUSY = stop_after_delay(60)
 _ADMIN_SECONDS = 60.0
 """Duration in seconds for which a request is retried while the broker is down."""
 
@@ -85,6 +91,12 @@ def client_of(settings: Settings) -> Client:
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
         return _clients[key]
+
+
+def when_free(busy: type[Exception], connect: Callable[[], T]) -> T:
+    """Connect; while it raises `busy`, wait for the disconnect of an earlier run, which may have been killed."""
+    retrying = Retrying(retry=retry_if_exception_type(busy), stop=_BUSY, wait=wait_fixed(0.5), reraise=True)
+    return retrying(connect)
 
 
 def reader_keys(settings: Settings) -> dict[str, pulsar.CryptoKeyReader]:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 from .errors import DataLoss
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pulsar_ext.ids.position import Position
 
     from .options import Settings
@@ -46,8 +44,9 @@ class Loss:
         return f"loss-{hashlib.sha256(f'{self.topic} {self.position} {self.until}'.encode()).hexdigest()[:12]}"
 
 
-def report_data_loss(settings: Settings, losses: Sequence[Loss]) -> None:
+def report_data_loss(settings: Settings, *found: Loss | None) -> None:
     """Raise unless every loss was accepted; log a warning for each accepted one."""
+    losses = [loss for loss in found if loss is not None]
     accepted = settings["acceptDataLoss"] or ()
     fatal = [loss for loss in losses if settings["failOnDataLoss"] and loss.name not in accepted]
     if fatal:

@@ -147,9 +147,8 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
     for topic, stats in stats_of(admin, topics).items():
         state = state_of(settings, topic, stats, admin)
         states.append(state)
-        segments.append(
-            Segment.of(state, begin_of(admin, settings, state, "earliest"), _end_of(admin, settings, state))
-        )
+        begin = begin_of(admin, settings, state, "earliest")
+        segments.append(Segment.of(state, begin, _bound_of(admin, settings, state, "ending", "latest")))
     return segments, states
 
 
@@ -176,26 +175,20 @@ def _for_topic(value: T | dict[str, T], topic: str) -> T | None:
 
 
 def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default: str) -> Offset:
-    """Return the offset after which reading begins."""
-    moment = _for_topic(settings["startingTime"], state.topic)
-    if moment is not None:
-        return _at_time(admin, state, moment)
-    value = _for_topic(settings["startingOffsets"], state.topic) or default
-    if value == "earliest":
-        return BEGINNING
-    if not isinstance(value, Offset):
-        return state.end
-    begin = _at_message(admin, state, value).just_before()
-    _check_loss(settings, find_loss(state, begin, None))
+    """Return the offset after which reading begins; `default` is "earliest" or "latest"."""
+    begin = _bound_of(admin, settings, state, "starting", default)
+    if isinstance(_for_topic(settings["startingOffsets"], state.topic), Offset):
+        begin = begin.just_before()
+        report_data_loss(settings, find_loss(state, begin, None))
     return begin
 
 
-def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset:
-    """Return the offset at which a batch read ends."""
-    moment = _for_topic(settings["endingTime"], state.topic)
+def _bound_of(admin: PulsarAdmin, settings: Settings, state: TopicState, side: str, default: str) -> Offset:
+    """Return the offset that an option of a side, "starting" or "ending", sets for a topic partition."""
+    moment = _for_topic(settings[f"{side}Time"], state.topic)
     if moment is not None:
         return _at_time(admin, state, moment)
-    value = _for_topic(settings["endingOffsets"], state.topic) or "latest"
+    value = _for_topic(settings[f"{side}Offsets"], state.topic) or default
     if isinstance(value, Offset):
         return _at_message(admin, state, value)
     return BEGINNING if value == "earliest" else state.end
@@ -211,10 +204,10 @@ def planned_segment(
     stats = stats_of(admin, [topic]).get(topic)
     if stats is None:
         what = f"{topic} was to be read up to {until}, but it was deleted"
-        report_data_loss(settings, [Loss(topic, until.last_entry, None, what)])
+        report_data_loss(settings, Loss(topic, until.last_entry, None, what))
         return None
     state = state_of(settings, topic, stats, admin)
-    _check_loss(settings, find_loss(state, begin, stats.cursors.get(subscription), until))
+    report_data_loss(settings, find_loss(state, begin, stats.cursors.get(subscription), until))
     return Segment.of(state, begin, until)
 
 
@@ -236,11 +229,6 @@ def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None, until
         f"{state.topic} {what}, but its first ledger is now {first}: entries before it were trimmed, by expiry (TTL), "
         "by retention or by an operator",
     )
-
-
-def _check_loss(settings: Settings, loss: Loss | None) -> None:
-    """Report a loss, if there is one."""
-    report_data_loss(settings, () if loss is None else (loss,))
 
 
 def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset:

@@ -23,7 +23,7 @@ from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
 
 from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
-from .values import ValueDecoder, key_part_decoder, value_decoder
+from .values import PartDecoder, decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -175,9 +175,9 @@ _TYPES = {
 
 def full_schema(settings: Settings) -> StructType:
     """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`."""
-    decoder = value_decoder(settings)
+    decoder = decoder_of(settings, "value")
     fields: dict[str, StructField] = {}
-    key = key_part_decoder(settings)
+    key = decoder_of(settings, "key")
     standard = STANDARD if key is None else (STANDARD[0], KEY_PART, *STANDARD[1:])
     for name in settings["columns"] or standard:
         if name == KEY_PART and key is not None:
@@ -200,9 +200,9 @@ def check_schema(schema: StructType, settings: Settings) -> None:
     columns = settings["columns"]
     if columns and set(columns) != set(schema.fieldNames()) and settings["valueFormat"] in ("bytes", "string"):
         raise InvalidUse("Option columns and the schema name different columns: set only one of them.")
-    decoder = value_decoder(settings)
+    decoder = decoder_of(settings, "value")
     known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
-    if (key := key_part_decoder(settings)) is not None:
+    if (key := decoder_of(settings, "key")) is not None:
         known[KEY_PART] = key.type.simpleString()
     for field in schema.fields:
         kind = field.dataType.simpleString()
@@ -217,7 +217,7 @@ def check_schema(schema: StructType, settings: Settings) -> None:
             raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
 
 
-def _no_column(name: str, decoder: ValueDecoder | None, settings: Settings) -> str:
+def _no_column(name: str, decoder: PartDecoder | None, settings: Settings) -> str:
     own = [] if decoder is None else [field.name for field in decoder.fields]
     own += [] if settings["keyFormat"] is None else [KEY_PART]
     known = [column for column in COLUMNS if decoder is None or column != "value"]
@@ -233,9 +233,9 @@ class BatchMaker:
 
     def __init__(self, schema: StructType, settings: Settings) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._decoder = value_decoder(settings)
+        self._decoder = decoder_of(settings, "value")
         self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
-        self._keys = key_part_decoder(settings)
+        self._keys = decoder_of(settings, "key")
         self._wanted = [field.name for field in self._schema if field.name in self._own]
 
     def make(self, block: MessageBlock) -> pa.RecordBatch:

@@ -181,7 +181,7 @@ class EntryLookup:
             )
             # The loss is named by the ledger, because a ledger is deleted as a whole.
             whole_ledger = Position(position.ledger_id, -1)
-            report_data_loss(self._settings, [Loss(topic, whole_ledger, None, what)])
+            report_data_loss(self._settings, Loss(topic, whole_ledger, None, what))
             return EntryContent.NO_MESSAGE, position
         if entry.encrypted and self._settings["cryptoPrivateKeyFile"] is None:
             raise InvalidUse(
@@ -247,23 +247,16 @@ class EntryLookup:
             if entry.producer_name == name and entry.uuid == first_chunk.uuid:
                 latest = max(latest, entry.publish_time)
             elif entry.producer_name == name and entry.publish_time - latest > self._settings["pollTimeoutMs"]:
-                self._note_abandoned(position, first_chunk, at)
+                if position not in self._abandoned:
+                    self._abandoned.add(position)
+                    _log.warning(
+                        "The message at %s on %s was never completed: its producer %s continued at %s. Some of its %s "
+                        "chunks are missing; it is skipped",
+                        *(position, self._segment.topic, name, at, first_chunk.num_chunks),
+                    )
                 return True
             at = ledgers.next(at)
         return False
-
-    def _note_abandoned(self, position: Position, first_chunk: EntryMetadata, following: Position) -> None:
-        if position not in self._abandoned:
-            self._abandoned.add(position)
-            _log.warning(
-                "The message at %s on %s was never completed: its producer %s continued at %s. Some of its %s chunks "
-                "are missing; it is skipped",
-                position,
-                self._segment.topic,
-                first_chunk.producer_name,
-                following,
-                first_chunk.num_chunks,
-            )
 
 
 def _message_of(chunk: EntryMetadata) -> _ChunkedMessage:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.errors import AdminNotFound, InvalidUse, ProducerForgotten, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
 
-from .connection import admin_of, client_of, producer_keys
+from .connection import admin_of, client_of, producer_keys, when_free
 from .errors import NotWritten
 from .rows import BatchSplitter, PartitionedRowSender, Rows, RowSender, arguments_of, row_sender_of
 from .schema import COLUMNS, WRITTEN
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from .options import Settings
 
 
-_BUSY_SECONDS = 60.0
-"""Maximum wait for the disconnect of the producer of an earlier attempt of the task, which may have been killed."""
-_RETRY_SECONDS = 0.5
 _DEFAULTS = {
     "batching_enabled": True,
     "batching_max_messages": 1000,
@@ -53,14 +50,6 @@ _DEFAULTS = {
     "max_pending_messages": 10_000,
     "block_if_queue_full": True,
 }
-_COMPRESSION_TYPES = {
-    "None": pulsar.CompressionType.NONE,
-    "LZ4": pulsar.CompressionType.LZ4,
-    "ZLib": pulsar.CompressionType.ZLib,
-    "ZSTD": pulsar.CompressionType.ZSTD,
-    "SNAPPY": pulsar.CompressionType.SNAPPY,
-}
-_BATCHING_TYPES = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.BatchingType.KeyBased}
 
 
 class TaskProducers:
@@ -150,29 +139,25 @@ class TaskProducers:
         if options.get("chunking_enabled"):
             options["batching_enabled"] = False
         if "compression_type" in options:
-            options["compression_type"] = _COMPRESSION_TYPES[options["compression_type"]]
+            name = options["compression_type"].replace("None", "NONE")
+            options["compression_type"] = getattr(pulsar.CompressionType, name)
         if "batching_type" in options:
-            options["batching_type"] = _BATCHING_TYPES[options["batching_type"]]
+            options["batching_type"] = getattr(pulsar.BatchingType, options["batching_type"])
         if self._prefix is not None:
             options |= {"producer_name": f"{self._prefix}-{group}", "deduplication": self._recall}
         self._check_encoding(topic)
-        deadline = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                return client_of(self._settings).create_producer(topic, **options)
-            except pulsar.ProducerBusy:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_SECONDS)
-            except ProducerForgotten as error:
-                raise ProducerForgotten(
-                    f"{error} If this write has never sent a message to the topic in this group of rows, set option "
-                    "unknownProducers=new; if it may have, start with a new checkpoint, or in a batch write with "
-                    "another producerName.",
-                    producer_name=error.producer_name,
-                    topic=error.topic,
-                    sequence_id=error.sequence_id,
-                ) from None
+        create = partial(client_of(self._settings).create_producer, topic, **options)
+        try:
+            return when_free(pulsar.ProducerBusy, create)
+        except ProducerForgotten as error:
+            raise ProducerForgotten(
+                f"{error} If this write has never sent a message to the topic in this group of rows, set option "
+                "unknownProducers=new; if it may have, start with a new checkpoint, or in a batch write with another "
+                "producerName.",
+                producer_name=error.producer_name,
+                topic=error.topic,
+                sequence_id=error.sequence_id,
+            ) from None
 
     def _check_encoding(self, topic: str) -> None:
         """Check that option `keyValueEncoding` matches the topic's schema, if it has one."""

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pulsar
@@ -29,7 +30,7 @@ from pulsar_ext.errors import AdminConflict, AdminError, InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .connection import admin_of, client_of
+from .connection import admin_of, client_of, when_free
 from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
 from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     from .options import Settings
 
 
-_BUSY_SECONDS = 60.0
-"""Maximum wait for the disconnect of an earlier run's driver, which may have been killed."""
-_RETRY_SECONDS = 0.5
 _FLUSH_SECONDS = 3.0
 _POLL_SECONDS = 0.03
 
@@ -148,25 +146,16 @@ class QuerySubscription:
             return
 
     def _connect(self, topic: str) -> Consumer[bytes]:
-        deadline = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                # Without a queue, the broker sends no messages.
-                return client_of(self._settings).subscribe(
-                    topic,
-                    self.name,
-                    consumer_type=pulsar.ConsumerType.Exclusive,
-                    receiver_queue_size=0,
-                    initial_position=pulsar.InitialPosition.Earliest,
-                )
-            except pulsar.ConsumerBusy:
-                if time.monotonic() > deadline:
-                    raise InvalidUse(
-                        f"The subscription {self.name!r} on {topic} is in use, by another query or by a run of this "
-                        "query that has not ended. Each query needs its own subscription: set option "
-                        "predefinedSubscription."
-                    ) from None
-                time.sleep(_RETRY_SECONDS)
+        # Without a queue, the broker sends no messages.
+        options = {"receiver_queue_size": 0, "initial_position": pulsar.InitialPosition.Earliest}
+        subscribe = partial(client_of(self._settings).subscribe, topic, self.name, **options)
+        try:
+            return when_free(pulsar.ConsumerBusy, subscribe)
+        except pulsar.ConsumerBusy:
+            raise InvalidUse(
+                f"The subscription {self.name!r} on {topic} is in use, by another query or by a run of this query that "
+                "has not ended. Each query needs its own subscription: set option predefinedSubscription."
+            ) from None
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
@@ -225,9 +214,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         begin = {topic: started.topics.get(topic, BEGINNING) for topic in stats}
         states = [state_of(settings, topic, found, admin) for topic, found in stats.items()]
         cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
-        losses = [find_loss(state, begin[state.topic], cursors[state.topic]) for state in states]
         # Before the subscription is created again or moved: after that, its cursor would hide the loss.
-        report_data_loss(settings, [loss for loss in losses if loss is not None])
+        report_data_loss(settings, *(find_loss(state, begin[state.topic], cursors[state.topic]) for state in states))
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
         ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import types
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from pulsar_ext._native.schemas import version_of
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
@@ -290,12 +290,9 @@ def _decimal(value: Any) -> Decimal:
 
 
 _SIMPLE: Final[_Converters] = {
-    "bytes": _bytes_of,
-    "fixed": _bytes_of,
-    "int": _whole,
-    "long": _whole,
-    "float": _fraction,
-    "double": _fraction,
+    **dict.fromkeys(("bytes", "fixed"), _bytes_of),
+    **dict.fromkeys(("int", "long"), _whole),
+    **dict.fromkeys(("float", "double"), _fraction),
 }
 _LOGICAL: Final[_Converters] = {
     "timestamp-millis": partial(_micros, 1000),
@@ -307,16 +304,7 @@ _LOGICAL: Final[_Converters] = {
 
 _PARTS: Final[tuple[SchemaPart, ...]] = ("value", "key")
 _PLAIN: Final = {"bytes": BinaryType(), "string": StringType()}
-_UNREADABLE = (
-    ValueError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    StopIteration,
-    RecursionError,
-    SchemaMismatch,
-)
+_UNREADABLE = (ValueError, TypeError, AttributeError, EOFError, LookupError, StopIteration, RecursionError)
 """Errors raised by bytes that do not fit a schema."""
 
 
@@ -329,16 +317,10 @@ def with_schemas(settings: Settings) -> Settings:
     return settings
 
 
-def value_decoder(settings: Settings) -> ValueDecoder | None:
-    """Return the decoder of a read's values; None if option `valueFormat` is "bytes" or "string"."""
-    kind = settings["valueFormat"]
-    return None if kind in _PLAIN else ValueDecoder(kind, json.loads(settings["valueSchema"]), settings)
-
-
-def key_part_decoder(settings: Settings) -> KeyPartDecoder | None:
-    """Return the decoder of the keys of KEY_VALUE topics; None without option `keyFormat`."""
-    kind = settings["keyFormat"]
-    return None if kind is None else KeyPartDecoder(kind, json.loads(settings["keySchema"] or "null"), settings)
+def decoder_of(settings: Settings, part: SchemaPart) -> PartDecoder | None:
+    """Return the decoder of a part; None for values that are bytes or text, and without option `keyFormat`."""
+    kind = settings[f"{part}Format"]
+    return None if kind is None or (part == "value" and kind in _PLAIN) else PartDecoder(part, kind, settings)
 
 
 def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
@@ -374,19 +356,29 @@ def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, _Complex 
     return schema.type.lower(), json.loads(schema.data) if schema.type in ("AVRO", "JSON") else None
 
 
-class _PartDecoder:
+class PartDecoder:
     """Decoder of one part, key or value, of the messages of a block."""
 
-    part: SchemaPart
-
-    def __init__(self, kind: str, schema: Avro, settings: Settings) -> None:
-        self._kind, self._schema, self._settings = kind, schema, settings
-        self.fields: list[StructField] = [] if kind in _PLAIN else field_types(schema)
-        self._read_json = json_reader(schema) if kind == "json" else None
+    def __init__(self, part: SchemaPart, kind: str, settings: Settings) -> None:
+        self._part, self._kind, self._settings = part, kind, settings
+        self._schema: Avro = json.loads(settings[f"{part}Schema"] or "null")
+        self.fields = [] if kind in _PLAIN else field_types(self._schema)
+        self.type: DataType = _PLAIN.get(kind) or StructType(self.fields)
+        self._read_json = json_reader(self._schema) if kind == "json" else None
         self._readings: dict[tuple[str, int], tuple[_Taker, Callable[[bytes], Any]]] = {}
 
-    def decoded(self, block: MessageBlock, index: int, payload: bytes | None) -> Any:
-        """Decode the part of a message; return None if it has none."""
+    def columns(self, block: MessageBlock, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+        """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them."""
+        values = enumerate(block.values.to_pylist())
+        rows = [{} if value is None else self._decoded(block, index, value) or {} for index, value in values]
+        return {name: self._array(block, [row.get(name) for row in rows], kind) for name, kind in wanted.items()}
+
+    def column(self, block: MessageBlock, kind: pa.DataType) -> pa.Array:
+        """Return the part of each message as an Arrow array of a type."""
+        values = enumerate(block.values.to_pylist())
+        return self._array(block, [self._decoded(block, index, value) for index, value in values], kind)
+
+    def _decoded(self, block: MessageBlock, index: int, payload: bytes | None) -> Any:
         inner = block.inners[index]
         key = block.topic, version_of(inner)
         try:
@@ -395,18 +387,17 @@ class _PartDecoder:
             take, read = self._readings[key]
             taken = take(inner, payload)
             return None if taken is None else read(taken)
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, SchemaMismatch) as error:
             raise InvalidUse(
-                f"The {self.part} of {inner.message_id()} on {block.topic} is not {self._kind} of this schema: "
-                f"{error}. Read it with {self.part}Format=bytes."
+                f"The {self._part} of {inner.message_id()} on {block.topic} is not {self._kind} of this schema: "
+                f"{error}. Read it with {self._part}Format=bytes."
             ) from None
 
-    def array(self, block: MessageBlock, found: list[object], kind: pa.DataType) -> pa.Array:
-        """Return decoded values as an Arrow array; raise InvalidUse if one does not fit the type."""
+    def _array(self, block: MessageBlock, found: list[object], kind: pa.DataType) -> pa.Array:
         try:
             return pa.array(found, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise InvalidUse(f"A {self.part} on {block.topic} does not fit the schema: {error}.") from None
+            raise InvalidUse(f"A {self._part} on {block.topic} does not fit the schema: {error}.") from None
 
     def _reading(self, topic: str, version: int) -> tuple[_Taker, Callable[[bytes], object]]:
         """Return a function that extracts the part from a message of a schema version, and one that decodes it.
@@ -414,9 +405,9 @@ class _PartDecoder:
         Producers may change the schema, and messages have the version of their producer's.
         """
         stored = self._stored(str(TopicName.parse(topic).parent), version)
-        kind, definition = (None, None) if stored is None else _definition_of(stored, self.part)
+        kind, definition = (None, None) if stored is None else _definition_of(stored, self._part)
         pair = stored if stored is not None and stored.type == "KEY_VALUE" else None
-        take = _taker(None if pair is None else pair.properties.get("kv.encoding.type"), self.part)
+        take = _taker(None if pair is None else pair.properties.get("kv.encoding.type"), self._part)
         if pair is not None and kind != self._kind and self._kind not in _PLAIN:
             raise ValueError(f"its topic has a {kind} schema for it")
         if self._kind in _PLAIN:
@@ -451,37 +442,9 @@ class _PartDecoder:
             return found
         if version < 0 or self._kind != "avro" or (found is not None and found.type == "AVRO"):
             return found if version >= 0 else None
-        if f"{self.part}Schema" in self._settings.given:
+        if f"{self._part}Schema" in self._settings.given:
             return None
         raise ValueError(f"its topic has no Avro schema of version {version}, with which it was written")
-
-
-class ValueDecoder(_PartDecoder):
-    """Decoder of the values of a block into columns."""
-
-    part = "value"
-
-    def columns(self, block: MessageBlock, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
-        """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them."""
-        values = enumerate(block.values.to_pylist())
-        rows = [{} if value is None else self.decoded(block, index, value) or {} for index, value in values]
-        return {name: self.array(block, [row.get(name) for row in rows], kind) for name, kind in wanted.items()}
-
-
-class KeyPartDecoder(_PartDecoder):
-    """Decoder of the keys of a block of a KEY_VALUE topic into one column."""
-
-    part = "key"
-
-    @property
-    def type(self) -> DataType:
-        """Type of the column."""
-        return _PLAIN.get(self._kind) or StructType(self.fields)
-
-    def column(self, block: MessageBlock, kind: pa.DataType) -> pa.Array:
-        """Return the keys as an Arrow array of a type; raise InvalidUse if one does not fit the schema."""
-        values = enumerate(block.values.to_pylist())
-        return self.array(block, [self.decoded(block, index, value) for index, value in values], kind)
 
 
 def _taker(encoding: str | None, part: SchemaPart) -> _Taker:

@@ -32,6 +32,8 @@ from pulsar_ext.produce.batching import MixedKeyBatchWarning
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql.streaming.query import StreamingQuery
+
 
 _PARQUET = {
     # A task holds a whole row group in Java's memory.
@@ -82,22 +84,19 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
         checkpoint: a directory for the progress; by default the path with `-checkpoint`. It belongs to the archive: a
             run with another checkpoint adds all messages again.
     """
-    frame = (
-        spark.readStream.format("pulsar")
-        .options(**{"startingOffsets": "earliest", "columns": ",".join(ARCHIVED), **options})
-        .load()
-    )
-    query = (
-        frame.writeStream.format("parquet")
-        .option("path", path)
-        .options(**_PARQUET)
-        .option("checkpointLocation", checkpoint or f"{path.rstrip('/')}-checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    source = {"startingOffsets": "earliest", "columns": ",".join(ARCHIVED), **options}
+    target = {**_PARQUET, "path": path, "checkpointLocation": checkpoint or f"{path.rstrip('/')}-checkpoint"}
+    query = _stream(spark, source, "parquet", target)
     counts = [report.numInputRows for report in query.recentProgress if report.numInputRows]
     return Archived(sum(counts), len(counts))
+
+
+def _stream(spark: SparkSession, source: Mapping[str, str], kind: str, target: Mapping[str, Any]) -> StreamingQuery:
+    """Write all available messages, and return the query, which has ended."""
+    frame = spark.readStream.format("pulsar").options(**source).load()
+    query = frame.writeStream.format(kind).options(**target).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
 
 
 _GROUP = "__lane"
@@ -190,20 +189,9 @@ def replay_topic(
         checkpoint: a directory for the progress of this copy; a run with another one copies all messages again.
         exactly_once: true to use deduplication; without it, a repeated batch is written again.
     """
-    columns = ",".join(_WRITTEN)
-    frame = (
-        spark.readStream.format("pulsar")
-        .options(**{"startingOffsets": "earliest", "splitBy": "partition", "columns": columns, **source})
-        .load()
-    )
-    query = (
-        frame.writeStream.format("pulsar")
-        .options(**{**({"guarantee": "exactly-once"} if exactly_once else {}), **_BY_KEY, **options})
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    source = {"startingOffsets": "earliest", "splitBy": "partition", "columns": ",".join(_WRITTEN), **source}
+    guarantee = {"guarantee": "exactly-once"} if exactly_once else {}
+    query = _stream(spark, source, "pulsar", {**guarantee, **_BY_KEY, **options, "checkpointLocation": checkpoint})
     return Replayed(sum(report.numInputRows for report in query.recentProgress))
 
 
