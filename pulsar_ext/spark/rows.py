@@ -189,13 +189,13 @@ _MORE = 0x80
 _LOW_BYTES = pa.array([bytes((number,)) for number in range(256)], pa.binary())
 
 
+@dataclass(slots=True)
 class EncodedRows:
     """Rows that are encoded for a batch: payloads, all other fields, and of these the keys alone."""
 
-    __slots__ = ("contents", "fields", "keys")
-
-    def __init__(self, contents: pa.Array, fields: pa.Array, keys: pa.Array) -> None:
-        self.contents, self.fields, self.keys = contents, fields, keys
+    contents: pa.Array
+    fields: pa.Array
+    keys: pa.Array
 
     @classmethod
     def of(cls, columns: pa.RecordBatch) -> Self:
@@ -333,9 +333,6 @@ def _bytes_of(column: pa.Array) -> memoryview:
     return memoryview(data)[begin:end]
 
 
-_KEY, _ORDERING_KEY = "partition_key", "ordering_key"
-
-
 def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None:
     """Return a sender of rows for a producer; None if it does not batch, or batches by key."""
     sender = producer.sender
@@ -375,7 +372,7 @@ class RowSender:
             pulsar.PulsarException: a row that was sent before has failed.
         """
         sender, outcome = self._sender, self._outcome
-        for name in (_KEY, _ORDERING_KEY):
+        for name in ("partition_key", "ordering_key"):
             if name in columns.schema.names:
                 sender.check_mixed_keys({name: _first(columns.column(name))})
         rows = EncodedRows.of(columns)
@@ -430,9 +427,9 @@ class PartitionedRowSender:
         count, partitions = columns.num_rows, len(self._parts)
         chosen = np.zeros(count, np.int64)
         keyless = np.arange(count)
-        if _KEY in columns.schema.names:
-            keys = columns.column(_KEY)
-            self._sender.check_mixed_keys({_KEY: _first(keys)})
+        if "partition_key" in columns.schema.names:
+            keys = columns.column("partition_key")
+            self._sender.check_mixed_keys({"partition_key": _first(keys)})
             keyless = np.flatnonzero(np.asarray(keys.is_null()))
             coded = keys.dictionary_encode()
             names = coded.dictionary.to_pylist()

@@ -175,21 +175,21 @@ _TYPES = {
 
 def full_schema(settings: Settings) -> StructType:
     """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`."""
-    decoder = decoder_of(settings, "value")
+    decoder, key = decoder_of(settings, "value"), decoder_of(settings, "key")
+    own = {} if decoder is None else {field.name: field for field in decoder.fields}
     fields: dict[str, StructField] = {}
-    key = decoder_of(settings, "key")
     standard = STANDARD if key is None else (STANDARD[0], KEY_PART, *STANDARD[1:])
     for name in settings["columns"] or standard:
         if name == KEY_PART and key is not None:
             fields[name] = StructField(name, key.type, nullable=True)
         elif name == "value" and decoder is not None:
-            fields.update({field.name: field for field in decoder.fields})
+            fields |= own
         elif name == "value":
             fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
         elif name in COLUMNS:
             fields[name] = _field(name, COLUMNS[name][0])
-        elif decoder is not None and name in {field.name for field in decoder.fields}:
-            fields[name] = next(field for field in decoder.fields if field.name == name)
+        elif name in own:
+            fields[name] = own[name]
         else:
             raise InvalidUse(_no_column(name, decoder, settings))
     return StructType(list(fields.values()))
@@ -206,13 +206,9 @@ def check_schema(schema: StructType, settings: Settings) -> None:
         known[KEY_PART] = key.type.simpleString()
     for field in schema.fields:
         kind = field.dataType.simpleString()
-        column = COLUMNS.get(field.name)
-        if field.name in known:
-            allowed: tuple[str, ...] = (known[field.name],)
-        elif column is None or (decoder is not None and field.name == "value"):
+        allowed = (known[field.name],) if field.name in known else COLUMNS.get(field.name)
+        if allowed is None or (decoder is not None and field.name == "value" and field.name not in known):
             raise InvalidUse(_no_column(field.name, decoder, settings))
-        else:
-            allowed = column
         if kind not in allowed:
             raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
 

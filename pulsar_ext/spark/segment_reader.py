@@ -371,9 +371,7 @@ class SegmentReader:
 
     def _is_quiet(self, seconds: float) -> bool:
         """Return true if the broker may have no more messages to deliver, so that entries have to be looked up."""
-        if seconds < _QUIET_SECONDS:
-            return False
-        return seconds > _LOOKUP_SECONDS or not self._has_more()
+        return seconds > _LOOKUP_SECONDS or (seconds >= _QUIET_SECONDS and not self._has_more())
 
     def _has_more(self) -> bool:
         """Return true if the broker has undelivered messages, or does not answer."""
@@ -502,17 +500,11 @@ class SegmentReader:
     def _open(self, first: Position) -> Reader[bytes]:
         start = MessageId(-1, first.ledger_id, first.entry_id)
         start.origin = Origin.BYTES  # an entry to begin at, whatever its content
-        passed = self._settings.passed.get("pulsar.reader.", {})
         queue = min(max(_QUEUE_BYTES // self._segment.bytes_per_message, 1), _LARGEST_QUEUE)
-        options = {"receiver_queue_size": queue, **passed}
-        return client_of(self._settings).create_reader(
-            self._segment.topic,
-            start,
-            start_message_id_inclusive=True,
-            is_read_compacted=self._view is not None,
-            **options,
-            **reader_keys(self._settings),
-        )
+        passed = {"receiver_queue_size": queue, **self._settings.passed.get("pulsar.reader.", {})}
+        options = {**passed, **reader_keys(self._settings), "is_read_compacted": self._view is not None}
+        client = client_of(self._settings)
+        return client.create_reader(self._segment.topic, start, start_message_id_inclusive=True, **options)
 
 
 class PulsarPartition(InputPartition, metaclass=Shipped):
