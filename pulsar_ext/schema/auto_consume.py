@@ -110,68 +110,47 @@ class NanoTime(time):
         return type(self).of, (time(self.hour, self.minute, self.second, self.microsecond), self.nanosecond)
 
 
-def _numbers(form: str) -> Callable[[bytes], object]:
+def _read_as(form: str, convert: Callable[..., object] = lambda number: number) -> Callable[[bytes], object]:
     unpack = struct.Struct(form).unpack
-    return lambda data: unpack(data)[0]
+    return lambda data: convert(*unpack(data))
 
 
-def _datetime(seconds: int, nanos: int, zone: tzinfo | None = UTC) -> datetime:
+def _point(seconds: int, nanos: int = 0, zone: tzinfo | None = UTC) -> datetime:
     micros, rest = divmod(nanos, 1000)
     found = (_EPOCH + timedelta(seconds=seconds, microseconds=micros)).replace(tzinfo=zone)
     return NanoDatetime.of(found, rest) if rest else found
 
 
-def _millis(data: bytes) -> datetime:
-    (millis,) = struct.unpack(">q", data)
-    return (_EPOCH + timedelta(milliseconds=millis)).replace(tzinfo=UTC)
+def _point_of_millis(millis: int) -> datetime:
+    return _point(millis // 1000, millis % 1000 * 1_000_000)
 
 
-def _sql_time(data: bytes) -> time:
-    (millis,) = struct.unpack(">q", data)
-    return (_EPOCH + timedelta(milliseconds=millis % _DAY_MILLIS)).time()
-
-
-def _instant(data: bytes) -> datetime:
-    return _datetime(*struct.unpack(">qi", data))
-
-
-def _local_date(data: bytes) -> date:
-    (days,) = struct.unpack(">q", data)
-    return date.fromordinal(_EPOCH_DAY + days)
-
-
-def _local_time(data: bytes) -> time:
-    (nanos,) = struct.unpack(">q", data)
+def _local_time(nanos: int) -> time:
     found = _local(0, nanos)
-    whole = found.time()
-    return NanoTime.of(whole, found.nanosecond) if isinstance(found, NanoDatetime) else whole
-
-
-def _local_datetime(data: bytes) -> datetime:
-    return _local(*struct.unpack(">qq", data))
+    return NanoTime.of(found.time(), found.nanosecond) if isinstance(found, NanoDatetime) else found.time()
 
 
 def _local(days: int, nanos: int) -> datetime:
     if not 0 <= nanos < _DAY_MILLIS * 1_000_000:
         raise ValueError(f"nanosecond of day out of range: {nanos}")
-    return _datetime(days * 86_400 + nanos // _SECOND_NANOS, nanos % _SECOND_NANOS, None)
+    return _point(days * 86_400 + nanos // _SECOND_NANOS, nanos % _SECOND_NANOS, None)
 
 
 PRIMITIVES: Final[dict[str, Callable[[bytes], object]]] = {
-    "INT8": _numbers(">b"),
-    "INT16": _numbers(">h"),
-    "INT32": _numbers(">i"),
-    "INT64": _numbers(">q"),
-    "FLOAT": _numbers(">f"),
-    "DOUBLE": _numbers(">d"),
-    "BOOLEAN": _numbers("?"),
-    "DATE": _millis,
-    "TIMESTAMP": _millis,
-    "TIME": _sql_time,
-    "INSTANT": _instant,
-    "LOCAL_DATE": _local_date,
-    "LOCAL_TIME": _local_time,
-    "LOCAL_DATE_TIME": _local_datetime,
+    "INT8": _read_as(">b"),
+    "INT16": _read_as(">h"),
+    "INT32": _read_as(">i"),
+    "INT64": _read_as(">q"),
+    "FLOAT": _read_as(">f"),
+    "DOUBLE": _read_as(">d"),
+    "BOOLEAN": _read_as("?"),
+    "DATE": _read_as(">q", _point_of_millis),
+    "TIMESTAMP": _read_as(">q", _point_of_millis),
+    "TIME": _read_as(">q", lambda millis: _point_of_millis(millis % _DAY_MILLIS).time()),
+    "INSTANT": _read_as(">qi", _point),
+    "LOCAL_DATE": _read_as(">q", lambda days: date.fromordinal(_EPOCH_DAY + days)),
+    "LOCAL_TIME": _read_as(">q", _local_time),
+    "LOCAL_DATE_TIME": _read_as(">qq", _local),
 }
 """Readers of payloads, by schema type."""
 

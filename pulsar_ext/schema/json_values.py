@@ -98,27 +98,29 @@ def has_tags(value: dict[str, object], tags: dict[str, tuple[str, ...]]) -> bool
 
 def check_json_unions(shape: Shape) -> None:
     """Raise if the branches of a union look alike in JSON, such as a time and text."""
-    _check(shape, "", set())
+    seen: set[int] = set()
 
+    def check(shape: Shape, path: str) -> None:
+        match shape:
+            case Union(branches):
+                families = [family_of(one) for one in branches]
+                both = [
+                    name_of(one)
+                    for one, family in zip(branches, families, strict=True)
+                    if families.count(family) > 1 and family != "object"
+                ]
+                if both:
+                    raise InvalidUse(f"{path} is {' or '.join(both)}, which look alike in JSON. Nothing was opened.")
+                for one in branches:
+                    check(one, path)
+            case Array(inner) | Mapped(inner):
+                check(inner, path)
+            case Record() if id(shape) not in seen:
+                seen.add(id(shape))
+                for field in shape.fields:
+                    check(field.shape, f"{path or shape.type.__name__}.{field.name}")
 
-def _check(shape: Shape, path: str, seen: set[int]) -> None:
-    match shape:
-        case Union():
-            families = [family_of(one) for one in shape.branches]
-            ambiguous = {one for one in families if families.count(one) > 1} - {"object"}
-            if ambiguous:
-                both = [name_of(one) for one in shape.branches if family_of(one) in ambiguous]
-                raise InvalidUse(f"{path} is {' or '.join(both)}, which look alike in JSON. Nothing was opened.")
-            for one in shape.branches:
-                _check(one, path, seen)
-        case Array():
-            _check(shape.items, path, seen)
-        case Mapped():
-            _check(shape.values, path, seen)
-        case Record() if id(shape) not in seen:
-            seen.add(id(shape))
-            for field in shape.fields:
-                _check(field.shape, f"{path or shape.type.__name__}.{field.name}", seen)
+    check(shape, "")
 
 
 OFFICIAL_BEGINNING: Final = b"{\n"
@@ -365,9 +367,7 @@ _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 class JsonWriter(Writer):
     """Maker of functions from values of a shape to what `json` writes; they raise `InvalidValue`."""
 
-    def array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
-        """Return the function for an array of these types."""
-
+    def _array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
         def write(values: object) -> list[object]:
             if not isinstance(values, types):
                 raise InvalidValue(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
@@ -375,12 +375,10 @@ class JsonWriter(Writer):
 
         return write
 
-    def mapped(self, convert: Convert) -> Convert:
-        """Return the function for a map."""
+    def _mapped(self, convert: Convert) -> Convert:
         return lambda values: convert_items(_checked(values, dict), convert)
 
-    def union(self, union: Union) -> Convert:
-        """Return the function for a union."""
+    def _union(self, union: Union) -> Convert:
         made = {id(branch): self.of(branch) for branch in union.branches}
         families = {family_of(branch) for branch in union.branches}
         wraps = is_wrapping(union)
@@ -398,8 +396,7 @@ class JsonWriter(Writer):
 
         return write
 
-    def scalar(self, scalar: Scalar) -> Convert:
-        """Return the function for a scalar."""
+    def _scalar(self, scalar: Scalar) -> Convert:
         check, kind = to_plain(scalar), python_type(scalar)
         cut = "milliseconds" if (scalar.logical or "").endswith("-millis") else "auto"
 

@@ -19,7 +19,7 @@ from .reading import SchemaText, cannot_read
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import PulsarAdmin
@@ -79,6 +79,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
     ) -> None:
         self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
         self._record_cls = KeyValue
+        self._evolves = any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
         self._client: VersionLookup | None = None
         self._versions: dict[tuple[str, int], tuple[_Decode, _Decode]] = {}
 
@@ -124,11 +125,14 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
     def properties(self) -> dict[str, str]:
         """Return the properties that describe the parts, as Java's client writes them."""
         found = {"kv.encoding.type": self.encoding.value}
+        for name, ours in self._parts():
+            found |= {f"{name}.schema.name": "", f"{name}.schema.type": ours.type, f"{name}.schema.properties": "{}"}
+        return found
+
+    def _parts(self) -> Iterator[tuple[str, SchemaText]]:
         for name, part in (("key", self.key), ("value", self.value)):
             info = part.schema_info()
-            found |= {f"{name}.schema.name": "", f"{name}.schema.type": info.schema_type().name}
-            found[f"{name}.schema.properties"] = "{}"
-        return found
+            yield name, SchemaText(info.schema_type().name, info.schema())
 
     def cannot_read(self, topic: str, _: object = None, /) -> tuple[str, ...]:
         """Return the differences that prevent this schema from reading the topic's last schema."""
@@ -138,10 +142,8 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         if type_differences := self._type_differences(found):
             return type_differences
         differ: list[str] = []
-        for name, part in (("key", self.key), ("value", self.value)):
-            theirs = SchemaText(found.properties.get(f"{name}.schema.type", "BYTES"), _part_text(found.data, name))
-            info = part.schema_info()
-            ours = SchemaText(info.schema_type().name, info.schema())
+        for name, ours in self._parts():
+            theirs = SchemaText(_part_type(found, name), _part_text(found.data, name))
             differ += [f"{name}: {difference}" for difference in cannot_read(ours, theirs)]
         return tuple(differ)
 
@@ -158,13 +160,12 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         encoding = stored.properties.get("kv.encoding.type", "INLINE")
         if encoding != self.encoding.value:
             return (f"the topic's keys are {encoding}, this schema's are {self.encoding.value}",)
-        found = []
-        for name, ours in self.properties().items():
-            part, _, _ = name.partition(".schema.type")
-            theirs = stored.properties.get(name, "BYTES")
-            if name.endswith(".schema.type") and theirs != ours:
-                found.append(f"{part}: the topic has a schema of type {theirs}, this one is {ours}")
-        return tuple(found)
+        types = [(name, _part_type(stored, name), ours.type) for name, ours in self._parts()]
+        return tuple(
+            f"{name}: the topic has a schema of type {theirs}, this one is {ours}"
+            for name, theirs, ours in types
+            if theirs != ours
+        )
 
     def encode(self, obj: KeyValue[K, V]) -> bytes:
         """Return the payload; a key or a value of None has no bytes, as in Java's client."""
@@ -187,18 +188,12 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
             SchemaMismatch: a part cannot be read.
             AdminRequired, AdminError: the schema version could not be looked up.
         """
-        read_key, read_value = self._readers(msg)
-        if self.encoding is KeyValueEncoding.INLINE:
-            return inline_pair(msg, read_key, read_value)
-        return separated_pair(msg, read_key, read_value)
-
-    def _evolves(self) -> bool:
-        """Return whether messages are read by their writer's schema version."""
-        return any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
+        pair = inline_pair if self.encoding is KeyValueEncoding.INLINE else separated_pair
+        return pair(msg, *self._readers(msg))
 
     def _readers(self, msg: InnerMessage) -> tuple[_Decode, _Decode]:
         version = version_of(msg)
-        if version < 0 or not self._evolves() or self._client is None:
+        if version < 0 or not self._evolves or self._client is None:
             return self.key.decode, self.value.decode
         topic = msg.topic_name()
         known = self._versions.get((topic, version))
@@ -274,6 +269,10 @@ def _definition(part: pulsar.schema.Schema) -> object:
     """Return the definition of a part for the admin API; empty for text and bytes."""
     info = part.schema_info()
     return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
+
+
+def _part_type(stored: StoredSchema, name: str) -> str:
+    return stored.properties.get(f"{name}.schema.type", "BYTES")
 
 
 def _part_text(data: str, name: str) -> str:

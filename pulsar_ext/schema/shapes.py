@@ -316,7 +316,7 @@ def _logical_to_plain(family: str, scalar: Scalar) -> Convert:
             return lambda value: _time_micros(value) // unit
         case "decimal":
             return lambda value: _unscaled_bytes(value, scalar)
-    return str if family == "uuid" else _decimal_text
+    return str if family == "uuid" else lambda value: str(_finite(value))
 
 
 def _logical_from_plain(family: str, written: Scalar) -> Convert:  # noqa: PLR0911  # one for each
@@ -333,7 +333,7 @@ def _logical_from_plain(family: str, written: Scalar) -> Convert:  # noqa: PLR09
         case "date":
             return lambda days: dt.date.fromordinal(days + _DAY_ONE)
         case "time":
-            return lambda number: _time_of(micros(number))
+            return lambda number: (_LOCAL_EPOCH + dt.timedelta(microseconds=micros(number) % _DAY_MICROS)).time()
         case "uuid":
             return uuid.UUID
     if written.type == "string":
@@ -408,10 +408,6 @@ def _finite(value: decimal.Decimal) -> decimal.Decimal:
     return value
 
 
-def _decimal_text(value: decimal.Decimal) -> str:
-    return str(_finite(value))
-
-
 def _zoned(value: dt.datetime) -> dt.datetime:
     if value.tzinfo is None:
         raise InvalidValue(
@@ -430,13 +426,6 @@ def _time_micros(value: dt.time) -> int:
     if value.tzinfo is not None:
         raise InvalidValue(f"is {value.isoformat()}, with a time zone, which Avro's time of day cannot have")
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
-
-
-def _time_of(micros: int) -> dt.time:
-    seconds, micros = divmod(micros % _DAY_MICROS, 1_000_000)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return dt.time(hours, minutes, seconds, micros)
 
 
 def _unscaled_bytes(value: decimal.Decimal, scalar: Scalar) -> bytes:

@@ -67,24 +67,21 @@ class Writer:
             case Record():
                 return self._record(shape)
             case Union():
-                return self.union(shape)
+                return self._union(shape)
             case Array():
-                return self.array(self.of(shape.items), shape.types)
+                return self._array(self.of(shape.items), shape.types)
             case Mapped():
-                return self.mapped(self.of(shape.values))
+                return self._mapped(self.of(shape.values))
             case Enumeration():
                 return _enumeration_writer(shape)
             case Fixed():
-                return self.scalar(PLAIN_BYTES)
-        return self.scalar(shape)
+                return self._scalar(PLAIN_BYTES)
+        return self._scalar(shape)
 
-    def scalar(self, scalar: Scalar) -> Convert:
-        """Return the function for a scalar."""
+    def _scalar(self, scalar: Scalar) -> Convert:
         return to_plain(scalar)
 
-    def array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
-        """Return the function for an array of these types."""
-
+    def _array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
         def write(value: object) -> list[object]:
             if not isinstance(value, types):
                 raise InvalidValue(f"is {type(value).__name__} {value!r}, not a list")
@@ -92,9 +89,7 @@ class Writer:
 
         return write
 
-    def mapped(self, convert: Convert) -> Convert:
-        """Return the function for a map."""
-
+    def _mapped(self, convert: Convert) -> Convert:
         def write(value: object) -> dict[str, object]:
             if not isinstance(value, dict):
                 raise InvalidValue(f"is {type(value).__name__} {value!r}, not a dict")
@@ -102,8 +97,7 @@ class Writer:
 
         return write
 
-    def union(self, union: Union) -> Convert:
-        """Return the function for a union."""
+    def _union(self, union: Union) -> Convert:
         made = {id(branch): (name_of(branch), self.of(branch)) for branch in union.branches}
         by_type: dict[type[object], tuple[str, Convert]] = {}
 
