@@ -132,7 +132,7 @@ class Bench:
 
     def messages(self, topic: str) -> Cost:
         """Read as many messages as a task does, without columns."""
-        from pulsar_ext.spark.blocks import read_block  # noqa: PLC0415  # only for this run
+        from pulsar_ext.spark.message_block import read_block  # noqa: PLC0415  # only for this run
 
         def run() -> None:
             reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)

@@ -20,10 +20,10 @@ from .shapes import (
     Scalar,
     Shape,
     Union,
+    Writer,
     constant,
     name_of,
 )
-from .values import Writer
 
 if TYPE_CHECKING:
     from .shapes import Definition

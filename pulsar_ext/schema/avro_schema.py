@@ -14,9 +14,8 @@ from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import reading_of
-from .shapes import InvalidValue
+from .shapes import InvalidValue, Writer
 from .typed import T, TypedSchema
-from .values import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -59,21 +59,11 @@ class VersionLookup:
         return VersionLookup(self._ask, self._connected_to, number)
 
     def get_schema_info(self, topic: str, version: int) -> SchemaInfo:
-        """Return a version of a topic's schema from the C++ client.
-
-        Raises:
-            SchemaMismatch: the client is connected to another cluster, whose versions are different.
-            pulsar.PulsarException: the broker did not answer, or does not have the version.
-        """
+        """Return a version of a topic's schema from the C++ client."""
         return self._checked(partial(self._ask, topic, version), topic, version)
 
     def stored(self, admin_api: Callable[[], PulsarAdmin], topic: str, version: int) -> StoredSchema:
-        """Return a version of a topic's schema from the admin API, which also has the parts of key-value schemas.
-
-        Raises:
-            SchemaMismatch: the client is connected to another cluster, whose versions are different.
-            AdminRequired, AdminError: the admin API did not return it.
-        """
+        """Return a version of a topic's schema from the admin API, which also has the parts of key-value schemas."""
         parent = str(TopicName.parse(topic).parent)
         return self._checked(lambda: admin_api().schema(parent, version), topic, version)
 

@@ -34,13 +34,16 @@ from .shapes import (
     Scalar,
     Shape,
     Union,
+    Writer,
+    branch_of,
     checked_text,
+    convert_each,
+    convert_items,
     name_of,
     python_type,
     short_name,
     to_plain,
 )
-from .values import Writer, branch_of, convert_each, convert_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

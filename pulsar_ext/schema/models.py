@@ -33,10 +33,10 @@ from .shapes import (
     Scalar,
     Shape,
     Union,
+    branch_of,
     constant,
     name_of,
 )
-from .values import branch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -325,11 +325,7 @@ def _pydantic_fields(model: type[BaseModel]) -> Iterator[_ModelField]:
 
 
 def _empty(factory: object) -> Callable[[], object] | None:
-    """Return the factory of a default for the schema, if it makes an empty collection.
-
-    Other factories, such as for the current time, may return a new value each time, which would be a new schema each
-    time.
-    """
+    """Return a factory of empty collections; others may return another value, so another schema, each time."""
     return factory if factory in _EMPTY else None
 
 

@@ -1,4 +1,4 @@
-"""Shapes: the wire type of values and their Python type, with conversion of scalars both ways (pure).
+"""Shapes: the wire type of values and their Python type; scalars both ways, and values to plain Avro (pure).
 
 A shape is made from a model (`models.py`) or an Avro definition (`avro_definition.py`). Everything else works on
 shapes: the definition for the topic, encoding of values, and decoding of values of other schema versions.
@@ -14,10 +14,12 @@ import decimal
 import math
 import uuid
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from enum import Enum
 
     Convert: TypeAlias = Callable[[Any], Any]
     """Conversion of a user's value, or to one; it raises `InvalidValue`."""
@@ -29,14 +31,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A primitive Avro type.
+    """A primitive Avro type; `logical` is its logical type, or the Java class of text.
 
-    Args:
-        type: its name.
-        logical: its logical type, or the Java class of text.
-        precision: of a `decimal`.
-        scale: of a `decimal`.
-        texts: the only allowed values; empty for any.
+    `precision` and `scale` are of a `decimal`; `texts` are the only allowed values, empty for any.
     """
 
     type: str
@@ -95,15 +92,9 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record.
+    """A field of a record: its name and former names in the schema, and those in the Python object and of its class.
 
-    Args:
-        name: in the schema.
-        attribute: of the Python object.
-        shape: of its values.
-        default: returns the value of a missing field; None if the field is required.
-        aliases: former names.
-        parameter: of the Python class.
+    `default` returns the value of a missing field; it is None if the field is required.
     """
 
     name: str
@@ -116,14 +107,7 @@ class Field:
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """A record; it may contain itself, so its fields are added after its creation.
-
-    Args:
-        name: its full name in the schema.
-        type: the Python class.
-        fields: in order.
-        aliases: former names.
-    """
+    """A record with its full name and its Python class; it may contain itself, so fields are added afterwards."""
 
     name: str
     type: type[Any]
@@ -435,3 +419,147 @@ def _unscaled_bytes(value: decimal.Decimal, scalar: Scalar) -> bytes:
     if number != unscaled:
         raise InvalidValue(f"is {value}, which does not fit into decimal({scalar.precision}, {scalar.scale})")
     return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
+
+
+def types_of(shape: Shape) -> tuple[type[object], ...]:
+    """Return the Python types of a shape's values."""
+    match shape:
+        case Scalar():
+            return (python_type(shape), int) if shape.type in ("float", "double") else (python_type(shape),)
+        case Array():
+            return shape.types
+        case Mapped() | Fixed():
+            return (dict if isinstance(shape, Mapped) else bytes,)
+        case Union():
+            return tuple(kind for branch in shape.branches for kind in types_of(branch))
+    return (shape.type,)
+
+
+def branch_of(union: Union, value: object) -> Shape:
+    """Return the branch of a union for a value, by its class or its nearest base class."""
+    for branch in union.branches:
+        if type(value) in types_of(branch)[:1]:
+            return branch
+    for kind in type(value).__mro__:
+        for branch in union.branches:
+            if kind in types_of(branch):
+                return branch
+    raise InvalidValue(f"is {type(value).__name__} {value!r}, not one of {', '.join(map(name_of, union.branches))}")
+
+
+class Writer:
+    """Maker of functions from values of a shape to plain Avro; they raise `InvalidValue`."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, Convert] = {}
+
+    def of(self, shape: Shape) -> Convert:  # noqa: PLR0911  # one for each shape
+        """Return the function for a shape."""
+        match shape:
+            case Record():
+                return self._record(shape)
+            case Union():
+                return self._union(shape)
+            case Array():
+                return self._array(self.of(shape.items), shape.types)
+            case Mapped():
+                return self._mapped(self.of(shape.values))
+            case Enumeration():
+                return _enumeration_writer(shape)
+            case Fixed():
+                return self._scalar(PLAIN_BYTES)
+        return self._scalar(shape)
+
+    def _scalar(self, scalar: Scalar) -> Convert:
+        return to_plain(scalar)
+
+    def _array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
+        def write(value: object) -> list[object]:
+            if not isinstance(value, types):
+                raise InvalidValue(f"is {type(value).__name__} {value!r}, not a list")
+            return convert_each(value, convert)
+
+        return write
+
+    def _mapped(self, convert: Convert) -> Convert:
+        def write(value: object) -> dict[str, object]:
+            if not isinstance(value, dict):
+                raise InvalidValue(f"is {type(value).__name__} {value!r}, not a dict")
+            return convert_items(value, convert)
+
+        return write
+
+    def _union(self, union: Union) -> Convert:
+        made = {id(branch): (name_of(branch), self.of(branch)) for branch in union.branches}
+        by_type: dict[type[object], tuple[str, Convert]] = {}
+
+        def write(value: object) -> tuple[str, object] | None:
+            if value is None and union.is_nullable:
+                return None
+            found = by_type.get(type(value))
+            if found is None:
+                found = by_type[type(value)] = made[id(branch_of(union, value))]
+            name, convert = found
+            return name, convert(value)
+
+        return write
+
+    def _record(self, record: Record) -> Convert:
+        if id(record) in self._records:
+            return self._records[id(record)]
+        kind = record.type
+        fields: list[tuple[str, attrgetter[object], Convert]] = []  # filled below: a record may contain itself
+
+        def write(value: object) -> dict[str, object]:
+            if not isinstance(value, kind):
+                raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+            try:
+                return {name: convert(get(value)) for name, get, convert in fields}
+            except InvalidValue:
+                for name, get, convert in fields:  # again, to find the position of the error
+                    try:
+                        convert(get(value))
+                    except InvalidValue as error:
+                        raise error.within(f".{name}") from None
+                raise
+
+        self._records[id(record)] = write
+        fields += [(field.name, attrgetter(field.attribute), self.of(field.shape)) for field in record.fields]
+        return write
+
+
+def convert_each(values: Iterable[object], convert: Convert) -> list[object]:
+    """Return the converted values; `InvalidValue` states the index."""
+    done: list[object] = []
+    for value in values:
+        try:
+            done.append(convert(value))
+        except InvalidValue as error:
+            raise error.within(f"[{len(done)}]") from None
+    return done
+
+
+def convert_items(
+    values: dict[object, object], convert: Convert, key_of: Callable[[object], str] = checked_text
+) -> dict[str, object]:
+    """Return a mapping with converted keys and values; `InvalidValue` states the key."""
+    done: dict[str, object] = {}
+    for key, value in values.items():
+        if not isinstance(key, str):
+            raise InvalidValue(f"has the key {key!r}, not a str")
+        try:
+            done[key_of(key)] = convert(value)
+        except InvalidValue as error:
+            raise error.within(f"[{key!r}]") from None
+    return done
+
+
+def _enumeration_writer(shape: Enumeration) -> Convert:
+    kind, symbols = shape.type, shape.symbols
+
+    def write(value: Enum) -> object:
+        if not isinstance(value, kind) or value.name not in symbols:
+            raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+        return value.name
+
+    return write

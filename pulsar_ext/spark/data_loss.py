@@ -24,13 +24,9 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages that no longer exist.
+    """Messages of a topic partition that no longer exist, described by a sentence without its full stop.
 
-    Args:
-        topic: the topic partition.
-        position: of the first lost entry, or of the entry before it.
-        until: the first ledger after the lost ones; None if one entry or one ledger is lost.
-        what: description of the loss, a sentence without its full stop.
+    `position` is that of the first lost entry, or of the entry before it; `until` the first ledger after the lost ones.
     """
 
     topic: str

@@ -160,12 +160,7 @@ def lost_before(start: Offset, first_ledger: int | None, mark_delete: Position |
 
     A deleted ledger may have been read to its end. The mark-delete position of the query's cursor shows that: the
     broker moves a cursor from the end of a deleted ledger to `(next ledger, -1)`; only an expiry or an operator moves
-    it further.
-
-    Args:
-        start: the offset up to which everything was read.
-        first_ledger: the id of the topic's first ledger, even if it is empty; None if it has no ledgers.
-        mark_delete: the mark-delete position of the query's subscription; None without a subscription.
+    it further. `first_ledger` is the topic's first one, even if it is empty.
     """
     if first_ledger is None or start == BEGINNING or start.ledger >= first_ledger:
         return False

@@ -307,11 +307,7 @@ _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.
 class Settings:
     """Parsed options, including defaults; its repr never shows the token.
 
-    Args:
-        where: the use of the options, such as "batch read".
-        given: the names of the options that were set.
-        passed: the arguments of the client, the reader or the producer, by prefix.
-        values: the values by name.
+    `given` are the options that were set; `passed` are the arguments of client, reader and producer, by prefix.
     """
 
     where: str

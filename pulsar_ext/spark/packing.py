@@ -33,18 +33,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def pack(path: str | os.PathLike[str]) -> list[str]:
-    """Pack the installed distributions for executors.
+    """Pack the installed distributions for executors; return them as `name version`.
 
-    Args:
-        path: of the file to write. `.tar.gz`: a virtual environment, for `--archives`; the executors need an identical
-            Python at this machine's path. `.zip`: the library alone, for `--py-files`, if the executors' Python has
-            its dependencies.
-
-    Returns:
-        The distributions that were packed, as `name version`.
-
-    Raises:
-        InvalidUse: the file's name has another suffix, or a dependency is missing; nothing is written.
+    A `.tar.gz` is a virtual environment, for `--archives`; the executors need an identical Python at this machine's
+    path. A `.zip` is the library alone, for `--py-files`, if the executors' Python has its dependencies.
     """
     target = Path(path)
     if target.name.endswith(_LIBRARY):

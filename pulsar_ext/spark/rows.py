@@ -358,18 +358,9 @@ class RowSender:
         return self._outcome.duplicates
 
     def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None, *, whole: bool = False) -> int:
-        """Send rows; wait only for space in the producer's queue.
+        """Send rows with ascending ids, None for the producer's own; wait only for space in its queue.
 
-        Args:
-            columns: the rows, in columns named like the arguments of a send.
-            ids: an array of ascending sequence ids; None for the producer's own.
-            whole: true to omit the last rows if they are not a whole batch.
-
-        Returns:
-            The number of rows sent.
-
-        Raises:
-            pulsar.PulsarException: a row that was sent before has failed.
+        With `whole`, the last rows are omitted if they are not a whole batch. Return the number of rows sent.
         """
         sender, outcome = self._sender, self._outcome
         for name in ("partition_key", "ordering_key"):

@@ -33,12 +33,11 @@ from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .blocks import read_block
 from .connection import admin_of, client_of, reader_keys
 from .data_loss import Loss, report_data_loss
 from .delivery_account import DeliveryAccount
 from .errors import NotDelivered
-from .message_block import KeyDecoder, MessageBlock, sizes_of
+from .message_block import KeyDecoder, MessageBlock, read_block, sizes_of
 from .offsets import BEGINNING
 from .schema import BatchMaker
 from .shipping import Shipped
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
     from pulsar_ext.reader import Reader
 
-    from .blocks import Block
+    from .message_block import Block
     from .options import Settings
     from .splits import Segment, Split
 
@@ -156,15 +155,9 @@ class EntryLookup:
         self._begun: dict[_ChunkedMessage, Position] = {}
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
-        """Look up an entry.
+        """Return the content of an entry, and the other end of its message, or else the entry itself.
 
-        Returns:
-            Its content; and the last entry of the message that begins there, or the first entry of the message whose
-            last chunk it is, or else the entry itself.
-
-        Raises:
-            DataLoss: the entry no longer exists, the user has not accepted the loss, and `failOnDataLoss` is true.
-            InvalidUse: the entry is encrypted, and no option has a key.
+        That is the last entry of a message that begins there, or the first entry of one whose last chunk it is.
         """
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position

@@ -15,8 +15,7 @@ from pulsar_ext._native import core
 from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages
 from pulsar_ext._wire.batch_payload import option_fields
 from pulsar_ext._wire.protobuf import bytes_field, number_field
-from pulsar_ext.spark.blocks import Block
-from pulsar_ext.spark.message_block import binary_of, sizes_of, with_nulls
+from pulsar_ext.spark.message_block import Block, binary_of, sizes_of, with_nulls
 
 _used = pytest.mark.skipif(not core.IS_USED, reason="the core is not used")
 LONGS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
