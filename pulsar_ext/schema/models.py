@@ -169,18 +169,17 @@ class _Reading:
 
     def __init__(self, model: type[object], bytes_as: Scalar) -> None:
         self._model, self._bytes = model, bytes_as
-        self._known: dict[type[object], Record | Enumeration] = {}
+        self._records: dict[type[object], Record] = {}
+        self._enumerations: dict[type[object], Enumeration] = {}
         self._names: dict[str, type[object]] = {}
         self._path: list[str] = [model.__name__]
         self._space = ""
 
     def record(self, model: type[Any]) -> Record:
-        known = self._known.get(model)
-        if known is not None:
-            assert isinstance(known, Record)  # noqa: S101  # models are stored as records
-            return known
+        if model in self._records:
+            return self._records[model]
         record = Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))
-        self._known[model] = record
+        self._records[model] = record
         for given in _pydantic_fields(model) if _is_pydantic(model) else _dataclass_fields(model):
             self._path.append(given.name)
             record.fields.append(self._field(given))
@@ -206,14 +205,11 @@ class _Reading:
 
     def drop_unsupported_defaults(self) -> None:
         """Remove defaults that the topic's schema cannot have, so that readers without this model see equal values."""
-        for record in self._known.values():
-            if not isinstance(record, Record):
-                continue
+        for record in self._records.values():
             for index, field in enumerate(record.fields):
-                if field.default is None:
-                    continue
                 try:
-                    written_default(field.shape, field.default())
+                    if field.default is not None:
+                        written_default(field.shape, field.default())
                 except UnsupportedDefault:
                     record.fields[index] = dataclasses.replace(field, default=None)
                 except InvalidValue as error:
@@ -265,16 +261,14 @@ class _Reading:
         return Union(tuple(branches))
 
     def _enumeration(self, kind: type[enum.Enum]) -> Enumeration:
-        known = self._known.get(kind)
-        if known is None:
+        if kind not in self._enumerations:
             symbols = {name: member for name, member in kind.__members__.items() if member.name == name}
             if bad := [name for name in symbols if not _NAME.fullmatch(name)]:
                 raise self._error(f"{bad[0]!r} cannot be a symbol of an Avro enum")
             default = getattr(kind, "__avro_default__", None)
-            known = Enumeration(self._name(kind), symbols, default.name if isinstance(default, kind) else default, kind)
-            self._known[kind] = known
-        assert isinstance(known, Enumeration)  # noqa: S101  # enums are stored as enumerations
-        return known
+            default = default.name if isinstance(default, kind) else default
+            self._enumerations[kind] = Enumeration(self._name(kind), symbols, default, kind)
+        return self._enumerations[kind]
 
     def _name(self, kind: type[object]) -> str:
         name: str = kind.__dict__.get("__avro_name__") or re.sub(r"\W+", "_", kind.__name__, flags=re.ASCII)

@@ -333,15 +333,43 @@ def _bytes_of(column: pa.Array) -> memoryview:
     return memoryview(data)[begin:end]
 
 
-def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None:
-    """Return a sender of rows for a producer; None if it does not batch, or batches by key."""
+def row_sender_of(producer: Producer[bytes]) -> RowSender | PartitionedRowSender | MessageSender:
+    """Return a sender of rows for a producer that nothing else uses."""
     sender = producer.sender
     parts = sender.parts if isinstance(sender, PartitionedSender) else [sender]
     if not all(isinstance(one, BatchingSender) and one.config.batched and not one.config.by_key for one in parts):
-        return None
+        return MessageSender(producer)
     if isinstance(sender, PartitionedSender):
         return PartitionedRowSender(sender)
-    return RowSender(sender) if isinstance(sender, BatchingSender) else None
+    return RowSender(sender) if isinstance(sender, BatchingSender) else MessageSender(producer)
+
+
+class MessageSender:
+    """Sender of rows by a producer that does not batch, or batches by key.
+
+    `duplicates` is the number of rows that the topic had already.
+    """
+
+    def __init__(self, producer: Producer[bytes]) -> None:
+        self._producer = producer
+        self.duplicates = 0
+
+    def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
+        """Send rows."""
+        given = arguments_of(columns)
+        sent = self._producer.send_many(
+            given["content"],
+            partition_keys=given.get("partition_key"),
+            ordering_keys=given.get("ordering_key"),
+            properties=given.get("properties"),
+            event_timestamps=given.get("event_timestamp"),
+            sequence_ids=None if ids is None else ids.tolist(),
+        )
+        self.duplicates += sent.duplicates
+
+    def finish(self) -> None:
+        """Wait until all rows are persisted."""
+        self._producer.flush()
 
 
 class RowSender:

@@ -27,7 +27,7 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .connection import admin_of, client_of, producer_keys, when_free
 from .errors import NotWritten
-from .rows import BatchSplitter, PartitionedRowSender, Rows, RowSender, arguments_of, row_sender_of
+from .rows import BatchSplitter, MessageSender, PartitionedRowSender, Rows, RowSender, row_sender_of
 from .schema import COLUMNS, WRITTEN
 from .shipping import Shipped
 
@@ -61,15 +61,14 @@ class TaskProducers:
         self._first_id = first_id
         # The names of one query begin with the prefix, and its batches are in sequence.
         self._recall = Recall(f"{prefix or ''}-", first_id, is_new=settings["unknownProducers"] == "new")
-        self._producers: dict[tuple[str, str], Producer[bytes]] = {}
-        self._senders: dict[tuple[str, str], RowSender | PartitionedRowSender] = {}
+        self._producers: list[Producer[bytes]] = []
+        self._senders: dict[tuple[str, str], RowSender | PartitionedRowSender | MessageSender] = {}
         self._sent: dict[str, int] = {}
-        self._duplicates = 0
 
     @property
     def groups(self) -> tuple[tuple[str, str], ...]:
         """Groups of rows that were written, each with its topic."""
-        return tuple(self._producers)
+        return tuple(self._senders)
 
     def send(self, group: str, rows: Rows) -> None:
         """Send rows of a group, after those sent before."""
@@ -87,51 +86,26 @@ class TaskProducers:
 
     def finish(self) -> tuple[int, int]:
         """Wait until all messages are persisted; return their number, and the number that the topics had already."""
-        for (group, topic), producer in self._producers.items():
-            sender = self._senders.get((group, topic))
+        for (_, topic), sender in self._senders.items():
             with _as_not_written(topic):
-                if sender is None:
-                    producer.flush()
-                else:
-                    sender.finish()
-                    self._duplicates += sender.duplicates
-        return sum(self._sent.values()), self._duplicates
+                sender.finish()
+        return sum(self._sent.values()), sum(sender.duplicates for sender in self._senders.values())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for producer in self._producers.values():
+        for producer in self._producers:
             with contextlib.suppress(pulsar.PulsarException):
                 producer.close()
 
     def _send(self, group: str, topic: str, columns: pa.RecordBatch, ids: NDArray[np.int64]) -> None:
-        numbers = None if self._prefix is None else ids
         with _as_not_written(topic):
-            producer = self._producer(group, topic)
             sender = self._senders.get((group, topic))
-            if sender is not None:
-                sender.send(columns, numbers)
-                return
-            given = arguments_of(columns)
-            sent = producer.send_many(
-                given["content"],
-                partition_keys=given.get("partition_key"),
-                ordering_keys=given.get("ordering_key"),
-                properties=given.get("properties"),
-                event_timestamps=given.get("event_timestamp"),
-                sequence_ids=None if numbers is None else numbers.tolist(),
-            )
-            self._duplicates += sent.duplicates
-
-    def _producer(self, group: str, topic: str) -> Producer[bytes]:
-        producer = self._producers.get((group, topic))
-        if producer is None:
-            producer = self._producers[group, topic] = self._open(group, topic)
-            sender = row_sender_of(producer)
-            if sender is not None:
-                self._senders[group, topic] = sender
-        return producer
+            if sender is None:
+                self._producers.append(producer := self._open(group, topic))
+                sender = self._senders[group, topic] = row_sender_of(producer)
+            sender.send(columns, None if self._prefix is None else ids)
 
     def _open(self, group: str, topic: str) -> Producer[bytes]:
         passed = self._settings.passed.get("pulsar.producer.", {})

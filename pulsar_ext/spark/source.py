@@ -14,20 +14,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource as ds
 
 from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
@@ -51,7 +38,7 @@ if TYPE_CHECKING:
     from .stream import PulsarStreamReader
 
 
-class PulsarDataSource(DataSource, metaclass=Shipped):
+class PulsarDataSource(ds.DataSource, metaclass=Shipped):
     """Data source for Pulsar topics, batch and streaming; register it with `spark.dataSource.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -67,7 +54,7 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         """Return the columns of a read without a user's schema."""
         return full_schema(self._read_settings(self._reading()))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
         """Create a batch read."""
         settings = self._read_settings(READ)
         check_schema(schema, settings)
@@ -107,7 +94,7 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         return READ
 
 
-class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
+class PulsarBatchReader(ds.DataSourceReader, metaclass=Shipped):
     """Batch read: everything between two offsets that are looked up once, when the query is planned."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
@@ -115,7 +102,7 @@ class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
         self._schema = schema
         self._ranges = wanted_ranges(settings)
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[ds.InputPartition]:
         """Plan the tasks."""
         settings = self._settings
         segments, _ = batch_segments(admin_of(settings), settings)
@@ -128,7 +115,7 @@ class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
         least: int | None = self._settings["minPartitions"]
         return least
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
             return iter(())
@@ -138,7 +125,7 @@ class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
 class FilteringBatchReader(PulsarBatchReader):
     """Batch read that applies filters on `__keySlot` itself; needs Spark's filter push-down."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  # Spark's name
         """Apply the filters on the slot, and yield those that Spark has to apply."""
         for one in filters:
             slots = _slots_of(one)
@@ -155,24 +142,28 @@ class FilteringBatchReader(PulsarBatchReader):
         return min(least, self._ranges.slots)
 
 
-def _slots_of(one: Filter) -> KeyHashRanges | None:
+def _slots_of(one: ds.Filter) -> KeyHashRanges | None:
     """Return the slots that a filter keeps; None if it cannot be applied to slots."""
     if getattr(one, "attribute", None) != ("__keySlot",):
         return None
-    if isinstance(one, IsNotNull):  # each message has a slot
+    if isinstance(one, ds.IsNotNull):  # each message has a slot
         return KeyHashRanges.full()
-    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    values = one.value if isinstance(one, ds.In) else (getattr(one, "value", None),)
     if not all(isinstance(value, int) for value in values):
         return None
-    return _slots_among(values) if isinstance(one, In | EqualTo | EqualNullSafe) else _slots_compared(one, values[0])
+    return (
+        _slots_among(values)
+        if isinstance(one, ds.In | ds.EqualTo | ds.EqualNullSafe)
+        else _slots_compared(one, values[0])
+    )
 
 
-def _slots_compared(one: Filter, value: int) -> KeyHashRanges | None:
+def _slots_compared(one: ds.Filter, value: int) -> KeyHashRanges | None:
     low, high = 0, SLOTS - 1
-    if isinstance(one, GreaterThan | GreaterThanOrEqual):
-        low = max(low, value + isinstance(one, GreaterThan))
-    elif isinstance(one, LessThan | LessThanOrEqual):
-        high = min(high, value - isinstance(one, LessThan))
+    if isinstance(one, ds.GreaterThan | ds.GreaterThanOrEqual):
+        low = max(low, value + isinstance(one, ds.GreaterThan))
+    elif isinstance(one, ds.LessThan | ds.LessThanOrEqual):
+        high = min(high, value - isinstance(one, ds.LessThan))
     else:
         return None
     return KeyHashRanges([KeyHashRange(low, high)]) if low <= high else KeyHashRanges.empty()
