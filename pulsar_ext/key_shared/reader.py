@@ -52,7 +52,7 @@ class _ChangeListener(TransitionSubscriber):
         """Call the function."""
         self._do()
 
-    def _reopen_(self, *_: object) -> None:
+    def on_reopen(self, *_: object) -> None:
         """Call the function."""
         self._do()
 
