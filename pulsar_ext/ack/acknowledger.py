@@ -30,14 +30,18 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
 from .cursor import CursorMonitor
-from .delivery import INBOX_SIZE, MAX_INBOX_SIZE, Delivery, GroupTimer, is_same_connection
-from .timing import (
+from .delivery import (
     HELD_POLL_SECONDS,
     IDLE_POLL_SECONDS,
+    INBOX_SIZE,
     KNOWN_SECONDS,
+    MAX_INBOX_SIZE,
     NATIVE_SECONDS,
     PARTIAL_BATCH_SECONDS,
     WATCH_SECONDS,
+    Delivery,
+    GroupTimer,
+    is_same_connection,
 )
 from .topics import AckCollector
 

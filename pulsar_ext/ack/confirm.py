@@ -18,8 +18,8 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
 
+from .delivery import CONFIRM_RESEND_SECONDS, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, UNNOTICED_SECONDS
 from .groups import AckGroup
-from .timing import CONFIRM_RESEND_SECONDS, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, UNNOTICED_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -17,7 +17,7 @@ from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.receive.order import OutdatedError, Transition, raise_unless
 
-from .timing import ARRIVAL_SECONDS, CHECK_SECONDS, RETRY_SECONDS
+from .delivery import ARRIVAL_SECONDS, CHECK_SECONDS, RETRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,9 @@
 """The state machine that delivers a consumer's acknowledgements (pure): no socket, thread or clock.
 
 It decides what is due, what counts as arrived, what is resent after a disconnection, and what is held back or dropped.
-`acknowledger.py` and `cursor.py` carry out what it decides, and report what they have seen. Its times are in
-`timing.py`, with the reason of each. Mirrors the retries of Java's `PersistentAcknowledgmentsGroupingTracker`.
+`acknowledger.py` and `cursor.py` carry out what it decides, and report what they have seen. All times of
+acknowledgements are at its head, each with its reason. Mirrors the retries of Java's
+`PersistentAcknowledgmentsGroupingTracker`.
 
 A connection may be dead for a minute before the C++ client notices, and everything sent on it is lost. A broker serves
 a connection in order: once it has answered a request, everything sent before that request has arrived.
@@ -35,34 +36,96 @@ import pulsar
 from pulsar_ext.errors import InvalidUse
 
 from .groups import NOTHING, AckGroup, Entry, Singles
-from .timing import (
-    ANSWER_SECONDS,
-    ARRIVAL_SECONDS,
-    ARRIVED_SECONDS,
-    BROKER_READY_SECONDS,
-    CHECK_SECONDS,
-    CHUNKS_SECONDS,
-    FIRST_PROBE_SECONDS,
-    GROUPED_SECONDS,
-    HELD_CHECK_SECONDS,
-    MIN_HOLD_MS,
-    NATIVE_HOLD_MS,
-    NOTICED_SECONDS,
-    PROBE_BUSY_SECONDS,
-    PROBE_RETRY_SECONDS,
-    PROBE_SECONDS,
-    RESEND_BLOCK_SECONDS,
-    RESEND_FAILURE_SECONDS,
-    RESEND_SECONDS,
-    RETRY_SECONDS,
-    RETURN_SECONDS,
-    UNNOTICED_SECONDS,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pulsar_ext._native.messages import InnerMessageId
+
+
+# All times of acknowledgements, in seconds unless a name says otherwise.
+
+# -- the connection ----------------------------------------------------------------------------------------------------
+
+UNNOTICED_SECONDS: Final = 0.085
+"""Shortest time of a disconnection with a reconnection: polls, or a request, that take longer may have missed one."""
+IDLE_POLL_SECONDS: Final = 1.0
+"""Longest poll interval while few messages are acknowledged."""
+HELD_POLL_SECONDS: Final = 0.25
+"""Longest poll interval while acknowledgements are held back."""
+WATCH_SECONDS: Final = 2.0
+"""Time after the last acknowledgement in which the connection is polled, so that the next one is not sent twice."""
+NOTICED_SECONDS: Final = 65.0
+"""Time after which the C++ client has noticed a dead connection: it sends a ping every 30 seconds."""
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+NATIVE_HOLD_MS: Final = 100
+"""Time for which the C++ client's own grouping holds an acknowledgement."""
+NATIVE_SECONDS: Final = 0.11
+"""That time with a margin: what was passed to the C++ client earlier was sent."""
+GROUPED_SECONDS: Final = 0.5
+"""That time with a margin for a busy machine: a request proves the arrival of what was passed this long before."""
+MIN_HOLD_MS: Final = 25
+"""Shortest time that a group is collected here, although the C++ client then holds it for its own time."""
+PARTIAL_BATCH_SECONDS: Final = 1.0
+"""Interval after which a partly acknowledged batch is sent; it may wait up to twice as long."""
+
+# -- after a reconnection ----------------------------------------------------------------------------------------------
+
+RESEND_SECONDS: Final = (0.3, 1.0, 3.0, 10.0, 30.0)
+"""Delays after a reconnection at which doubtful acknowledgements are resent until the broker knows the consumer.
+
+The C++ client reports a connection, and sends on it, before that."""
+ARRIVED_SECONDS: Final = 1.0
+"""Time before an unnoticed disconnection after which acknowledgements have arrived: a short one is noticed at once."""
+BROKER_READY_SECONDS: Final = 3.0
+"""Time within which the broker usually knows the consumer, if it cannot be probed."""
+CHUNKS_SECONDS: Final = (0.3, 3.0, 10.0, 30.0)
+"""Delays after a reconnection at which incomplete chunked messages are requested.
+
+After the first, they are requested only if nothing was acknowledged for a while: another consumer may have received
+some of their chunks."""
+RESEND_FAILURE_SECONDS: Final = 1.0
+"""A connection lost this soon after acknowledgements were resent may have been lost because of them."""
+RESEND_BLOCK_SECONDS: Final = 2.0
+"""Time for which they are not resent then, unless a check shows whether they have arrived."""
+KNOWN_SECONDS: Final = 2.0
+"""Longest time that a replacement of the native consumer waits until acknowledgements have arrived."""
+
+# -- probes of the broker ----------------------------------------------------------------------------------------------
+
+PROBE_SECONDS: Final = 1.0
+PROBE_BUSY_SECONDS: Final = 0.25
+"""Probe interval with many unconfirmed acknowledgements: all of them are resent after a lost connection."""
+FIRST_PROBE_SECONDS: Final = 0.1
+"""Time after a lost connection within which the broker usually knows the consumer again."""
+PROBE_RETRY_SECONDS: Final = (0.1, 0.2, 0.4, 0.8)
+"""Probe intervals while the broker does not know the consumer yet; the C++ client logs each failure."""
+ANSWER_SECONDS: Final = 0.5
+"""Interval at which an outstanding answer is checked."""
+
+# -- checks of the cursor ----------------------------------------------------------------------------------------------
+
+CHECK_SECONDS: Final = 2.0
+"""Interval of the checks that a run, or a missing consumer, waits for."""
+HELD_CHECK_SECONDS: Final = 0.2
+"""That interval while acknowledgements are held back."""
+ARRIVAL_SECONDS: Final = 0.6
+"""Time after which resent acknowledgements have arrived: `GROUPED_SECONDS`, and the way to the broker."""
+RETRY_SECONDS: Final = 30.0
+"""Time without checks after the admin API did not answer."""
+RETURN_SECONDS: Final = 2.0
+"""Longest time that the broker takes to list a consumer again that it has closed."""
+
+# -- confirmed flushes -------------------------------------------------------------------------------------------------
+
+FIRST_WAIT_SECONDS: Final = 0.005
+LONGEST_WAIT_SECONDS: Final = 0.25
+"""First and longest interval between two checks; it doubles."""
+CONFIRM_RESEND_SECONDS: Final = 0.5
+"""Time without progress after which a flush resends what the cursors do not show. The broker needs some seconds for a
+million acknowledgements, but shows more of them at each check."""
 
 
 class _Sent(NamedTuple):
@@ -93,7 +156,7 @@ class SentAcks:
     def add(
         self, group: AckGroup | Singles, now: float, ids: Mapping[Entry, InnerMessageId], *, is_repeated: bool = False
     ) -> None:
-        """Store sent acknowledgements."""
+        """Store sent acknowledgements, with native ids that cannot be rebuilt."""
         self._sent.append(_Sent(now, group, ids, is_repeated))
         self._count += len(group)
         while self._count > self._limit and len(self._sent) > 1:
@@ -125,7 +188,7 @@ class SentAcks:
         return {entry: one for sent in self._sent for entry, one in sent.ids.items()}
 
     def take(self, since: float = -math.inf, before: float = math.inf) -> AckGroup:
-        """Remove the groups sent in a time window, and return them as one."""
+        """Remove the groups sent in a time window, and return them as one; after a `since`, repeated groups stay."""
 
         def is_wanted(one: _Sent) -> bool:
             return since <= one.time < before and not (one.is_repeated and since > -math.inf)
@@ -566,7 +629,11 @@ class GroupTimer:
     _since: float | None = field(default=None, init=False)
 
     def is_due(self, pending: int, now: float, polled_at: float | None = None) -> bool:
-        """Return True if the group is due."""
+        """Return True if the group is due.
+
+        `polled_at` is the time of the last call, None after a pause: a pending acknowledgement that was not pending
+        then may have come right after it.
+        """
         if not pending:
             self._since = None
             return False

@@ -21,6 +21,7 @@ class AckGroup:
     cumulative: Entry | None = None
     whole: tuple[Entry, ...] = ()
     indexes: tuple[tuple[Entry, int, int], ...] = ()
+    """`(entry, batch size, bit set of the acknowledged messages)` of batches."""
 
     def __bool__(self) -> bool:
         return self.cumulative is not None or bool(self.whole) or bool(self.indexes)
@@ -46,7 +47,10 @@ class AckGroup:
         )
 
     def without(self, withdrawn: Iterable[tuple[Entry, int, int]]) -> AckGroup:
-        """Return the group without messages that are to be redelivered."""
+        """Return the group without messages that are to be redelivered; a position that covers one is moved before it.
+
+        Each is an entry, a batch index (-1 without a batch) and a batch size (0 if unknown).
+        """
         cumulative, whole = self.cumulative, dict.fromkeys(self.whole)
         parts = {entry: (size, bits) for entry, size, bits in self.indexes}
         for entry, index, size in withdrawn:
@@ -77,7 +81,7 @@ NOTHING = AckGroup()
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """Entries of single messages, of one ledger of one partition."""
+    """Entries of single messages, of one ledger of one partition (-1 without one), in order of arrival."""
 
     partition: int
     ledger_id: int

@@ -145,6 +145,8 @@ def gather_numbered(
 
     Messages with consecutive numbers were received in a row by one thread, from a queue that keeps batches in order.
     If the first and the last of them are as far apart in their batch as their numbers are, they are that part of it.
+    A number that is not in `own` shows nothing; `read` returns the ids of a slice. The queue is `mixed` if several
+    partitions share it. Yield what `gather()` yields.
     """
     at, count = 0, len(numbers)
     while at < count:
@@ -195,8 +197,10 @@ class Acknowledged(NamedTuple):
 
     entry: Entry
     size: int = 0
+    """Number of messages in its batch; 0 for a whole entry."""
     batch_index: int = -1
     whole_entries: tuple[tuple[Entry, InnerMessageId | None], ...] = ()
+    """Entries of the whole message, each with its native id if only that one knows all chunks."""
 
 
 def acknowledged_by(

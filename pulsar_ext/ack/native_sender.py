@@ -38,7 +38,10 @@ _MAX_INDEX = (1 << 31) - 1
 
 
 class NativeSender:
-    """Pass the acknowledgements of one topic or partition to a native consumer."""
+    """Pass the acknowledgements of one topic or partition to a native consumer.
+
+    One of several topics needs its full `topic` with each id.
+    """
 
     def __init__(self, topic: str | None, partition: int) -> None:
         self._topic, self.partition = topic, partition

@@ -215,7 +215,7 @@ class AckTracker:
                 self._idle.clear()
 
     def set_cursor(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
-        """Store the broker's cursor, at which runs can begin."""
+        """Store the broker's cursor, at which runs can begin, the entry after it, and entries acknowledged beyond."""
         if not self._runs:
             return
         if self._base is None or mark_delete > self._base:

@@ -41,7 +41,11 @@ _BEYOND_ALL: Final = 1 << 62
 
 
 class Head:
-    """The messages that precede the sought one in its entry; for a chunked message, the entry of its last chunk."""
+    """The messages that precede the sought one in its entry; for a chunked message, the entry of its last chunk.
+
+    `last` is the batch index of the last of them, -1 without a batch. `partition` is None with several topics, whose
+    ids do not name the topic; ledger ids are unique across topics.
+    """
 
     def __init__(self, entry: tuple[int, int], last: int, partition: int | None = None) -> None:
         self.entry, self.last, self._partition = entry, last, partition

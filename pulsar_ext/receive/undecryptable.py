@@ -157,7 +157,7 @@ class PermitWatch(Watch):
         self._reset()
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # by counts alone
-        """Check whether the permits are used up if no message arrives; called by the scheduler."""
+        """Check whether the permits are used up if no message arrives; return the seconds until the next check."""
         if self._closed:
             return None
         if self._order.is_paused or self._order.is_silent or not self._flow.is_idle():

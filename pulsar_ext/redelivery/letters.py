@@ -20,8 +20,7 @@ import logging
 import queue
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pulsar
 from pulsar.schema import BytesSchema
@@ -174,9 +173,13 @@ class LetterSchema:
     """The schema of a letter."""
 
     content: tuple[object, ...]
+    """Type and definition, by which schemas of several topics are compared."""
     encoded: pulsar.schema.Schema
+    """For encoded bytes."""
     stored: SchemaInfo | None = None
+    """Schema in the admin API, if the C++ client cannot send messages of its type."""
     has_separate_key: bool = False
+    """True if the message's key is the key of a key-value schema: bytes, stored in base64 with a flag."""
 
     def register(self, context: ClientContext, topic: str) -> Mapping[str, str]:
         """Register a stored schema with a topic, and return the properties with its version there."""
@@ -278,6 +281,16 @@ _Key = tuple[int, str, tuple[object, ...], str | None, type[str]]
 """Cluster number, topic, content of the schema, name of the encryption key, and type of the keys."""
 
 
+class _Letter(NamedTuple):
+    """A letter to send, and the subscription to create on its topic before the first one, if any."""
+
+    topic: str
+    inner: InnerMessage
+    properties: dict[str, str]
+    delay_ms: int
+    subscription: str | None
+
+
 class LetterProducers:
     """The producers of one consumer's letters, one for each topic and schema, opened for their first letter.
 
@@ -306,44 +319,31 @@ class LetterProducers:
         subscription: str | None = None,
     ) -> None:
         """Send the letter of a native message, and wait until it is persisted."""
-        send = partial(
-            self._send_flagged_if_possible, topic, inner, properties, delay_ms=delay_ms, subscription=subscription
-        )
+        letter = _Letter(topic, inner, properties, delay_ms, subscription)
         encryption_key = self._encryption.key_of(inner)
         try:
-            send(encryption_key=encryption_key)
+            self._send_flagged_if_possible(letter, encryption_key)
         except pulsar.CryptoError:  # nothing was sent
             if encryption_key is None or not self._encryption.allows_clear_text(topic):
                 raise
-            send(encryption_key=None)
+            self._send_flagged_if_possible(letter, None)
 
-    def _send_flagged_if_possible(
-        self, topic: str, inner: InnerMessage, properties: dict[str, str], *, delay_ms: int, **options: str | None
-    ) -> None:
+    def _send_flagged_if_possible(self, letter: _Letter, encryption_key: str | None) -> None:
         """Send with the flag of a separate key if possible: unchunked and without a delay."""
-        if not delay_ms and bytes_of_base64(inner.partition_key()) is not None:
+        if not letter.delay_ms and bytes_of_base64(letter.inner.partition_key()) is not None:
             try:
-                return self._send(topic, inner, properties, delay_ms=0, flags=True, **options)
+                return self._send(letter, encryption_key, flags=True)
             except pulsar.MessageTooBig:
                 pass
-        return self._send(topic, inner, properties, delay_ms=delay_ms, flags=False, **options)
+        return self._send(letter, encryption_key, flags=False)
 
-    def _send(
-        self,
-        topic: str,
-        inner: InnerMessage,
-        properties: dict[str, str],
-        *,
-        delay_ms: int,
-        subscription: str | None,
-        encryption_key: str | None,
-        flags: bool,
-    ) -> None:
-        key, box = self._letterbox(topic, inner, subscription, encryption_key, flags=flags)
+    def _send(self, letter: _Letter, encryption_key: str | None, *, flags: bool) -> None:
+        key, box = self._letterbox(letter, encryption_key, flags=flags)
+        inner, delay_ms = letter.inner, letter.delay_ms
         try:
             box.producer.send(
                 None if inner.has_null_value() else inner.data(),
-                properties={name: value for name, value in properties.items() if name != LETTER_VERSION}
+                properties={name: value for name, value in letter.properties.items() if name != LETTER_VERSION}
                 | dict(box.properties),
                 partition_key=box.key_type(inner.partition_key()) or None,
                 ordering_key=inner.ordering_key() or None,
@@ -378,31 +378,25 @@ class LetterProducers:
             with contextlib.suppress(pulsar.PulsarException):
                 box.producer.close()
 
-    def _letterbox(
-        self, topic: str, inner: InnerMessage, subscription: str | None, encryption_key: str | None, *, flags: bool
-    ) -> tuple[_Key, _Letterbox]:
-        schema, key_type = NO_SCHEMA, str
+    def _letterbox(self, letter: _Letter, encryption_key: str | None, *, flags: bool) -> tuple[_Key, _Letterbox]:
+        schema, key_type, topic = NO_SCHEMA, str, letter.topic
         try:
-            schema = self._schemas.of(inner)
+            schema = self._schemas.of(letter.inner)
             if flags and schema.has_separate_key:
                 key_type = Base64Key
-            return self._opened(topic, schema, subscription, encryption_key, key_type)
+            return self._opened(letter, schema, encryption_key, key_type)
         except (SchemaMismatch, AdminRequired) as error:
             if not self._only_bytes:
                 raise
             _log.warning("Letters to %s are sent as bytes, without the schema of their messages: %s", topic, error)
-        key, box = self._opened(topic, NO_SCHEMA, subscription, encryption_key, key_type)
+        key, box = self._opened(letter, NO_SCHEMA, encryption_key, key_type)
         self._boxes[key[0], topic, schema.content, encryption_key, key_type] = box
         return key, box
 
     def _opened(
-        self,
-        topic: str,
-        schema: LetterSchema,
-        subscription: str | None,
-        encryption_key: str | None,
-        key_type: type[str],
+        self, letter: _Letter, schema: LetterSchema, encryption_key: str | None, key_type: type[str]
     ) -> tuple[_Key, _Letterbox]:
+        topic, subscription = letter.topic, letter.subscription
         key = self._context.cluster.number(), topic, schema.content, encryption_key, key_type
         known = self._boxes.get(key)
         if known is not None:
@@ -412,12 +406,8 @@ class LetterProducers:
         opener = self._context.opener
         if subscription:
             with contextlib.suppress(pulsar.ConsumerBusy):  # the subscription exists and has an exclusive consumer
-                opener.subscribe(
-                    topic,
-                    subscription,
-                    pulsar.ConsumerType.Shared,
-                    initial_position=pulsar.InitialPosition.Earliest,
-                ).close()
+                earliest = pulsar.InitialPosition.Earliest
+                opener.subscribe(topic, subscription, pulsar.ConsumerType.Shared, initial_position=earliest).close()
         properties = schema.register(self._context, topic)
         producer = opener.create_producer(
             topic,

@@ -171,8 +171,11 @@ class Delays:
 
     delay_ms: int
     timeout_ms: int
+    """Acknowledgement timeout; 0 for none."""
     nack_backoff: Backoff | None
+    """Replaces `delay_ms`, by the redelivery count."""
     timeout_backoff: Backoff | None
+    """Returns a delay to add to the timeout."""
     is_shared: bool
 
     def nack_due_at(self, inner: InnerMessage | None) -> float:

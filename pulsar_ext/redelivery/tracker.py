@@ -69,7 +69,11 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class Redelivery(TransitionSubscriber):
-    """The pending redeliveries of one consumer."""
+    """The pending redeliveries of one consumer.
+
+    The timeout is for messages that the C++ client would not redeliver correctly: all on an Exclusive or Failover
+    subscription or with a backoff, otherwise chunked ones.
+    """
 
     part = Part.REDELIVERY
 

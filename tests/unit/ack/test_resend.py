@@ -7,9 +7,8 @@ import math
 import pulsar
 import pytest
 
-from pulsar_ext.ack.delivery import Delivery
+from pulsar_ext.ack.delivery import ARRIVAL_SECONDS, Delivery
 from pulsar_ext.ack.groups import AckGroup
-from pulsar_ext.ack.timing import ARRIVAL_SECONDS
 from pulsar_ext.ack.topics import TopicAcks
 from pulsar_ext.ack.tracker import AckTracker
 
