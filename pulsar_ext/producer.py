@@ -14,6 +14,7 @@ import pulsar
 from ._native.handles import SenderProducerHandle
 from ._native.signatures import with_signature_of
 from ._runtime.statistics import producer_stats
+from .produce.batching import BatchingSender
 from .produce.options import columns_of
 from .schema.typed import T
 
@@ -39,7 +40,8 @@ class Producer(SenderProducerHandle, Generic[T]):
         """Return the producer of a sender, with the attributes of an official producer."""
         self = cls.__new__(cls)
         self.open(sender, schema, client)
-        self.__dict__["send_async"] = sender.joining()  # bound directly, to save a call for each message
+        # Bound directly, to save a call for each message.
+        self.__dict__["send_async"] = sender.joining() if isinstance(sender, BatchingSender) else sender.send_async
         return self
 
     @with_signature_of(pulsar.Producer.send)

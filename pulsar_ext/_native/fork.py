@@ -69,7 +69,7 @@ class Inheritable(Protocol):
     @property
     def inner(self) -> object: ...
 
-    def _after_fork_(self, refusal: Refusing, /) -> None:
+    def _after_fork_(self, refusal: Any, /) -> None:
         """Replace everything through which the handle calls the C++ client; take no lock, it may have been held."""
 
 

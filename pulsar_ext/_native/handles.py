@@ -108,7 +108,7 @@ class ProducerHandle(_Producer):
     __slots__ = ("_highest", "_next_ids", "inner", "schema")
 
     def __init__(self, official: pulsar.Producer) -> None:
-        self.inner: Any = inner_producer_of(official)
+        self.inner = inner_producer_of(official)
         self.schema: pulsar.schema.Schema = official._schema
         self._highest = -1
         """The highest explicit sequence id of any message."""

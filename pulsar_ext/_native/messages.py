@@ -15,6 +15,7 @@ from .c_api import TRIED
 InnerClient = _pulsar.Client
 InnerConsumer = _pulsar.Consumer
 InnerProducer = _pulsar.Producer
+InnerProducerConfiguration = _pulsar.ProducerConfiguration
 InnerReader = _pulsar.Reader
 InnerMessage = _pulsar.Message
 InnerMessageId = _pulsar.MessageId
@@ -97,7 +98,7 @@ def synthetic_batch_ids(base: InnerMessageId, size: int) -> list[InnerMessageId]
     return [message.message_id() for message in batch_messages(EMPTY_MESSAGE * size, size, base)]
 
 
-def official_message(inner: InnerMessage) -> pulsar.Message:
+def official_message(inner: InnerMessage | None) -> pulsar.Message:
     """Wrap a C++ message in an official one."""
     return pulsar.Message._wrap(inner)
 

@@ -17,8 +17,9 @@ from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
 from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
-from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments, open_confirmed
+from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments
 from pulsar_ext.dedup.sender import DedupDispatcher, DedupSender, DuplicateCheck
+from pulsar_ext.dedup.stored import NameLookup
 from pulsar_ext.errors import InvalidUse, ProducerBroken
 from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, register_chain
 from pulsar_ext.message import Received, adopt_message
@@ -260,7 +261,7 @@ class _SenderFactory:
                 )
             return self._open_one(**changed, producer_name=name)
 
-        official, sequence = open_confirmed(lambda: open_as(name), close_quietly, opening)
+        official, sequence = opening.open(partial(open_as, name))
         timeout = named["send_timeout_millis"] / 1000
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
         reopen = partial(open_as, name)
@@ -272,10 +273,8 @@ class _SenderFactory:
             return DedupSender(dispatch, mixed_keys=mixed_keys)
         recovery = ChunkRecovery(
             open_as,
-            admin,
+            NameLookup(admin, topic, name),
             opening.await_writes,
-            topic,
-            name,
             chunk_bytes=opening.chunk_bytes(),
             incomplete_id=opening.incomplete_id,
         )
@@ -313,7 +312,7 @@ class _SenderFactory:
                 parts.append(self._on_topic(topics[index], config))
         except BaseException:
             for part in parts:
-                close_quietly(part.handle)
+                close_quietly(part.handle.inner)
             raise
         return parts
 

@@ -11,8 +11,9 @@ sent under another producer name, `name~1`, `name~2` and so on, so that its chun
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pulsar
 
@@ -29,15 +30,18 @@ from pulsar_ext.produce.sender import close_quietly
 
 from .sender import NO_ROOM, DedupSender
 from .sequence_ids import IdStatus
-from .stored import RetryUntil, is_stored
+from .stored import RetryUntil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.produce.options import Options
 
     from .sender import DedupDispatcher
+    from .stored import NameLookup
 
 
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
@@ -49,46 +53,22 @@ _log = logging.getLogger("pulsar_ext")
 T = TypeVar("T")
 
 
+@dataclass
 class ChunkRecovery:
-    """Opens producers for a sender of chunked messages, under its own name and under derived names.
+    """Opens producers for a sender of chunked messages, under its own name and under derived names."""
 
-    Args:
-        open_as: opens an official producer of a given name.
-        admin: the admin API.
-        await_writes: waits until the topic has no pending writes.
-        topic: the topic or partition.
-        name: the producer name.
-        chunk_bytes: the size in bytes from which a message may be chunked.
-        incomplete_id: the id of an incomplete message on the topic, None if every message is complete.
-    """
-
-    def __init__(
-        self,
-        open_as: Callable[[str], pulsar.Producer],
-        admin: PulsarAdmin,
-        await_writes: Callable[[], None],
-        topic: str,
-        name: str,
-        *,
-        chunk_bytes: int,
-        incomplete_id: int | None,
-    ) -> None:
-        self.open_as = open_as
-        self.admin = admin
-        self.await_writes = await_writes
-        self.topic = topic
-        self.name = name
-        self.chunk_bytes = chunk_bytes
-        self.incomplete_id = incomplete_id
+    open_as: Callable[[str], pulsar.Producer]
+    lookup: NameLookup
+    await_writes: Callable[[], None]
+    """Waits until the topic has no pending writes."""
+    chunk_bytes: int
+    """The size in bytes from which a message may be chunked."""
+    incomplete_id: int | None
+    """The id of an incomplete message on the topic, None if every message is complete."""
 
 
 class ChunkedSender(DedupSender):
-    """A `DedupSender` with `chunking_enabled`.
-
-    Args:
-        dispatch: sends messages that are not chunked.
-        recovery: opens other producers.
-    """
+    """A `DedupSender` with `chunking_enabled`."""
 
     __slots__ = ("_recovery",)
 
@@ -96,10 +76,8 @@ class ChunkedSender(DedupSender):
         super().__init__(dispatch, mixed_keys=None)
         self._recovery = recovery
 
-    def post(
-        self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
-    ) -> None:
-        """Send a message, with nothing else in flight if it may be chunked; see `BatchingSender.post`."""
+    def post(self, content: object, callback: SendCallback | None, options: Options, *, patient: bool = True) -> None:
+        """Send a message, with nothing else in flight if it may be chunked."""
         given = options.get("sequence_id")
         if given is not None:
             check_sequence_id(given)
@@ -112,12 +90,15 @@ class ChunkedSender(DedupSender):
         data = None if draft.has_null_value() else draft.data()
         self.dispatch.exclusively(self._post_chunked, data, callback, options)
 
-    def _post_chunked(self, data: bytes | None, callback: SendCallback | None, options: dict[str, Any]) -> None:
+    def _post_chunked(self, data: bytes | None, callback: SendCallback | None, options: Options) -> None:
         """Start to send a message with nothing else in flight; the lock is held exactly once."""
         dispatch, given = self.dispatch, options.get("sequence_id")
         if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=True)):
             return
-        self._wait_until_idle()
+        pending = dispatch.pending
+        dispatch.push_open()
+        while pending.completed < pending.accepted and not pending.barred:
+            dispatch.unlocked(pending.wait_for, lambda: pending.barred or pending.completed >= pending.accepted)
         if dispatch.closed:
             dispatch.reject(callback, _CLOSED)
             return
@@ -126,8 +107,7 @@ class ChunkedSender(DedupSender):
         if status is not IdStatus.NEW:  # nothing is in flight, so it is persisted
             dispatch.reject(callback, DUPLICATE_MESSAGE)
             return
-        batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
-        batch.callbacks, batch.ids, batch.count = (callback,), (sequence_id,), 1
+        batch = Batch.alone(build_plain(data, {**options, "sequence_id": sequence_id}), callback, sequence_id)
         begin = partial(self._start_sending, iter((batch,)), data, options)
         try:
             dispatch.begin_exclusive_send(batch)
@@ -137,50 +117,39 @@ class ChunkedSender(DedupSender):
                 batch_scheduler.run(begin)
             raise
 
-    def _start_sending(self, unsent: Iterator[Batch], data: bytes | None, options: dict[str, Any]) -> None:
+    def _start_sending(self, unsent: Iterator[Batch], data: bytes | None, options: Options) -> None:
         """Start a thread that sends one message, once; runs on the scheduler's thread, where no signal arrives."""
         for batch in unsent:
             self.dispatch.begin_exclusive_send(batch)
             threads.start(self._send_until_stored, batch, data, options, name="pulsar_ext-chunks")
 
-    def _wait_until_idle(self) -> None:
-        """Wait until nothing is in flight; the lock is held exactly once."""
-        dispatch, pending = self.dispatch, self.dispatch.pending
-        dispatch.push_open()
-        while pending.completed < pending.accepted and not pending.barred:
-            dispatch.unlocked(
-                dispatch.pending.wait_for, lambda: pending.barred or pending.completed >= pending.accepted
-            )
-
-    def _send_until_stored(self, batch: Batch, data: bytes | None, options: dict[str, Any]) -> None:
+    def _send_until_stored(self, batch: Batch, data: bytes | None, options: Options) -> None:
         """Send one message until all of it is on the topic."""
         sequence_id, recovery = batch.ids[0], self._recovery
-        result: Any
-        message_id: MessageId | None
+        outcome: tuple[Result, MessageId | None] | None = None
         try:
-            if recovery.incomplete_id == sequence_id:
-                result, message_id = None, None
-            else:
-                result, message_id = self._send_watched(self.handle.inner, batch.message)
-            if result is None:
-                result, message_id = self._resolve(sequence_id, data, options)
+            if recovery.incomplete_id != sequence_id and batch.message is not None:
+                outcome = self._send_watched(self.handle.inner, batch.message)
+            if outcome is None:
+                outcome = self._resolve(sequence_id, data, options)
                 if recovery.incomplete_id != sequence_id and not self.dispatch.pending.barred:
-                    self._reopen()
+                    close_quietly(self.handle.inner)
+                    self.handle.replace(self._retrying(partial(recovery.open_as, recovery.lookup.name)))
             recovery.incomplete_id = None
         except BaseException as error:  # noqa: BLE001  # the sender must get an outcome
             if not isinstance(error, pulsar.PulsarException):
                 _log.exception("Could not send a chunked message")
             self.sequence.fail(f"it is unknown whether a chunked message is persisted ({error})")
-            result, message_id = result_of(error), None
-        self.dispatch.end_exclusive_send(batch, result, message_id)
+            outcome = result_of(error), None
+        self.dispatch.end_exclusive_send(batch, *outcome)
 
-    def _send_watched(self, producer: Any, message: Any) -> tuple[Any, MessageId | None]:
-        """Send a message with a C++ producer, and close that if disconnected; return no result if it is unknown."""
+    def _send_watched(self, producer: InnerProducer, message: InnerMessage) -> tuple[Result, MessageId | None] | None:
+        """Send a message with a C++ producer, and close that if disconnected; return None if the result is unknown."""
         known = Flag()
-        outcome: list[Any] = []
+        outcome: list[tuple[Result, InnerMessageId]] = []
 
-        def on_outcome(result: Any, inner: Any) -> None:
-            outcome[:] = [result, inner]
+        def on_outcome(result: Result, inner: InnerMessageId) -> None:
+            outcome.append((result, inner))
             known.set()
 
         producer.send_async(message, on_outcome)
@@ -188,41 +157,36 @@ class ChunkedSender(DedupSender):
             if not producer.is_connected() or self.dispatch.client_closed:
                 close_quietly(producer)
                 if not known.wait(_PAUSE_SECONDS):
-                    return None, None
-        result, inner = outcome
+                    return None
+        result, inner = outcome[0]
         if result == _OK:
-            return (_OK, from_inner(inner)) if inner.ledger_id() >= 0 else (None, None)
-        has_no_outcome = result in NO_ROOM or (result == pulsar.Result.AlreadyClosed and not self.closed)
-        return (None if has_no_outcome else result), None
+            return (_OK, from_inner(inner)) if inner.ledger_id() >= 0 else None
+        has_no_outcome = result in NO_ROOM or (result == _CLOSED and not self.closed)
+        return None if has_no_outcome else (result, None)
 
-    def _resolve(self, sequence_id: int, data: bytes | None, options: dict[str, Any]) -> tuple[Any, MessageId | None]:
+    def _resolve(self, sequence_id: int, data: bytes | None, options: Options) -> tuple[Result, MessageId | None]:
         """Check whether all of a message is on the topic, and send it under derived names until it is."""
         recovery = self._recovery
-        name, attempt = recovery.name, 0
+        name, attempt = recovery.lookup.name, 0
         while True:
             # Opening a producer of the name keeps messages still in an earlier connection from being written.
             if recovery.incomplete_id != sequence_id or attempt:  # otherwise this sender's producer has the name
                 close_quietly(self._retrying(partial(recovery.open_as, name)))
             self._retrying(recovery.await_writes)
-            if self._retrying(lambda: is_stored(recovery.admin, recovery.topic, recovery.name, sequence_id)):
+            if self._retrying(partial(recovery.lookup.is_stored, sequence_id)):
                 return DUPLICATE_MESSAGE, None
             attempt += 1
-            name = f"{recovery.name}~{attempt}"
+            name = f"{recovery.lookup.name}~{attempt}"
             producer = self._retrying(partial(recovery.open_as, name))
             try:
                 if producer.last_sequence_id() >= sequence_id:
                     continue  # the name was used by an earlier attempt, which failed
                 message = build_plain(data, {**options, "sequence_id": sequence_id})
-                result, message_id = self._send_watched(inner_producer_of(producer), message)
+                outcome = self._send_watched(inner_producer_of(producer), message)
             finally:
                 close_quietly(producer)
-            if result is not None:
-                return result, message_id
-
-    def _reopen(self) -> None:
-        """Open another C++ producer of the sender's own name."""
-        close_quietly(self.handle)
-        self.handle.replace(self._retrying(lambda: self._recovery.open_as(self._recovery.name)))
+            if outcome is not None:
+                return outcome
 
     def _retrying(self, ask: Callable[[], T]) -> T:
         """Retry a call within the producer's send timeout, until the producer is closed."""

@@ -25,7 +25,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -40,32 +40,32 @@ from pulsar_ext.errors import (
 )
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.produce.sender import close_quietly
 
-from .sequence_ids import SequenceIds, StoredEntry, persisted_above
+from .sequence_ids import SequenceIds, persisted_above
 from .stored import (
+    NameLookup,
     OwnEntry,
     Resumption,
-    RetryingAdmin,
     RetryUntil,
     derives_from,
+    ids_of,
     is_persisted,
     is_resent_as,
     is_shown_exactly,
-    is_trimmed,
-    own_entries,
     positions_from_end,
     previous_id,
     resume_chunked,
+    resumption_after,
     same_name,
     snapshot_of,
-    stored_entry,
-    tail,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
+    from pulsar_ext.produce.options import Arguments
 
 
 _MAX_LEDGERS = 16
@@ -96,51 +96,39 @@ def first_unfilled_gap(gaps: Iterable[Gap], stored_ids: Collection[int]) -> Gap 
 
 
 def persisted_after_gap(
-    admin: PulsarAdmin, topic: str, stats: InternalStats, name: str, max_pending: int
+    lookup: NameLookup, stats: InternalStats, max_pending: int
 ) -> tuple[int, frozenset[int]] | None:
     """Find the oldest gap in a name's ids that may be messages rejected by the broker.
 
-    Args:
-        admin: the admin API; a `RetryingAdmin`, because an entry that is not found counts as trimmed.
-        topic: the topic or partition.
-        stats: of the topic.
-        name: the producer name.
-        max_pending: its maximum number of messages in flight, 0 for unlimited.
-
-    Returns:
-        The id before the gap, up to which everything is persisted, and the ids above it that are persisted too. None
-        without such a gap, or if encrypted batches prevent the search.
-
-    Raises:
-        AdminError: the admin API failed or did not answer.
+    Return the id before the gap, up to which everything is persisted, and the ids above it that are persisted too; None
+    without such a gap, or if encrypted batches prevent the search.
     """
     try:
-        gaps = sorted(_gaps(admin, topic, stats, name), key=lambda gap: gap.ledger_id)
+        gaps = sorted(_gaps(lookup, stats), key=lambda gap: gap.ledger_id)
         if not gaps:
             return None
         stored_ids: set[int] = set()
         own = 0
-        for entry in tail(admin, topic, stats):
+        for entry in lookup.tail(stats):
             if entry.position.ledger_id < gaps[0].ledger_id:
                 break
-            if not _is_own(entry.producer_name, name):
+            if not _is_own(entry.producer_name, lookup.name):
                 continue
-            if same_name(entry.producer_name, name):
+            if same_name(entry.producer_name, lookup.name):
                 own += entry.num_messages_in_batch or 1
-                if (
-                    max_pending and own > _MAX_KILLED_PROCESSES * max_pending
-                ):  # an older gap cannot be from rejected messages
+                if max_pending and own > _MAX_KILLED_PROCESSES * max_pending:
+                    # An older gap cannot be from rejected messages.
                     gaps = [gap for gap in gaps if gap.ledger_id > entry.position.ledger_id]
                     break
             if not OwnEntry.of(entry).is_partial:
-                stored_ids.update(_ids(admin, topic, entry))
+                stored_ids.update(lookup.ids(entry))
     except InvalidUse:
         return None
     gap = first_unfilled_gap(gaps, stored_ids)
     return None if gap is None else (gap.before, frozenset(stored for stored in stored_ids if stored > gap.before))
 
 
-def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> Iterator[Gap]:
+def _gaps(lookup: NameLookup, stats: InternalStats) -> Iterator[Gap]:
     """Yield the gaps between two ledgers, newest first."""
     sizes = [(ledger_id, entries) for ledger_id, entries in stats.ledger_sizes() if entries]
     newer_entries = 0
@@ -150,39 +138,39 @@ def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> It
         if newer_entries > _MAX_ENTRIES:
             return
         in_ledger = (Position(ledger_id, entry_id) for entry_id in range(entries))
-        first = next((one for one in _own(admin, topic, name, in_ledger) if same_name(one.producer_name, name)), None)
-        before = _highest_before(admin, topic, name, sizes[:index])
+        first = next((one for one in _own(lookup, in_ledger) if same_name(one.producer_name, lookup.name)), None)
+        before = _highest_before(lookup, sizes[:index])
         if first is None or before is None:
             continue
         previous = previous_id(first)
         if previous is None:  # unknown, so assume the lowest id of the entry minus one
-            previous = min(_ids(admin, topic, first)) - 1
+            previous = min(lookup.ids(first)) - 1
         if previous > before:
             yield Gap(ledger_id, before, previous + 1)
 
 
-def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[tuple[int, int]]) -> int | None:
+def _highest_before(lookup: NameLookup, sizes: Sequence[tuple[int, int]]) -> int | None:
     """Return the highest id of a name's last entry in these ledgers, and of derived names' entries after it."""
     highest = -1
-    for entry in _own(admin, topic, name, positions_from_end(sizes)):
+    for entry in _own(lookup, positions_from_end(sizes)):
         own = OwnEntry.of(entry)
         if not own.is_partial:
-            ids = _ids(admin, topic, entry) if previous_id(entry) is None else (own.sequence_id,)
+            ids = lookup.ids(entry) if previous_id(entry) is None else (own.sequence_id,)
             highest = max(highest, *ids)
-            if same_name(entry.producer_name, name):
+            if same_name(entry.producer_name, lookup.name):
                 return highest
     return None
 
 
-def _own(admin: PulsarAdmin, topic: str, name: str, positions: Iterable[Position]) -> Iterator[EntryMetadata]:
+def _own(lookup: NameLookup, positions: Iterable[Position]) -> Iterator[EntryMetadata]:
     """Yield the entries of a name and its derived names, until too many others in between, or a trimmed one."""
     foreign = 0
     for position in positions:
         try:
-            entry = admin.entry(topic, position.ledger_id, position.entry_id)
+            entry = lookup.entry(position)
         except AdminNotFound:
             return
-        if _is_own(entry.producer_name, name):
+        if _is_own(entry.producer_name, lookup.name):
             yield entry
         elif (foreign := foreign + 1) > _MAX_FOREIGN:
             return
@@ -192,48 +180,23 @@ def _is_own(shown: str, name: str) -> bool:
     return same_name(shown, name) or is_resent_as(shown, name) or derives_from(shown, name)
 
 
-def _ids(admin: PulsarAdmin, topic: str, entry: EntryMetadata) -> tuple[int, ...]:
-    """Return the sequence ids of an entry's messages."""
-    if entry.num_messages_in_batch is not None:
-        entry = admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True)
-    return stored_entry(entry).ids
-
-
 MAX_SEARCHED_ENTRIES = 10_000
 """Maximum number of entries that are searched; they take about 20 s of requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyEntry:
-    """An entry of any producer: its name as the broker shows it, and its `OwnEntry`."""
-
-    name: str
-    own: OwnEntry
-
-
-def resume_forgotten(name: str, family: str, first: int, entries: Iterable[FamilyEntry]) -> tuple[Resumption, bool]:
+def resume_forgotten(name: str, family: str, first: int, entries: Iterable[OwnEntry]) -> tuple[Resumption, bool]:
     """Decide where a forgotten name resumes (pure).
 
-    Args:
-        name: the producer name.
-        family: the common prefix of the family's names; empty if only this name is known.
-        first: the lowest id of the batch to write next, 0 or more.
-        entries: of the topic, newest first; read only as far as needed.
-
-    Returns:
-        Where it resumes, with `published` -1 if no relevant entry was found; and whether the result is certain, or
-        older entries could change it.
+    `entries` are those of the topic, newest first, read only as far as needed. Return where it resumes, with
+    `published` -1 if no relevant entry was found; and whether that is certain, or older entries could change it.
     """
     incomplete: int | None = None
     for entry in entries:
-        own = entry.own
         if same_name(entry.name, name) or derives_from(entry.name, name):
-            if not own.is_partial:
-                return Resumption(
-                    own.sequence_id, incomplete if incomplete is not None and incomplete > own.sequence_id else None
-                ), True
-            incomplete = own.sequence_id if incomplete is None else incomplete
-        elif family and entry.name.startswith(family) and own.sequence_id < first:
+            if not entry.is_partial:
+                return resumption_after(entry.sequence_id, incomplete), True
+            incomplete = entry.sequence_id if incomplete is None else incomplete
+        elif family and entry.name.startswith(family) and entry.sequence_id < first:
             return Resumption(-1, incomplete), True
     return Resumption(-1, incomplete), False
 
@@ -241,49 +204,36 @@ def resume_forgotten(name: str, family: str, first: int, entries: Iterable[Famil
 class Recall:
     """Lets an effectively-once producer resume although the broker has forgotten its name.
 
-    It caches entry headers, so that the producers of many names on one topic share the requests.
-
-    Args:
-        family: the common prefix of the family's names; empty if there is no family.
-        first: the lowest id of the batch to write next.
-        is_new: whether the application asserts that a name not found among the last 10,000 entries is new.
+    The names of its `family` have a common prefix; it is empty if there is no family. `first` is the lowest id of the
+    batch to write next. With `is_new` the application asserts that a name not found among the last 10,000 entries is
+    new. Entry headers are cached, so that the producers of many names on one topic share the requests.
     """
 
     def __init__(self, family: str, first: int, *, is_new: bool = False) -> None:
         self._family = family if is_shown_exactly(family) else ""
         self._first = first
         self.is_new = is_new
-        self._known: dict[str, dict[Position, FamilyEntry]] = {}
+        self._known: dict[str, dict[Position, OwnEntry]] = {}
 
     def find(self, admin: PulsarAdmin, topic: str, name: str) -> Resumption | None:
         """Find where a name resumes, on a topic without pending writes.
 
-        Returns:
-            The result of `resume_forgotten`, if it is certain or the whole topic was searched. None if it is uncertain
-            after 10,000 entries, or if other names look like this one, because they have characters beyond Latin-1.
-
-        Raises:
-            AdminError: the admin API failed or did not answer.
+        Return None if it is uncertain after 10,000 entries, or if other names look like this one, because they have
+        characters beyond Latin-1.
         """
         if not is_shown_exactly(name):
             return None
-        stats = admin.internal_stats(topic)
-        found, certain = resume_forgotten(name, self._family, self._first, self._entries(admin, topic, stats))
-        return found if certain or self.is_new or stats.number_of_entries <= MAX_SEARCHED_ENTRIES else None
+        lookup, known = NameLookup(admin, topic, name), self._known.setdefault(topic, {})
 
-    def _entries(self, admin: PulsarAdmin, topic: str, stats: InternalStats) -> Iterator[FamilyEntry]:
-        """Yield the last entries of a topic, newest first, from the cache if possible."""
-        known = self._known.setdefault(topic, {})
-        for position in islice(positions_from_end(stats.ledger_sizes()), MAX_SEARCHED_ENTRIES):
+        def read(position: Position) -> OwnEntry:
             if position not in known:
-                try:
-                    entry = admin.entry(topic, position.ledger_id, position.entry_id)
-                except AdminNotFound:
-                    if not is_trimmed(admin.internal_stats(topic), position):
-                        raise
-                    return  # older entries are trimmed too
-                known[position] = FamilyEntry(entry.producer_name, OwnEntry.of(entry))
-            yield known[position]
+                known[position] = OwnEntry.of(lookup.entry(position))
+            return known[position]
+
+        stats = lookup.stats()
+        entries = lookup.walk(islice(positions_from_end(stats.ledger_sizes()), MAX_SEARCHED_ENTRIES), read)
+        found, certain = resume_forgotten(name, self._family, self._first, entries)
+        return found if certain or self.is_new or stats.number_of_entries <= MAX_SEARCHED_ENTRIES else None
 
 
 _FRESH_CHECK_ENTRIES = 256
@@ -293,12 +243,8 @@ _WALK_SECONDS = 120.0
 """Retry time during a search over entries; long, because a new search would take longer still."""
 
 
-def check_deduplication_arguments(named: dict[str, Any]) -> None:
-    """Check the arguments of an effectively-once producer.
-
-    Raises:
-        InvalidUse: the producer name is missing, the topic is not persistent, or chunked messages are compressed.
-    """
+def check_deduplication_arguments(named: Arguments) -> None:
+    """Check the arguments of an effectively-once producer."""
     name = named["producer_name"]
     if not isinstance(name, str) or not name:
         raise InvalidUse(
@@ -324,18 +270,14 @@ class TrimmedGroupWarning(UserWarning):
     """A producer with key-based batches may have been killed within a group, and this cannot be checked any more."""
 
 
+_STARTING = ("Initialized", "Recovering", "Enabling")
+
+
 class Opening:
     """Determines where a name resumes on one non-partitioned topic or partition.
 
-    Args:
-        admin: the admin API.
-        topic: the topic or partition.
-        name: the producer name.
-        initial: the `initial_sequence_id`.
-        group: the maximum number of messages in a group of key-based batches, 0 if batches are not by key.
-        max_pending: the maximum number of messages in flight, 0 for unlimited.
-        chunked: whether messages are sent in chunks.
-        recall: finds a forgotten name's last message on the topic; None to reject such a name.
+    `group` is the maximum number of messages in a group of key-based batches, 0 if batches are not by key;
+    `max_pending` that of messages in flight, 0 for unlimited. Without a `recall`, a forgotten name is rejected.
     """
 
     def __init__(
@@ -350,24 +292,44 @@ class Opening:
         chunked: bool,
         recall: Recall | None = None,
     ) -> None:
-        self._admin = admin
-        self._topic = topic
-        self._name = name
+        self._admin, self._topic, self._name = admin, topic, name
         self._initial = -1 if initial is None else initial
-        self._group = group
-        self._max_pending = max_pending
-        self._chunked = chunked
+        self._group, self._max_pending, self._chunked = group, max_pending, chunked
         self._recall = recall
         self.incomplete_id: int | None = None
         """The id of an incomplete chunked message, which the broker counts as persisted."""
 
-    def check_enabled(self) -> None:
-        """Check that the broker deduplicates the topic.
+    def open(self, open_producer: Callable[[], pulsar.Producer]) -> tuple[pulsar.Producer, SequenceIds]:
+        """Open an official producer with a confirmed last sequence id; close it again if it cannot be effectively once.
 
-        Raises:
-            DeduplicationDisabled: it does not.
-            AdminError: the admin API failed or did not answer.
+        From then on no other producer pushes under the name.
         """
+        deadline = time.monotonic() + _OPENING_SECONDS
+        while True:
+            producer = open_producer()
+            try:
+                self._check_enabled()
+                self.await_writes()
+                published = producer.last_sequence_id()
+                sequence = self._sequence(published)
+            except BaseException:
+                close_quietly(producer)
+                raise
+            if sequence is not None:
+                return producer, sequence
+            # A new producer gets the id again: the broker may have corrected it after failed writes.
+            close_quietly(producer)
+            if time.monotonic() > deadline:
+                raise ProducerBroken(
+                    f"For {_OPENING_SECONDS:g} s the broker has reported {published} as the last sequence id of "
+                    f"producer {self._name}, but {self._topic} does not have that message. It is pending or lost, so "
+                    "it is unknown where to resume. Nothing was sent; try again later.",
+                    last_published=None,
+                )
+            threads.sleep(_PAUSE_SECONDS)
+
+    def _check_enabled(self) -> None:
+        """Check that the broker deduplicates the topic."""
         deadline = time.monotonic() + _OPENING_SECONDS
         while True:
             status = self._admin.stats(self._topic).deduplication_status
@@ -385,12 +347,7 @@ class Opening:
         )
 
     def await_writes(self) -> None:
-        """Wait until the topic has no pending writes.
-
-        Raises:
-            ProducerBroken: writes stay pending.
-            AdminError: the admin API failed or did not answer.
-        """
+        """Wait until the topic has no pending writes."""
         deadline = time.monotonic() + _OPENING_SECONDS
         while pending := self._admin.internal_stats(self._topic).raw.get("pendingAddEntriesCount", 0):
             if time.monotonic() > deadline:
@@ -402,34 +359,26 @@ class Opening:
                 )
             threads.sleep(_PAUSE_SECONDS)
 
-    def sequence(self, published: int) -> SequenceIds | None:
-        """Return the name's sequence ids; `published` is the broker's last id of the name.
+    def _sequence(self, published: int) -> SequenceIds | None:
+        """Return the name's sequence ids, from the broker's last id of the name.
 
-        Returns:
-            None if the topic does not have the message of that id: it was pushed, and is pending or lost.
-
-        Raises:
-            ProducerForgotten: the broker has forgotten the name.
-            MessageIdUnresolved: the name's last entry is neither among the last 10,000 nor in the broker's snapshot of
-                sequence ids.
-            AdminError: the admin API failed or did not answer.
+        Return None if the topic does not have the message of that id: it was pushed, and is pending or lost.
         """
         above: frozenset[int] = frozenset()
         stats = self._admin.internal_stats(self._topic)
-        if published < 0:
-            if self._recall is not None:
-                published = self._resume_forgotten(self._recall)
-            else:
-                self._check_fresh(stats)
-        else:
+        if published >= 0:
             confirmed = self._confirmed(published, stats)
             if confirmed is None:
                 return None
             published = confirmed
+        elif self._recall is not None:
+            published = self._resume_forgotten(self._recall)
+        else:
+            self._check_fresh(stats)
         if self._group and published >= 0:
-            above = persisted_above(published, self._own(published), self._group)
+            above = persisted_above(published, self._own_ids(published), self._group)
         elif published >= 0:
-            after_gap = persisted_after_gap(self._retrying_admin(), self._topic, stats, self._name, self._max_pending)
+            after_gap = persisted_after_gap(self._patient_lookup(), stats, self._max_pending)
             published, above = after_gap or (published, above)
         return SequenceIds(published, above, first=self._initial + 1)
 
@@ -437,26 +386,16 @@ class Opening:
         """Return where the name resumes by the broker's id; None if the topic does not confirm it."""
         snapshot, counted = snapshot_of(stats, self._name)
         if self._chunked:
-            own = own_entries(self._retrying_admin(), self._topic, stats, self._name, derived=True)
-            resumption = resume_chunked(published, own, snapshot)
+            resumption = resume_chunked(published, self._patient_lookup().own_entries(stats, derived=True), snapshot)
             if resumption is None:
                 return None
             self.incomplete_id = resumption.incomplete_id
             return resumption.published
         if snapshot != published:
-            own = own_entries(self._retrying_admin(), self._topic, stats, self._name, after=counted)
+            own = self._patient_lookup().own_entries(stats, after=counted)
             if not is_persisted(published, own, snapshot):
                 return None
         return published
-
-    def unconfirmed_error(self, published: int) -> ProducerBroken:
-        """Return the error for a last sequence id that the topic does not confirm."""
-        return ProducerBroken(
-            f"For {_OPENING_SECONDS:g} s the broker has reported {published} as the last sequence id of producer "
-            f"{self._name}, but {self._topic} does not have that message. It is pending or lost, so it is unknown "
-            "where to resume. Nothing was sent; try again later.",
-            last_published=None,
-        )
 
     def chunk_bytes(self) -> int:
         """Return the size in bytes from which a message may be chunked; 0 if the broker does not report it."""
@@ -465,16 +404,16 @@ class Opening:
         except (AdminError, ValueError):
             return 0
 
-    def _retrying_admin(self) -> Any:
-        return RetryingAdmin(self._admin, RetryUntil(_WALK_SECONDS, lambda: False))
+    def _patient_lookup(self) -> NameLookup:
+        return NameLookup(self._admin, self._topic, self._name, RetryUntil(_WALK_SECONDS, lambda: False))
 
-    def _own(self, published: int) -> Iterator[StoredEntry]:
-        stats = self._admin.internal_stats(self._topic)
+    def _own_ids(self, published: int) -> Iterator[tuple[int, ...]]:
+        """Yield the ids of each of the name's entries, newest first."""
         known = False
-        for entry in tail(self._retrying_admin(), self._topic, stats, payload=True):
+        for entry in self._patient_lookup().tail(self._admin.internal_stats(self._topic), payload=True):
             if same_name(entry.producer_name, self._name):
                 known = True
-                yield stored_entry(entry)
+                yield ids_of(entry)
         if not known:
             warnings.warn(
                 f"{self._topic} has no entries of producer {self._name} any more, whose last sequence id is "
@@ -505,18 +444,16 @@ class Opening:
     def _check_fresh(self, stats: InternalStats) -> None:
         """Check that the topic has no messages of a name that the broker does not know."""
         searched = 0
-        for entry in tail(self._admin, self._topic, stats):
-            is_own = same_name(entry.producer_name, self._name)
-            if is_own and self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1:
-                self.incomplete_id = entry.sequence_id
-            elif is_own:
+        for entry in islice(NameLookup(self._admin, self._topic, self._name).tail(stats), _FRESH_CHECK_ENTRIES):
+            searched += 1
+            if not same_name(entry.producer_name, self._name):
+                continue
+            if not (self._chunked and OwnEntry.of(entry).is_partial):
                 raise self._forgotten_error(
                     f"{self._topic} has a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
                 )
-            searched += 1
-            if searched >= _FRESH_CHECK_ENTRIES:
-                break
+            self.incomplete_id = entry.sequence_id
         if searched < stats.number_of_entries and self._initial >= 0:
             raise self._forgotten_error(
                 f"initial_sequence_id={self._initial} implies that it has sent messages, and none of them is among "
@@ -533,43 +470,3 @@ class Opening:
             topic=self._topic,
             sequence_id=sequence_id,
         )
-
-
-_STARTING = ("Initialized", "Recovering", "Enabling")
-
-
-def open_confirmed(
-    open_producer: Callable[[], Any], close: Callable[[Any], None], opening: Opening
-) -> tuple[Any, SequenceIds]:
-    """Open a producer with a confirmed last sequence id; close it again if it cannot be effectively once.
-
-    From then on no other producer pushes under the name.
-
-    Args:
-        open_producer: opens an official producer of the name.
-        close: closes a producer.
-        opening: the checks.
-
-    Raises:
-        DeduplicationDisabled, ProducerForgotten, MessageIdUnresolved, AdminError: see `Opening`.
-        ProducerBroken: the topic does not confirm the broker's last sequence id.
-            In each case the producer is closed, and nothing was sent.
-    """
-    deadline = time.monotonic() + _OPENING_SECONDS
-    while True:
-        producer = open_producer()
-        try:
-            opening.check_enabled()
-            opening.await_writes()
-            published = producer.last_sequence_id()
-            sequence = opening.sequence(published)
-        except BaseException:
-            close(producer)
-            raise
-        if sequence is not None:
-            return producer, sequence
-        # A new producer gets the id again: the broker may have corrected it after failed writes.
-        close(producer)
-        if time.monotonic() > deadline:
-            raise opening.unconfirmed_error(published)
-        threads.sleep(_PAUSE_SECONDS)

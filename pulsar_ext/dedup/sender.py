@@ -30,42 +30,40 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.handles import inner_producer_of
-from pulsar_ext._native.results import name_of, raise_result, result_of
-from pulsar_ext._native.signatures import with_signature_of
+from pulsar_ext._native.results import Result, name_of, raise_result, result_of
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext._wire.batch_payload import property_field
 from pulsar_ext.errors import MessageIdUnresolved, ProducerBroken
 from pulsar_ext.ids.position import Position
-from pulsar_ext.produce.batch import Batch, seal
+from pulsar_ext.produce.batch import Batch, ordered
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.dispatch import ReplacingDispatcher, rebuilt_message
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, PersistedEntry, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
 from .sequence_ids import IdStatus
-from .stored import PREVIOUS_ID, RetryingAdmin, RetryUntil, certainly_missing, own_entries
+from .stored import PREVIOUS_ID, NameLookup, RetryUntil, certainly_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._native.messages import InnerMessageId, InnerProducer
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.batch import BatchGroup, BatchingConfig, InFlight
     from pulsar_ext.produce.batching import MixedKeyCheck
-    from pulsar_ext.produce.outcome import PersistedEntry
 
     from .sequence_ids import SequenceIds
 
@@ -74,26 +72,14 @@ NO_ROOM: Final = (
     pulsar.Result.ProducerBlockedQuotaExceededException,
     pulsar.Result.ProducerBlockedQuotaExceededError,
 )
-_CLOSED = pulsar.Result.AlreadyClosed
-
-
-_OK = pulsar.Result.Ok
+_OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
+_TOO_BIG, _TIMEOUT = pulsar.Result.MessageTooBig, pulsar.Result.Timeout
 _log = logging.getLogger("pulsar_ext")
+_Outcome = tuple[Result, PersistedEntry | None]
 
 
 class DuplicateCheck:
-    """Looks up messages that the broker reports as duplicates, and sends those that the topic does not have.
-
-    Args:
-        admin: the admin API.
-        topic: the topic or partition.
-        name: the producer name.
-        partition: of the topic, -1 if non-partitioned.
-        open_as: opens an official producer of a given name.
-        timeout: the producer's send timeout in seconds; retries last four times as long. 0 retries forever.
-        last_id: the broker's last sequence id of the name when the producer was opened. The opening found the ids up to
-            it that were pushed later to be missing, so they need no look-up.
-    """
+    """Looks up messages that the broker reports as duplicates, and sends those that the topic does not have."""
 
     def __init__(
         self,
@@ -105,26 +91,18 @@ class DuplicateCheck:
         timeout: float,
         last_id: int,
     ) -> None:
-        self._admin = admin
-        self._topic = topic
-        self._name = name
-        self._partition = partition
+        self._admin, self._topic, self._name, self._partition = admin, topic, name, partition
         self._open_as = open_as
         self._retry_seconds = 4 * timeout or 1e9
         self._last_id = last_id
+        """The broker's id of the name when the producer was opened; the opening found later ids up to it missing."""
 
     def outcomes(
         self, reported: Sequence[Batch], last: PersistedEntry | None, is_over: Callable[[], bool]
-    ) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
+    ) -> dict[Batch, _Outcome]:
         """Look up batches reported as duplicates, send the missing ones, and return their outcomes.
 
-        Args:
-            reported: the batches, in push order.
-            last: the position of the last batch before them known to be persisted; None if unknown.
-            is_over: whether the producer is closed, which ends the retries.
-
-        Raises:
-            AdminError, pulsar.PulsarException: the look-up or the sends did not succeed in time.
+        `last` is the position of the last batch before them known to be persisted.
         """
         ask = RetryUntil(self._retry_seconds, is_over)
         missing = self._missing(reported, last, ask)
@@ -138,18 +116,18 @@ class DuplicateCheck:
         return [batch for batch in reported if batch.entry_sequence_id in lost]
 
     def _certainly_missing(self, asked: set[int], last: PersistedEntry | None, ask: RetryUntil) -> frozenset[int]:
-        admin: Any = RetryingAdmin(self._admin, ask)
-        stats = admin.internal_stats(self._topic)
-        own = own_entries(admin, self._topic, stats, self._name, after=_just_before(last))
+        lookup = NameLookup(self._admin, self._topic, self._name, ask)
+        own = lookup.own_entries(lookup.stats(), after=_just_before(last))
         try:
             return certainly_missing(asked, (entry.sequence_id for entry in own))
         except MessageIdUnresolved as error:
             _log.warning("Could not look up messages that the broker reports as duplicates: %s", error)
             return frozenset()
 
-    def _send(self, missing: Sequence[Batch], ask: RetryUntil) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
-        first, last = missing[0].ids[0], missing[-1].ids[-1]
-        for number in count(1):
+    def _send(self, missing: Sequence[Batch], ask: RetryUntil) -> dict[Batch, _Outcome]:
+        first, last, number = missing[0].ids[0], missing[-1].ids[-1], 0
+        while True:
+            number += 1
             name = f"{self._name}+{number}"
             producer = ask(partial(self._open_as, name))
             try:
@@ -170,20 +148,19 @@ class DuplicateCheck:
                 name,
             )
             return sent
-        raise AssertionError  # unreachable: `count` is infinite
 
-    def _send_one(self, producer: Any, batch: Batch) -> tuple[Any, PersistedEntry | None]:
+    def _send_one(self, producer: InnerProducer, batch: Batch) -> _Outcome:
         known = Flag()
-        outcome: list[Any] = []
+        outcome: list[tuple[Result, InnerMessageId]] = []
 
-        def on_outcome(result: Any, inner: Any) -> None:
-            outcome[:] = [result, inner]
+        def on_outcome(result: Result, inner: InnerMessageId) -> None:
+            outcome.append((result, inner))
             known.set()
 
         producer.send_async(rebuilt_message(batch), on_outcome)
         if not known.wait(self._retry_seconds):
-            raise_result(pulsar.Result.Timeout)
-        result, inner = outcome
+            raise_result(_TIMEOUT)
+        result, inner = outcome[0]
         if result != _OK:
             raise_result(result)
         if inner.ledger_id() < 0:  # the receipt was lost with a connection
@@ -199,11 +176,8 @@ def _just_before(entry: PersistedEntry | None) -> Position | None:
     return Position(ledger_id, entry_id - 1)
 
 
-_TOO_BIG = pulsar.Result.MessageTooBig
-_TIMEOUT = pulsar.Result.Timeout
 _GATHER_SECONDS = 0.02
 """Delay before a look-up, so that duplicates reported together are looked up together."""
-
 _CLUSTER_CHECK_SECONDS = 0.05
 """The polling interval of the connected cluster, if it may change."""
 
@@ -211,13 +185,7 @@ _CLUSTER_CHECK_SECONDS = 0.05
 class DedupDispatcher(ReplacingDispatcher):
     """A dispatcher with sequence ids, which waits while the broker's backlog quota is full.
 
-    Args, besides those of `BatchDispatcher`:
-        sequence: the sequence ids.
-        timeout: the time in seconds without an answer, or without quota, after which the sender accepts no more
-            messages; 0 for none.
-        duplicates: looks up messages that the broker reports as duplicates.
-        open_again: opens an official producer of the same name.
-        cluster: number of the cluster that the producer was opened on.
+    It accepts no more messages after `timeout` seconds without an answer, or without quota; 0 for none.
     """
 
     def __init__(
@@ -235,12 +203,12 @@ class DedupDispatcher(ReplacingDispatcher):
         self.timeout, self._open_again = timeout, open_again
         self._cluster, self._has_left_cluster = cluster, False
         self.sequence = sequence
-        self._final_result: Any = None
+        self._final_result: Result | None = None
         """The result of all messages in flight, once sending has stopped; None before."""
         self._duplicates = duplicates
         self._last: PersistedEntry | None = None
         """The position of the last batch reported as persisted."""
-        self._waiting: deque[_Outcome] = deque()
+        self._waiting: deque[tuple[Batch, _Outcome]] = deque()
         """Outcomes held back, from the first duplicate until it is looked up, to report outcomes in order."""
         self._looking_up = False
         self._possible_duplicates: dict[InFlight, list[SendCallback | None]] = {}
@@ -256,8 +224,6 @@ class DedupDispatcher(ReplacingDispatcher):
             self._possible_duplicates.setdefault(group, []).append(callback)
             self.pending.accepted += 1
             return True
-
-    # Batches
 
     def seal(self, group: BatchGroup) -> deque[Batch]:
         """Close a group; return its batches in push order."""
@@ -308,7 +274,7 @@ class DedupDispatcher(ReplacingDispatcher):
         self.mark_in_flight(batch)
         batch.in_flight = self.sequence.in_flight_with(sequence_id) or self.sequence.push([batch.ids])
 
-    def end_exclusive_send(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+    def end_exclusive_send(self, batch: Batch, result: Result, entry: PersistedEntry | None) -> None:
         """Report the outcome of a message that another producer sent."""
         self.pending.paused = False
         result = self._result_in_this_cluster(result)
@@ -364,9 +330,7 @@ class DedupDispatcher(ReplacingDispatcher):
         with contextlib.suppress(pulsar.PulsarException):
             self.handle.inner.close()
 
-    # Outcomes
-
-    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+    def on_outcome(self, batch: Batch, result: Result, inner: InnerMessageId) -> None:
         """Record the outcome of a batch, unless it will be resent to this cluster or was sent to another one."""
         keep_thread_state()
         result = self._result_in_this_cluster(result)
@@ -375,14 +339,12 @@ class DedupDispatcher(ReplacingDispatcher):
         if not (self.replacing and result == _CLOSED) or self.closed or self.pending.barred:
             super().on_outcome(batch, result, inner)
 
-    def _result_in_this_cluster(self, result: Any) -> Any:
+    def _result_in_this_cluster(self, result: Result) -> Result:
         """Return a result; a success reported by another cluster becomes the result of a closed producer.
 
         The C++ client may reconnect before the cluster change is detected, and resend the messages in flight there.
         """
         return _CLOSED if result == _OK and self._cluster_changed() else result
-
-    # Room
 
     def _push_groups(self) -> None:
         if not self.replacing:
@@ -416,27 +378,27 @@ class DedupDispatcher(ReplacingDispatcher):
         )
         self.fail_waiting()
 
-    def note_uncertain(self, result: Any) -> None:
+    def note_uncertain(self, result: Result) -> None:
         """Stop sending after an ambiguous result: the batch may be persisted or not.
 
         This happens before the result is reported: messages sent until then would follow a possibly missing one.
         """
         self.sequence.fail(f"a message failed with {name_of(result)}, so it is unknown whether it is persisted")
 
-    def persisted(self, batch: Batch, inner: Any) -> None:
+    def persisted(self, batch: Batch, inner: InnerMessageId) -> None:
         """Report a persisted batch; one that the broker reports as a duplicate is looked up first."""
         outcome: _Outcome
         if inner.ledger_id() < 0:  # the broker reports a resent batch as a duplicate
             batch.pushed_at = inf  # answered; the look-up has its own timeout
-            outcome = batch, DUPLICATE_MESSAGE, None
+            outcome = DUPLICATE_MESSAGE, None
         else:
-            outcome = batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)
+            outcome = _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)
             if not self._looking_up:
-                self._last = outcome[2]
-                self.deliver(*outcome)
+                self._last = outcome[1]
+                self.deliver(batch, *outcome)
                 return
         with self.pending.changed:
-            self._waiting.append(outcome)
+            self._waiting.append((batch, outcome))
             begins, self._looking_up = not self._looking_up, True
         if begins:
             threads.start(self._look_up, name="pulsar_ext-duplicates")
@@ -450,14 +412,14 @@ class DedupDispatcher(ReplacingDispatcher):
                 if not outcomes:
                     self._looking_up = False
                     return
-            known = self._resolve_duplicates([batch for batch, result, _ in outcomes if result is DUPLICATE_MESSAGE])
-            for batch, result, entry in outcomes:
-                if result is not DUPLICATE_MESSAGE:
-                    self._last = entry
-                self.deliver(batch, *known.get(batch, (result, entry)))
+            known = self._resolve_duplicates([batch for batch, (result, _) in outcomes if result is DUPLICATE_MESSAGE])
+            for batch, outcome in outcomes:
+                if outcome[0] is not DUPLICATE_MESSAGE:
+                    self._last = outcome[1]
+                self.deliver(batch, *known.get(batch, outcome))
                 self._waiting.popleft()
 
-    def _resolve_duplicates(self, reported: list[Batch]) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
+    def _resolve_duplicates(self, reported: list[Batch]) -> dict[Batch, _Outcome]:
         """Look up batches reported as duplicates; return the outcomes of those that were missing."""
         if not reported:
             return {}
@@ -478,14 +440,14 @@ class DedupDispatcher(ReplacingDispatcher):
         while self._looking_up and time.monotonic() < deadline:
             self.pending.wait_for(lambda: not self._looking_up, _GATHER_SECONDS)
 
-    def failed(self, batch: Batch, result: Any) -> None:
+    def failed(self, batch: Batch, result: Result) -> None:
         """Report a failed batch; never called on a C++ thread that holds the producer's lock."""
         if self._final_result is not None and result == _CLOSED:
             result = self._final_result
         self.note_uncertain(result)
         self.deliver(batch, result, None)
 
-    def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+    def report(self, batch: Batch, result: Result, entry: PersistedEntry | None) -> None:
         """Report the outcome of each message of a batch, and then those of possible duplicates of its group."""
         duplicates: list[SendCallback | None] = []
         with self.pending.changed:
@@ -494,33 +456,21 @@ class DedupDispatcher(ReplacingDispatcher):
         super().report(batch, result, entry)
         if duplicates:
             known = result if result not in (_OK, _TOO_BIG) else DUPLICATE_MESSAGE
-            reported = Batch()
-            reported.callbacks, reported.count = duplicates, len(duplicates)
-            super().report(reported, known, None)
+            super().report(Batch(callbacks=duplicates, count=len(duplicates)), known, None)
 
 
-_Outcome = tuple[Batch, Any, "PersistedEntry | None"]
-
-
-def _ordered(batches: list[Batch], flight: InFlight) -> deque[Batch]:
+def _ordered(batches: Sequence[Batch], flight: InFlight) -> deque[Batch]:
     """Return a group's batches in push order, each with its entry's sequence id."""
-    ordered: deque[Batch] = deque()
-    for index, entry_sequence_id in seal([batch.ids for batch in batches]) if batches else ():
-        batch = batches[index]
-        batch.entry_sequence_id, batch.in_flight = entry_sequence_id, flight
-        ordered.append(batch)
-    if ordered:
-        ordered[-1].entry_sequence_id = flight.highest  # includes batches of the group already pushed
-    return ordered
+    found = ordered(batches)
+    for batch in found:
+        batch.in_flight = flight
+    if found:
+        found[-1].entry_sequence_id = flight.highest  # includes batches of the group already pushed
+    return found
 
 
 class DedupSender(BatchingSender):
-    """A `BatchingSender` with deduplication.
-
-    Args:
-        dispatch: the batches.
-        mixed_keys: checks messages with a key, if batches mix keys.
-    """
+    """A `BatchingSender` with deduplication."""
 
     __slots__ = ("sequence",)
 
@@ -532,14 +482,8 @@ class DedupSender(BatchingSender):
         super().__init__(dispatch, dispatch.sequence, mixed_keys=mixed_keys)
         self.sequence: SequenceIds = dispatch.sequence
 
-    @with_signature_of(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
-        """Send a message and wait until it is persisted; an `UnknownError` states the cause.
-
-        Raises:
-            DuplicateMessage: the topic already has the message.
-            ProducerBroken: sending has stopped.
-        """
+    def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
+        """Send a message and wait until it is persisted; an `UnknownError` states the cause."""
         try:
             return super().send(content, *args, **kwargs)
         except pulsar.UnknownError as error:
@@ -556,12 +500,7 @@ class DedupSender(BatchingSender):
         return self.sequence.highest
 
     def admit(self, given: int | None, callback: SendCallback | None) -> int | None:
-        """Admit the next message; return None if the topic already has it, or may have it. The lock is held.
-
-        Raises:
-            ProducerBroken: sending has stopped.
-            SequenceIdRejected: the id cannot be sent now.
-        """
+        """Admit the next message; return None if the topic already has it, or may have it. The lock is held."""
         if self.sequence.broken is not None:
             self.raise_if_broken()
         sequence_id, status = self.sequence.admit(given)
@@ -571,7 +510,7 @@ class DedupSender(BatchingSender):
             self.dispatch.reject(callback, DUPLICATE_MESSAGE)
         return None
 
-    def admit_many(self, count: int, given: Sequence[int] | None) -> Sequence[int] | None:
+    def admit_many(self, count: int, given: Sequence[int | None] | None) -> Sequence[int] | None:
         """Return the sequence ids of `count` messages; None if they must be admitted one by one."""
         self.raise_if_broken()
         if given is None:
@@ -579,11 +518,7 @@ class DedupSender(BatchingSender):
         return given if self.sequence.admit_ascending(given) else None
 
     def raise_if_broken(self) -> None:
-        """Raise if an earlier message may be missing.
-
-        Raises:
-            ProducerBroken: it is unknown whether a message in flight was persisted.
-        """
+        """Raise if an earlier message may be missing."""
         if self.sequence.broken is not None:
             raise ProducerBroken(
                 f"The producer {self.producer_name()} on {self.topic()} accepts no more messages: "

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pulsar_ext._native.core import SequenceBase
 from pulsar_ext._native.signatures import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import InFlight
+from pulsar_ext.produce.options import SequenceCounter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -38,40 +37,24 @@ class IdStatus(Enum):
     """The message is in flight."""
 
 
-class SequenceIds(SequenceBase):
+class SequenceIds(SequenceCounter):
     """The sequence ids of one producer name on one non-partitioned topic or partition.
 
     Ids must ascend; gaps are allowed. The application sets either all ids or none. Only the sender may call `admit`,
     `admit_many` and `push`; other threads may call `complete` and `fail`, one at a time.
-
-    Args:
-        published: the broker's last id: every message up to it is persisted, -1 if none.
-        above: ids above it that are persisted too.
-        first: the lowest automatic id.
     """
 
-    __slots__ = (
-        "_above",
-        "_explicit",
-        "_in_flight",
-        "_next",
-        "_rejected",
-        "broken",
-        "published",
-        "pushed",
-    )
-
     def __init__(self, published: int, above: Collection[int] = (), *, first: int = 0) -> None:
+        super().__init__(published)
         self.published = published
+        """The id up to which every message is persisted, -1 if none."""
         self.pushed = published
         """The highest id pushed to the broker, persisted or not."""
-        self.last = published
-        """The highest id of a message, pushed or in an open batch."""
         self.broken: str | None = None
         """The reason why sending has stopped: it is unknown whether a pushed message is persisted. None before."""
         self.steady = False
-        """Whether ids are automatic and the next one is `last + 1`, so that the sender may assign it inline."""
         self._above = set(above)
+        """The ids above `published` that were persisted when the producer was opened."""
         self._rejected: set[int] = set()
         """Explicit ids whose messages were rejected, until they are sent again."""
         self._in_flight: deque[InFlight] = deque()
@@ -89,17 +72,9 @@ class SequenceIds(SequenceBase):
         return max(self._next, self.last + 1)
 
     def admit(self, sequence_id: int | None) -> tuple[int, IdStatus]:
-        """Admit the next message.
+        """Admit the next message, and return its id and state: only one with a new id joins a batch.
 
-        Args:
-            sequence_id: the explicit id, None for the next automatic one.
-
-        Returns:
-            The id and its state. Only a message with a new id joins a batch.
-
-        Raises:
-            SequenceIdRejected: it is not a sequence id, lies below an id already pushed, is used in the open batch, or
-                explicit and automatic ids are mixed; nothing has changed.
+        A SequenceIdRejected changes nothing.
         """
         if sequence_id is None:
             self._use(explicit=False)
@@ -127,22 +102,15 @@ class SequenceIds(SequenceBase):
         raise self._going_back_error(sequence_id, why)
 
     def admit_many(self, count: int) -> range:
-        """Return `count` automatic ids.
-
-        Raises:
-            SequenceIdRejected: earlier messages had explicit ids.
-        """
+        """Return `count` automatic ids."""
         self._use(explicit=False)
         first = self.upcoming
         self.last = first + count - 1
         return range(first, first + count)
 
-    def admit_ascending(self, ids: Sequence[int]) -> bool:
+    def admit_ascending(self, ids: Sequence[int | None]) -> TypeGuard[Sequence[int]]:
         """Admit explicit ids at once if all are new and ascending; otherwise change nothing and return False."""
-        if self._explicit is False or self._above or not ids or type(ids[0]) is not int or ids[0] <= self.last:
-            return False
-        is_ascending = set(map(type, ids)) == {int} and all(map(operator.lt, ids, islice(ids, 1, None)))
-        if not is_ascending or ids[-1] > MAX_SEQUENCE_ID:
+        if self._explicit is False or self._above or not _are_ascending(ids, self.last):
             return False
         self._explicit = True
         self._rejected.difference_update(ids)
@@ -208,27 +176,25 @@ class SequenceIds(SequenceBase):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """An entry of this producer on the topic: its sequence id, and those of its messages."""
+def _are_ascending(ids: Sequence[Any], last: int) -> TypeGuard[Sequence[int]]:
+    """Return whether these are ascending sequence ids above `last`."""
+    if not ids or type(ids[0]) is not int or ids[0] <= last:
+        return False
+    is_ascending = set(map(type, ids)) == {int} and all(map(operator.lt, ids, islice(ids, 1, None)))
+    return is_ascending and ids[-1] <= MAX_SEQUENCE_ID
 
-    sequence_id: int
-    ids: tuple[int, ...]
 
-
-def persisted_above(published: int, entries: Iterable[StoredEntry], messages: int) -> frozenset[int]:
+def persisted_above(published: int, entries: Iterable[Sequence[int]], messages: int) -> frozenset[int]:
     """Return the persisted ids above the broker's last id: part of a group of key-based batches.
 
-    Args:
-        published: the broker's last id.
-        entries: this producer's, newest first; read only as far as needed.
-        messages: the maximum number of messages in a group, which are contiguous on the topic.
+    `entries` are the ids of each of this producer's entries, newest first, read only as far as needed: the up to
+    `messages` messages of a group are contiguous on the topic.
     """
     found: set[int] = set()
     seen = 0
-    for entry in entries:
-        found.update(one for one in entry.ids if one > published)
-        seen += len(entry.ids)
+    for ids in entries:
+        found.update(one for one in ids if one > published)
+        seen += len(ids)
         if seen >= messages:
             break
     return frozenset(found)

@@ -2,8 +2,7 @@
 
 The broker reports to a new producer the highest id *pushed* under its name. While writes are pending, or failed writes
 are not yet rolled back, that is above the last persisted id. Two things are certain, because the broker would recover
-from
-them: the id in its last snapshot, and the name's entries after the snapshot. Mirrors `MessageDeduplication`
+from them: the id in its last snapshot, and the name's entries after the snapshot. Mirrors `MessageDeduplication`
 (`getLastPublishedSequenceId`, `recoverSequenceIdsMap`).
 
 `RetryUntil` retries while a broker may be starting, or loading the topic.
@@ -13,17 +12,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._runtime.retry import retry
-from pulsar_ext._wire.batch_payload import batch_metadata
+from pulsar_ext._wire.batch_payload import SEQUENCE_ID, batch_metadata
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, InvalidUse, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
-
-from .sequence_ids import StoredEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -33,16 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnEntry:
-    """An entry of a name: its sequence id, and whether it is a chunk of a message but not the last."""
+    """An entry: its sequence id, whether it is a chunk but not the last, and its producer as the broker shows it."""
 
     sequence_id: int
     is_partial: bool = False
+    name: str = ""
 
     @classmethod
     def of(cls, entry: EntryMetadata) -> Self:
         """Return the `OwnEntry` of an entry's headers."""
-        sequence_id = max(entry.sequence_id, entry.highest_sequence_id or 0)
-        return cls(sequence_id, is_partial=entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1)
+        is_partial = entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1
+        return cls(max(entry.sequence_id, entry.highest_sequence_id or 0), is_partial, entry.producer_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,7 @@ class Resumption:
 def is_persisted(published: int, entries: Iterable[OwnEntry], snapshot: int | None) -> bool:
     """Return whether the broker's last id is that of the last entry persisted under the name.
 
-    Args:
-        published: the broker's last id.
-        entries: the name's entries after the snapshot, newest first; read only as far as needed.
-        snapshot: the name's id in the snapshot, None if missing.
+    `entries` are those after the snapshot, newest first, read only as far as needed; `snapshot` is the name's id there.
     """
     for entry in entries:
         if entry.sequence_id == published:
@@ -72,12 +68,9 @@ def is_persisted(published: int, entries: Iterable[OwnEntry], snapshot: int | No
 def certainly_missing(asked: Collection[int], stored_ids: Iterable[int]) -> frozenset[int]:
     """Return those ids of a name that the topic certainly does not have, although the broker has a higher id.
 
-    The ids of a name's entries ascend. So an id that is not among them is certainly missing if a lower id is stored. If
-    the stored entries begin above it, because older ones were trimmed, nothing is certain.
-
-    Args:
-        asked: the entry ids to check.
-        stored_ids: the ids of the name's entries, newest first; read only as far as needed.
+    The ids of a name's entries ascend, and are read newest first, only as far as needed. So an id that is not among
+    them is certainly missing if a lower id is stored. If the stored entries begin above it, because older ones were
+    trimmed, nothing is certain.
     """
     lowest, found = min(asked, default=-1), set()
     for one in stored_ids:
@@ -91,22 +84,16 @@ def certainly_missing(asked: Collection[int], stored_ids: Iterable[int]) -> froz
 def resume_chunked(published: int, entries: Iterable[OwnEntry], snapshot: int | None) -> Resumption | None:
     """Decide where a name with chunked messages resumes; return None if it is uncertain now.
 
-    The broker counts a message by its last chunk, but after reloading the topic by any chunk.
-
-    Args:
-        published: the broker's last id.
-        entries: those of the name and its derived names, newest first; read only as far as needed.
-        snapshot: the name's id in the snapshot, None if missing.
+    The broker counts a message by its last chunk, but after reloading the topic by any chunk. `entries` are those of
+    the name and its derived names, newest first, read only as far as needed.
     """
     incomplete: int | None = None
     for entry in entries:
         if entry.is_partial:
             if incomplete is None and entry.sequence_id >= published:
                 incomplete = entry.sequence_id
-        elif entry.sequence_id > published:
-            return Resumption(entry.sequence_id, _above(incomplete, entry.sequence_id))  # sent under a derived name
-        elif entry.sequence_id == published:
-            return Resumption(published, _above(incomplete, published))
+        elif entry.sequence_id >= published:  # above it, it was sent under a derived name
+            return resumption_after(entry.sequence_id, incomplete)
         else:
             # The message of the broker's id is incomplete, pending or lost.
             return Resumption(published - 1, published) if incomplete == published else None
@@ -115,13 +102,13 @@ def resume_chunked(published: int, entries: Iterable[OwnEntry], snapshot: int | 
     return Resumption(published, incomplete) if snapshot == published else None
 
 
-def _above(incomplete: int | None, published: int) -> int | None:
-    return incomplete if incomplete is not None and incomplete > published else None
+def resumption_after(published: int, incomplete: int | None) -> Resumption:
+    """Return where a name resumes after a whole message, and maybe part of a later one."""
+    return Resumption(published, incomplete if incomplete is not None and incomplete > published else None)
 
 
 PREVIOUS_ID = "pulsar_ext.previous_sequence_id"
 """Property of a batch entry: the id of its name pushed before it. Messages do not have it."""
-_SEQUENCE_ID = 8
 _SNAPSHOT_CURSOR = "pulsar.dedup"
 _MAX_ENTRIES = 10_000
 
@@ -151,71 +138,11 @@ def _shown(name: str) -> str:
     return name.encode("latin-1", "replace").decode("latin-1")
 
 
-def is_stored(admin: PulsarAdmin, topic: str, name: str, sequence_id: int) -> bool:
-    """Return whether the topic has all of a message: its last chunk, or the message itself if it is not chunked.
-
-    It must be the last message of this name and its derived names.
-
-    Args:
-        admin: the admin API.
-        topic: the topic or partition.
-        name: the producer name.
-        sequence_id: the message's.
-
-    Raises:
-        MessageIdUnresolved: the message is not among the last 10,000 entries.
-        AdminError: the admin API failed or did not answer.
-    """
-    for entry in own_entries(admin, topic, admin.internal_stats(topic), name, derived=True):
-        if entry.sequence_id != sequence_id or not entry.is_partial:
-            return entry.sequence_id == sequence_id
-    return False
-
-
-def snapshot_of(stats: InternalStats, name: str) -> tuple[int | None, Position | None]:
-    """Return a name's id in the broker's last snapshot of sequence ids, and the snapshot's position.
-
-    Both are None if the snapshot does not have the name.
-    """
+def snapshot_of(stats: InternalStats, name: str) -> tuple[int, Position] | tuple[None, None]:
+    """Return a name's id in the broker's last snapshot of sequence ids, and the snapshot's position, or None twice."""
     cursor = stats.cursors.get(_SNAPSHOT_CURSOR)
     snapshot_id = None if cursor is None else cursor.raw.get("properties", {}).get(name)
     return (None, None) if cursor is None or snapshot_id is None else (int(snapshot_id), cursor.mark_delete_position)
-
-
-def own_entries(
-    admin: PulsarAdmin,
-    topic: str,
-    stats: InternalStats,
-    name: str,
-    *,
-    after: Position | None = None,
-    derived: bool = False,
-) -> Iterator[OwnEntry]:
-    """Yield a name's entries, newest first.
-
-    Args:
-        admin: the admin API.
-        topic: the topic or partition.
-        stats: of the topic.
-        name: the producer name.
-        after: yield only entries after this position, without a limit on other entries.
-        derived: whether to include entries of derived names.
-
-    Raises:
-        MessageIdUnresolved: without a position, 10,000 entries were not enough.
-        AdminError: the admin API failed or did not answer.
-    """
-    for searched, entry in enumerate(tail(admin, topic, stats)):
-        if after is not None and entry.position <= after:
-            return
-        if same_name(entry.producer_name, name) or (derived and derives_from(entry.producer_name, name)):
-            yield OwnEntry.of(entry)
-        if after is None and searched >= _MAX_ENTRIES:
-            raise MessageIdUnresolved(
-                f"The last entry of producer {name} is not among the last {_MAX_ENTRIES:,} entries of {topic}, so "
-                "it is unknown whether its last message is complete.",
-                position=None,
-            )
 
 
 def previous_id(entry: EntryMetadata) -> int | None:
@@ -224,39 +151,19 @@ def previous_id(entry: EntryMetadata) -> int | None:
     return int(said) if said.removeprefix("-").isdecimal() else None
 
 
-def stored_entry(entry: EntryMetadata) -> StoredEntry:
-    """Return the sequence ids of an entry's messages.
-
-    Raises:
-        InvalidUse: the batch cannot be read, for example because it is encrypted.
-    """
+def ids_of(entry: EntryMetadata) -> tuple[int, ...]:
+    """Return the sequence ids of the messages of an entry with payload; raise InvalidUse if it is encrypted."""
     count = entry.num_messages_in_batch
     if count is None:
-        return StoredEntry(entry.sequence_id, (entry.sequence_id,))
+        return (entry.sequence_id,)
     messages = None if entry.encrypted else batch_metadata(entry.payload or b"", count)
     if messages is None:
         raise InvalidUse(
             f"The batch at {entry.position} cannot be read, so it is unknown which messages of a group of key-based "
             "batches are persisted. Use batching_type=BatchingType.Default with encryption."
         )
-    ids = [message.get(_SEQUENCE_ID, 0) for message in messages]
-    return StoredEntry(entry.sequence_id, tuple(one for one in ids if isinstance(one, int)))
-
-
-def tail(admin: PulsarAdmin, topic: str, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
-    """Yield a topic's entries, newest first.
-
-    Raises:
-        AdminNotFound: an entry was not found although it was not trimmed, for example while the topic moves.
-        AdminError: the admin API failed or did not answer.
-    """
-    for position in positions_from_end(stats.ledger_sizes()):
-        try:
-            yield admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
-        except AdminNotFound:
-            if not is_trimmed(admin.internal_stats(topic), position):
-                raise
-            return  # older entries are trimmed too
+    ids = [message.get(SEQUENCE_ID, 0) for message in messages]
+    return tuple(one for one in ids if isinstance(one, int))
 
 
 def is_trimmed(stats: InternalStats, position: Position) -> bool:
@@ -280,20 +187,12 @@ T = TypeVar("T")
 
 
 class RetryUntil:
-    """Retries calls while a broker may be starting, or loading the topic.
-
-    Args:
-        seconds: the time limit.
-        is_over: returns whether the caller has stopped waiting.
-    """
+    """Retries calls while a broker may be starting, or loading the topic, until the caller has stopped waiting."""
 
     def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
         began = time.monotonic()
-        self._deadline, self._permanent_after, self._is_over = (
-            began + seconds,
-            began + _PERMANENT_AFTER_SECONDS,
-            is_over,
-        )
+        self._deadline, self._permanent_after = began + seconds, began + _PERMANENT_AFTER_SECONDS
+        self._is_over = is_over
 
     @property
     def is_over(self) -> bool:
@@ -313,32 +212,76 @@ class RetryUntil:
         return retry(ask, may_retry, seconds=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
 
 
-class RetryingAdmin:
-    """The two admin requests of a look-up, with retries, so that a search over many entries need not start again.
+class NameLookup:
+    """The entries of a producer name on a topic, read over the admin API.
 
-    An entry that is not found was trimmed only if its ledger is no longer listed: entries are not found for a while
-    when a topic moves to another broker or a bookie starts.
+    With `ask`, requests are retried, so that a search over many entries need not start again. An entry that is not
+    found was trimmed only if its ledger is no longer listed: entries are not found for a while when a topic moves to
+    another broker or a bookie starts.
     """
 
-    def __init__(self, admin: PulsarAdmin, ask: RetryUntil) -> None:
-        self._admin, self._ask = admin, ask
+    def __init__(self, admin: PulsarAdmin, topic: str, name: str, ask: RetryUntil | None = None) -> None:
+        self._admin, self.topic, self.name = admin, topic, name
+        self._ask = ask or RetryUntil(0, lambda: True)
 
-    def internal_stats(self, topic: str) -> InternalStats:
-        """Return the statistics of a topic."""
-        return self._ask(lambda: self._admin.internal_stats(topic))
+    def stats(self) -> InternalStats:
+        """Return the statistics of the topic."""
+        return self._ask(lambda: self._admin.internal_stats(self.topic))
 
-    def entry(self, topic: str, ledger_id: int, entry_id: int, **options: Any) -> EntryMetadata:
-        """Return the headers of an entry.
-
-        Raises:
-            AdminNotFound: it was trimmed.
-        """
+    def entry(self, position: Position, *, payload: bool = False) -> EntryMetadata:
+        """Return an entry; raise AdminNotFound if it was trimmed."""
+        read = partial(self._admin.entry, self.topic, position.ledger_id, position.entry_id, payload=payload)
         while True:
             try:
-                return self._ask(
-                    lambda: self._admin.entry(topic, ledger_id, entry_id, **options), answers=(AdminNotFound,)
-                )
+                return self._ask(read, answers=(AdminNotFound,))
             except AdminNotFound:
-                if self._ask.is_over or is_trimmed(self.internal_stats(topic), Position(ledger_id, entry_id)):
+                if self._ask.is_over or is_trimmed(self.stats(), position):
                     raise
                 threads.sleep(_PAUSE_SECONDS)
+
+    def walk(self, positions: Iterable[Position], read: Callable[[Position], T]) -> Iterator[T]:
+        """Yield what `read` returns for each entry, newest first, until the first trimmed one."""
+        for position in positions:
+            try:
+                yield read(position)
+            except AdminNotFound:
+                if not is_trimmed(self.stats(), position):
+                    raise
+                return  # older entries are trimmed too
+
+    def tail(self, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
+        """Yield the topic's entries, newest first."""
+        return self.walk(positions_from_end(stats.ledger_sizes()), partial(self.entry, payload=payload))
+
+    def ids(self, entry: EntryMetadata) -> tuple[int, ...]:
+        """Return the sequence ids of an entry's messages."""
+        return ids_of(entry if entry.num_messages_in_batch is None else self.entry(entry.position, payload=True))
+
+    def own_entries(
+        self, stats: InternalStats, *, after: Position | None = None, derived: bool = False
+    ) -> Iterator[OwnEntry]:
+        """Yield the name's entries, and those of derived names, newest first.
+
+        With a position, only entries after it are read; otherwise it raises MessageIdUnresolved after 10,000 entries.
+        """
+        for searched, entry in enumerate(self.tail(stats)):
+            if after is not None and entry.position <= after:
+                return
+            if same_name(entry.producer_name, self.name) or (derived and derives_from(entry.producer_name, self.name)):
+                yield OwnEntry.of(entry)
+            if after is None and searched >= _MAX_ENTRIES:
+                raise MessageIdUnresolved(
+                    f"The last entry of producer {self.name} is not among the last {_MAX_ENTRIES:,} entries of "
+                    f"{self.topic}, so it is unknown whether its last message is complete.",
+                    position=None,
+                )
+
+    def is_stored(self, sequence_id: int) -> bool:
+        """Return whether the topic has all of a message, the last one of this name and its derived names.
+
+        That is its last chunk, or the message itself if it is not chunked.
+        """
+        for entry in self.own_entries(self.stats(), derived=True):
+            if entry.sequence_id != sequence_id or not entry.is_partial:
+                return entry.sequence_id == sequence_id
+        return False

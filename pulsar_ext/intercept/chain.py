@@ -10,58 +10,51 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, TypeVarTuple
 
 import pulsar
 
-from pulsar_ext._native.results import raise_result
+from pulsar_ext._native.results import exception_of
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.message import Message, handled_in, received
-from pulsar_ext.produce.options import named_options, rows_of
+from pulsar_ext.produce.options import named_options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, SentMany, duplicate_message
-from pulsar_ext.produce.sender import WrappingSender, check_callback
+from pulsar_ext.produce.sender import WrappingSender, check_callback, post_each
 
 from .interfaces import ConsumerInterceptor, Interceptor, OutgoingMessage, ProducerInterceptor, ReaderInterceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.produce.options import Columns, Options
     from pulsar_ext.produce.sender import Sender
 
 
 _log = logging.getLogger("pulsar_ext")
 
 I = TypeVar("I", bound=Interceptor)  # noqa: E741
-
-
-class _Watch(Protocol):
-    def close(self) -> None:
-        """Stop polling."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Chain(Generic[I]):
-    """Interceptors of one producer, consumer or reader.
-
-    Args:
-        interceptors: in the order of their calls.
-        awaited: an asyncio twin delivers the messages.
-
-    Raises:
-        InvalidUse: one of them is of another kind; nothing was opened.
-    """
+    """Interceptors of one producer, consumer or reader, whose messages an asyncio twin delivers if `awaited`."""
 
     kind: type[I]
 
     def __init__(self, interceptors: Iterable[I], *, awaited: bool = False) -> None:
         self.interceptors = tuple(interceptors)
         self.awaited = awaited
-        self._shown: Callable[[], Any] = lambda: None
-        self.watch: _Watch | None = None
+        self._shown: Callable[[], object] = lambda: None
+        self.watch: PartitionWatch | None = None
         """Referenced here, because the scheduler has weak references only."""
         self._closed = False
         for one in self.interceptors:
@@ -69,17 +62,8 @@ class Chain(Generic[I]):
                 raise InvalidUse(f"An interceptor here must be a {self.kind.__name__}, got a {type(one).__name__}.")
 
     @classmethod
-    def of(cls, context: ClientContext, interceptors: Any, *, awaited: bool = False) -> Self | None:
-        """Return the chain of the argument `interceptors`; None without interceptors.
-
-        Args:
-            context: context of the client, whose own interceptors come first.
-            interceptors: the application's argument: a list, None, or a chain.
-            awaited: an asyncio twin delivers the messages.
-
-        Raises:
-            InvalidUse: it is not a list of interceptors; nothing was opened.
-        """
+    def of(cls, context: ClientContext, interceptors: object, *, awaited: bool = False) -> Self | None:
+        """Return the chain of the argument `interceptors`; None without interceptors."""
         if isinstance(interceptors, cls):
             return interceptors
         if not (interceptors is None or isinstance(interceptors, list | tuple)):
@@ -87,12 +71,12 @@ class Chain(Generic[I]):
         every = [*(make() for kind, make in context.interceptors if kind is cls.kind), *(interceptors or ())]
         return cls(every, awaited=awaited) if every else None
 
-    def show(self, shown: Any) -> None:
+    def show(self, shown: object) -> None:
         """Set the object to pass to interceptors: the application's producer, consumer or reader."""
         self._shown = weakref.ref(shown)
 
     @property
-    def shown(self) -> Any:
+    def shown(self) -> object:
         """Object that interceptors get; None before it is set, and after the application has released it."""
         return self._shown()
 
@@ -128,7 +112,9 @@ class ProducerChain(Chain[ProducerInterceptor]):
                 message = _changed(OutgoingMessage, message, one.before_send, shown)
         return message
 
-    def sent(self, shown: Any, message: OutgoingMessage, sent: MessageId | None, error: BaseException | None) -> None:
+    def sent(
+        self, shown: object, message: OutgoingMessage, sent: MessageId | None, error: BaseException | None
+    ) -> None:
         """Call the interceptors with the outcome of a message."""
         for one in self.interceptors:
             if _eligible(one, message):
@@ -139,25 +125,22 @@ class ReceiverChain(Chain[I]):
     """Interceptors of a consumer or a reader."""
 
     _listens = False
+    change_of: Callable[[I], Callable[[object, Message], Message]]
+    """Returns the method that may change a message."""
 
-    def before(self, receiver: Any, message: Message) -> Message:
+    def before(self, receiver: object, message: Message) -> Message:
         """Return the message to deliver instead of a message."""
         for one in self.interceptors:
             message = _changed(Message, message, self.change_of(one), receiver)
         return message
 
-    @staticmethod
-    def change_of(one: I) -> Callable[[Any, Message], Message]:
-        """Return the method that may change a message."""
-        raise NotImplementedError
-
-    def listening(self, listener: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
+    def listening(self, listener: Callable[[T, Message], object]) -> Callable[[T, Message], object]:
         """Return a listener that calls the interceptors and then the application's; a second call has no effect."""
         if self._listens:
             return listener
         self._listens = True
 
-        def listen(receiver: Any, message: Message) -> object:
+        def listen(receiver: T, message: Message) -> object:
             message = self.before(receiver, message)
             with handled_in(message):
                 return listener(receiver, message)
@@ -169,48 +152,35 @@ class ReaderChain(ReceiverChain[ReaderInterceptor]):
     """Interceptors of a reader."""
 
     kind = ReaderInterceptor
-
-    @staticmethod
-    def change_of(one: ReaderInterceptor) -> Callable[[Any, Message], Message]:
-        """Return the method that may change a message."""
-        return one.before_read
+    change_of = staticmethod(attrgetter("before_read"))
 
 
 class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
     """Interceptors of a consumer."""
 
     kind = ConsumerInterceptor
+    change_of = staticmethod(attrgetter("before_consume"))
 
-    @staticmethod
-    def change_of(one: ConsumerInterceptor) -> Callable[[Any, Message], Message]:
-        """Return the method that may change a message."""
-        return one.before_consume
-
-    def acknowledged(self, consumer: Any, message: Any, error: BaseException | None) -> None:
+    def acknowledged(self, consumer: object, message: object, error: BaseException | None) -> None:
         """Call the interceptors after an acknowledgement by a message or an id."""
         message_id = _id_of(message)
         for one in self.interceptors:
             _call_logged(one.on_acknowledge, consumer, message_id, error)
 
-    def acknowledged_cumulatively(self, consumer: Any, message: Any, error: BaseException | None) -> None:
+    def acknowledged_cumulatively(self, consumer: object, message: object, error: BaseException | None) -> None:
         """Call the interceptors after a cumulative acknowledgement by a message or an id."""
         message_id = _id_of(message)
         for one in self.interceptors:
             _call_logged(one.on_acknowledge_cumulative, consumer, message_id, error)
 
-    def dead_lettered(self, inner: Any) -> None:
+    def dead_lettered(self, inner: InnerMessage) -> None:
         """Call the interceptors because a native message was acknowledged after it became a dead letter."""
         consumer = self.shown
         if consumer is not None:
             self.acknowledged(consumer, received(inner), None)
 
-    def redelivers(self, rejected: list[Any], late: list[Any]) -> None:
-        """Call the interceptors with the entries that the broker is asked to redeliver.
-
-        Args:
-            rejected: native ids of negatively acknowledged messages.
-            late: native ids of messages that were not acknowledged in time.
-        """
+    def redelivers(self, rejected: list[InnerMessageId], late: list[InnerMessageId]) -> None:
+        """Call the interceptors with the rejected, and the not acknowledged, entries that are to be redelivered."""
         consumer = self.shown
         if consumer is None:
             return
@@ -221,10 +191,7 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
                 _call_logged(one.on_ack_timeout_send, consumer, set(map(from_inner, late)))
 
 
-T = TypeVar("T")
-
-
-def _changed(kind: type[T], message: T, change: Callable[[Any, T], T], shown: Any) -> T:
+def _changed(kind: type[T], message: T, change: Callable[[object, T], T], shown: object) -> T:
     """Return the message that an interceptor returns; the original one if it raises or returns another type."""
     try:
         changed = change(shown, message)
@@ -250,14 +217,14 @@ def _eligible(one: ProducerInterceptor, message: OutgoingMessage) -> bool:
         return False
 
 
-def _call_logged(method: Callable[..., object], *args: Any) -> None:
+def _call_logged(method: Callable[[*Ts], object], *args: *Ts) -> None:
     try:
         method(*args)
     except Exception:  # noqa: BLE001  # from the application's code
         _log.exception("An interceptor's %s raised", method.__qualname__)
 
 
-def _id_of(message: Any) -> Any:
+def _id_of(message: object) -> object:
     return message.message_id() if isinstance(message, Message) else message
 
 
@@ -266,13 +233,7 @@ _POLL_SECONDS = 60.0
 
 
 class PartitionWatch:
-    """Poll of the number of partitions of topics.
-
-    Args:
-        context: context of the client.
-        chain: the interceptors.
-        topics: the topics' names.
-    """
+    """Poll of the number of partitions of topics."""
 
     def __init__(self, context: ClientContext, chain: Chain[Any], topics: list[str]) -> None:
         self._context, self._chain, self._topics = context, chain, topics
@@ -298,37 +259,22 @@ class PartitionWatch:
         self._closed = True
 
 
-def register_chain(context: ClientContext, chain: Chain[Any], topics: Any) -> None:
-    """Close interceptors with their client, and poll for added partitions if an interceptor handles them.
-
-    Args:
-        context: context of the client.
-        chain: the interceptors.
-        topics: the argument of the opening: a topic, a list, or a pattern, which has no partitions.
-    """
+def register_chain(context: ClientContext, chain: Chain[Any], topics: object) -> None:
+    """Close interceptors with their client, and poll for added partitions if one handles them; patterns have none."""
     context.chains.add(chain)
     if chain.overrides("on_partitions_change") and isinstance(topics, str | list):
         watch = chain.watch = PartitionWatch(context, chain, [topics] if isinstance(topics, str) else topics)
         context.inquiries.watch(watch)
 
 
-_OK = pulsar.Result.Ok
-
-
 class InterceptedSender(WrappingSender):
-    """Sender that calls interceptors before each send and after its outcome.
-
-    Args:
-        sender: sends the messages that the interceptors return.
-        chain: the interceptors.
-    """
+    """Sender that calls interceptors before each send and after its outcome."""
 
     def __init__(self, sender: Sender, chain: ProducerChain) -> None:
         super().__init__(sender)
         self.chain = chain
 
-    @with_signature_of(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message and wait for its outcome."""
         self.context.callbacks.raise_inside("send")  # before an interceptor sees it
         shown, message = self._before(content, named_options(args, kwargs))
@@ -341,41 +287,34 @@ class InterceptedSender(WrappingSender):
         return sent
 
     @with_signature_of(pulsar.Producer.send_async)
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
-        check_callback(callback)
-        shown, message = self._before(content, named_options(args, kwargs))
-        try:
-            self._sender.send_async(message.value, _Outcome(self.chain, shown, message, callback), **message.options())
-        except BaseException as error:  # the callback will not be called
-            self.chain.sent(shown, message, None, error)
-            raise
 
-    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        def begin(message: OutgoingMessage, outcome: SendCallback) -> None:
+            self._sender.send_async(message.value, outcome, **message.options())
+
+        check_callback(callback)
+        self._begin(begin, content, callback, named_options(args, kwargs))
+
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages, and with `flush` wait until all of them are persisted."""
         self._sender.send_many((), {}, flush=False)  # raises if it is unsupported
-        bulk, taken = BulkOutcome(), 0
-        for content, options in rows_of(contents, columns):
-            self.post(content, bulk.one, options, patient=True)
-            taken += 1
-            if self.many_in_flight is not None:
-                bulk.wait(taken - self.many_in_flight)
+        outcome = BulkOutcome()
+        count = post_each(self, contents, columns, outcome)
         if flush:
             with contextlib.suppress(pulsar.PulsarException):  # of any message: failures of these are raised below
                 self._sender.flush()
-            bulk.wait(taken)
-            bulk.raise_failure()
-        return SentMany(taken, bulk.duplicates, bulk.last)
+            outcome.wait(count)
+            outcome.raise_failure()
+        return SentMany(count, outcome.duplicates, outcome.last)
 
-    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
+    def post(self, content: object, callback: SendCallback, options: Options) -> None:
         """Send one of many messages; see the sender."""
-        shown, message = self._before(content, options)
-        outcome = _Outcome(self.chain, shown, message, callback)
-        try:
-            self._sender.post(message.value, outcome, message.options(), patient=patient)
-        except BaseException as error:  # the callback will not be called
-            self.chain.sent(shown, message, None, error)
-            raise
+
+        def begin(message: OutgoingMessage, outcome: SendCallback) -> None:
+            self._sender.post(message.value, outcome, message.options())
+
+        self._begin(begin, content, callback, options)
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
@@ -384,44 +323,36 @@ class InterceptedSender(WrappingSender):
         finally:
             self.chain.close()
 
-    def _before(self, content: Any, options: dict[str, Any]) -> tuple[Any, OutgoingMessage]:
+    def _before(self, content: object, options: Options) -> tuple[object, OutgoingMessage]:
         return self.chain.shown, self.chain.before_send(OutgoingMessage.of(content, options))
 
-
-class _Outcome:
-    """Callback of one message: calls the interceptors first, then the application's callback.
-
-    Args:
-        chain: the interceptors.
-        shown: the producer, referenced until the message has its outcome.
-        message: the sent message.
-        callback: the application's callback or None.
-    """
-
-    __slots__ = ("_callback", "_chain", "_message", "_shown")
-
-    def __init__(
-        self, chain: ProducerChain, shown: Any, message: OutgoingMessage, callback: SendCallback | None
+    def _begin(
+        self,
+        begin: Callable[[OutgoingMessage, SendCallback], object],
+        content: object,
+        callback: SendCallback | None,
+        options: Options,
     ) -> None:
-        self._chain, self._shown, self._message, self._callback = chain, shown, message, callback
+        """Begin a send; its outcome calls the interceptors first, then the application's callback."""
+        shown, message = self._before(content, options)  # the producer is referenced until the outcome
 
-    def __call__(self, result: Any, message_id: MessageId) -> None:
+        def outcome(result: Result, message_id: MessageId) -> None:
+            try:
+                error = _error_of(result, message.sequence_id)
+                self.chain.sent(shown, message, message_id if error is None else None, error)
+            finally:
+                if callback is not None:
+                    callback(result, message_id)
+
         try:
-            error = _error_of(result, self._message.sequence_id)
-            self._chain.sent(self._shown, self._message, message_id if error is None else None, error)
-        finally:
-            if self._callback is not None:
-                self._callback(result, message_id)
+            begin(message, outcome)
+        except BaseException as error:  # the callback will not be called
+            self.chain.sent(shown, message, None, error)
+            raise
 
 
-def _error_of(result: Any, sequence_id: int | None) -> BaseException | None:
+def _error_of(result: Result, sequence_id: int | None) -> Exception | None:
     """Return the error that a send with this result raises; None if it is persisted."""
     if result is DUPLICATE_MESSAGE:
         return duplicate_message(sequence_id)
-    if result == _OK:
-        return None
-    try:
-        raise_result(result)
-    except pulsar.PulsarException as raised:
-        error: BaseException = raised
-        return error
+    return None if result == pulsar.Result.Ok else exception_of(result)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
+    from pulsar_ext.produce.options import Options
 
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
@@ -41,20 +42,12 @@ class OutgoingMessage:
     event_timestamp: int | None = None
     deliver_at: int | None = None
     deliver_after: timedelta | None = None
-    notes: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    notes: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
     """Data of interceptors, to use with the outcome; it is not sent, and is kept by `replace()`."""
 
     @classmethod
-    def of(cls, value: Any, options: dict[str, Any]) -> Self:
-        """Return the message of a send's arguments.
-
-        Args:
-            value: the content.
-            options: the other arguments by name.
-
-        Raises:
-            TypeError: the send does not have an argument of that name.
-        """
+    def of(cls, value: object, options: Options) -> Self:
+        """Return the message of a send's arguments; a TypeError names an argument that no send has."""
         properties = options.get("properties")
         if properties is None:
             properties = _NO_PROPERTIES
@@ -72,7 +65,7 @@ class OutgoingMessage:
         """Return a copy with more properties, which override its own."""
         return self.replace(properties={**self.properties, **properties})
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Options:
         """Return the arguments of its send by name, except the value."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         given = {name: value for name, value in options.items() if value is not None}

@@ -31,9 +31,6 @@ class InterceptedDelivery(TransitionSubscriber):
 
     Messages that a thread had received when a Ctrl-C ended its call are returned first by its next call, as by
     `Interrupted`.
-
-    Args:
-        chain: the interceptors.
     """
 
     part = Part.INTERCEPTED
@@ -49,12 +46,7 @@ class InterceptedDelivery(TransitionSubscriber):
         return any(self._kept.get(get_ident(), ()))
 
     def receive_one(self, receiver: Any, take: Callable[[], Message]) -> Message:
-        """Return the next message.
-
-        Args:
-            receiver: the consumer or reader.
-            take: receives one message.
-        """
+        """Return the next message."""
         thread, kept_by = get_ident(), self._kept
         unseen, seen = kept_by.setdefault(thread, ([], []))
         if not (unseen or seen):
@@ -70,12 +62,7 @@ class InterceptedDelivery(TransitionSubscriber):
         return message
 
     def receive_many(self, receiver: Any, take: Callable[[], list[Message]]) -> list[Message]:
-        """Return the next messages.
-
-        Args:
-            receiver: the consumer or reader.
-            take: receives several messages.
-        """
+        """Return the next messages."""
         thread, kept_by = get_ident(), self._kept
         unseen, seen = kept_by.setdefault(thread, ([], []))
         if not (unseen or seen):

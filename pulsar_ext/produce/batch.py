@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pulsar
 
@@ -17,7 +18,11 @@ from .core import Items, batch_payload, entry_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext._runtime.callbacks import SendCallback
+
     from .core import Item
+    from .options import Arguments, Options
     from .outcome import BulkOutcome
 
 
@@ -26,15 +31,9 @@ _MAX_NUMBER = (1 << 63) - 1
 
 
 class BatchingConfig:
-    """Batching and queue limits of a sender.
+    """Batching and queue limits of a sender, whose partition is -1 on a non-partitioned topic."""
 
-    Args:
-        named: the official arguments, by name.
-        limit: the maximum number of pending messages, if not `max_pending_messages`; 0 means unlimited.
-        partition: the partition to send to, -1 for a non-partitioned topic.
-    """
-
-    def __init__(self, named: dict[str, Any], *, limit: int | None = None, partition: int = -1) -> None:
+    def __init__(self, named: Arguments, *, limit: int | None = None, partition: int = -1) -> None:
         batched = named["batching_enabled"]
         self.batched: bool = batched
         self.bounds = Bounds(
@@ -43,36 +42,29 @@ class BatchingConfig:
         self.delay = named["batching_max_publish_delay_ms"] / 1000
         self.by_key: bool = batched and named["batching_type"] == pulsar.BatchingType.KeyBased
         self.limit: int = named["max_pending_messages"] if limit is None else limit
+        """The maximum number of pending messages; 0 means unlimited."""
         self.blocks: bool = named["block_if_queue_full"]
         self.partition = partition
 
-    @staticmethod
-    def are_plain(options: dict[str, Any]) -> bool:
-        """Return whether the send options have plain types, which the official client need not validate."""
-        for name, value in options.items():
-            if value is None:
-                continue
-            if name == "properties":
-                if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
-                    return False
-            elif type(value) is not _PLAIN.get(name) or (type(value) is int and not 0 <= value <= _MAX_NUMBER):
+
+def are_plain(options: Options) -> bool:
+    """Return whether the send options have plain types, which the official client need not validate."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name == "properties":
+            if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
                 return False
-        return True
+        elif type(value) is not _PLAIN.get(name) or (type(value) is int and not 0 <= value <= _MAX_NUMBER):
+            return False
+    return True
 
 
-class Bounds:
-    """Size limits of a group of open batches.
+class Bounds(NamedTuple):
+    """Size limits of a group of open batches; a larger message becomes a batch by itself."""
 
-    Args:
-        messages: see `batching_max_messages`.
-        size: see `batching_max_allowed_size_in_bytes`; a larger message becomes a batch by itself.
-    """
-
-    __slots__ = ("messages", "size")
-
-    def __init__(self, messages: int, size: int) -> None:
-        self.messages = messages
-        self.size = size
+    messages: int
+    size: int
 
 
 class InFlight:
@@ -94,73 +86,58 @@ class InFlight:
         self.highest = max((batch[-1] for batch in self.batches if batch), default=-1)
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
-    """The messages of one entry, each with its sequence id and its callback or None.
+    """The messages of one entry, each with its sequence id and its callback or None."""
 
-    Args:
-        message: the C++ message of an entry that is not a batch: delayed, chunked, or sent without batching.
-        items: the messages.
-    """
-
-    __slots__ = (
-        "accepted",
-        "callbacks",
-        "contents",
-        "count",
-        "entry_property",
-        "entry_sequence_id",
-        "extra_permits",
-        "fields",
-        "ids",
-        "in_flight",
-        "items",
-        "keys",
-        "message",
-        "options",
-        "outcome",
-        "pushed_at",
-        "too_big",
-        "unsent",
-    )
-
-    def __init__(self, message: Any = None, items: Iterable[Item] = ()) -> None:
-        self.message = message
-        self.items = Items()
-        """The messages that joined."""
-        for item in items:
-            self.items.append(item)
-        self.contents: Sequence[bytes] = ()
-        self.callbacks: Sequence[Any] = ()
-        self.ids: Sequence[int] = ()
-        self.fields: Sequence[bytes] | None = None
-        self.keys = b""
-        """The key fields of the first message, which route the entry."""
-        self.entry_property = b""
-        """An encoded property of the entry only, not of its messages; see `property_field`."""
-        self.count = 0
-        self.entry_sequence_id: int | None = None
-        """The sequence id of the entry, if not the highest of its messages."""
-        self.in_flight: InFlight | None = None
-        self.outcome: BulkOutcome | None = None
-        """Counts the outcomes of messages that have no callbacks."""
-        self.options: dict[str, Any] = {}
-        """The official arguments of a message that may have to be rebuilt."""
-        self.extra_permits = 0
-        """The number of permits it holds beyond one for each message."""
-        self.unsent: Iterator[Any] | None = None
-        """Yields the C++ message until it is pushed; None before the message is built."""
-        self.too_big = False
-        """Whether the broker's size limit rejected it."""
-        self.pushed_at = 0.0
-        self.accepted: int | None = None
-        """The number of messages that the producer had accepted when this batch was pushed."""
+    message: InnerMessage | None = None
+    """The C++ message of an entry that is not a batch: delayed, chunked, or sent without batching."""
+    items: Items = field(default_factory=Items)
+    """The messages that joined."""
+    contents: Sequence[bytes] = ()
+    callbacks: Sequence[SendCallback | None] = ()
+    ids: Sequence[int] = ()
+    fields: Sequence[bytes] | None = None
+    keys: bytes = b""
+    """The key fields of the first message, which route the entry."""
+    entry_property: bytes = b""
+    """An encoded property of the entry only, not of its messages; see `property_field`."""
+    count: int = 0
+    entry_sequence_id: int | None = None
+    """The sequence id of the entry, if not the highest of its messages."""
+    in_flight: InFlight | None = None
+    outcome: BulkOutcome | None = None
+    """Counts the outcomes of messages that have no callbacks."""
+    options: Options = field(default_factory=dict)
+    """The official arguments of a message that may have to be rebuilt."""
+    extra_permits: int = 0
+    """The number of permits it holds beyond one for each message."""
+    unsent: Iterator[InnerMessage] | None = None
+    """Yields the C++ message until it is pushed; None before the message is built."""
+    too_big: bool = False
+    """Whether the broker's size limit rejected it."""
+    pushed_at: float = 0.0
+    accepted: int | None = None
+    """The number of messages that the producer had accepted when this batch was pushed."""
 
     @classmethod
     def of(cls, contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Self:
         """Return a full batch of messages without callbacks or options."""
+        return cls(contents=contents, ids=ids, outcome=outcome, count=len(contents))
+
+    @classmethod
+    def joined(cls, items: Iterable[Item]) -> Self:
+        """Return a closed batch of messages."""
         batch = cls()
-        batch.contents, batch.ids, batch.outcome, batch.count = contents, ids, outcome, len(contents)
+        for item in items:
+            batch.items.append(item)
+        batch.close()
         return batch
+
+    @classmethod
+    def alone(cls, message: InnerMessage, callback: SendCallback | None, sequence_id: int) -> Self:
+        """Return the batch of a C++ message that is a single entry."""
+        return cls(message, callbacks=(callback,), ids=(sequence_id,), count=1)
 
     def close(self) -> None:
         """Split the items into columns; no message joins after this."""
@@ -174,30 +151,22 @@ class Batch:
         """Return the payload of its messages."""
         return batch_payload(self.contents, self.ids, self.fields)
 
-    def entry(self) -> Any:
+    def entry(self) -> InnerMessage:
         """Return the C++ message that carries the batch."""
         sequence_id = max(self.ids) if self.entry_sequence_id is None else self.entry_sequence_id
         return entry_message(self.payload(), self.count, sequence_id, self.keys + self.entry_property)
 
     def halves(self) -> list[Batch]:
         """Return the first and the second half of a batch of at least two messages."""
-        middle = self.count // 2
+        parts = (slice(None, self.count // 2), slice(self.count // 2, None))
         if self.outcome is not None:
-            return [
-                Batch.of(self.contents[part], self.outcome, self.ids[part])
-                for part in (slice(None, middle), slice(middle, None))
-            ]
-        items = list(zip(*self.items.columns(), strict=True))
-        return [Batch(items=items[:middle]), Batch(items=items[middle:])]
+            return [Batch.of(self.contents[part], self.outcome, self.ids[part]) for part in parts]
+        rows = list(zip(*self.items.columns(), strict=True))
+        return [Batch.joined(rows[part]) for part in parts]
 
 
 class BatchGroup(GroupBase):
-    """The open batches of a producer: one, or one for each key.
-
-    Args:
-        bounds: limits for all of them together, as in the C++ client's `BatchMessageKeyBasedContainer`.
-        by_key: whether each key has its own batch.
-    """
+    """The open batches of a producer: one, or one for each key, with limits for all of them as in the C++ client."""
 
     __slots__ = ("_by_key", "_most", "batches", "closed", "in_flight", "sealed")
 
@@ -263,14 +232,7 @@ def ordered(batches: Sequence[Batch]) -> deque[Batch]:
 
 
 def seal(batches: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Choose the push order of a group of batches, and the sequence id of each entry.
-
-    Args:
-        batches: the sequence ids of each batch, ascending; no id occurs twice.
-
-    Returns:
-        For each batch in push order: its index, and the sequence id of its entry.
-    """
+    """Return the index and the entry's sequence id of each batch in push order, from the ascending ids of each."""
     order = sorted(range(len(batches)), key=lambda index: batches[index][0])
     pushes = [(index, batches[index][0]) for index in order]
     pushes[-1] = (order[-1], max(batch[-1] for batch in batches))

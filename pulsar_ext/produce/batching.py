@@ -15,9 +15,11 @@ import logging
 import os
 import warnings
 from functools import partial
-from itertools import tee
+from itertools import takewhile, tee
+from operator import itemgetter
 from pathlib import Path
 from threading import get_ident
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
@@ -31,21 +33,20 @@ from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, op
 from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 
-from .batch import Batch
+from .batch import Batch, are_plain
 from .core import joining
 from .options import is_single_entry, key_of, named_options, parts_of, rows_of
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
-from .sender import HandleSender, WrappingSender, check_callback
+from .sender import HandleSender, WrappingSender, check_callback, post_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import FrameType
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.schema.key_value import KeyValueSchema
 
     from .dispatch import BatchDispatcher
-    from .options import NextSequenceId
+    from .options import Arguments, Columns, Options, SequenceCounter
     from .sender import Sender
 
 
@@ -66,11 +67,7 @@ class HasTopic(Protocol):
 
 
 class MixedKeyCheck:
-    """Warns about messages with a key if the producer's batches mix keys.
-
-    Args:
-        context: of the client.
-    """
+    """Warns about messages with a key if the producer's batches mix keys."""
 
     __slots__ = ("_context", "_shared")
 
@@ -79,7 +76,7 @@ class MixedKeyCheck:
         self._shared: list[bool] | None = None
         """Whether a Key_Shared subscription exists: empty until the answer arrives, None before the query."""
 
-    def check(self, options: dict[str, Any], producer: HasTopic) -> MixedKeyCheck | None:
+    def check(self, options: Options, producer: HasTopic) -> MixedKeyCheck | None:
         """Check the options of a message; return the check for the next one, or None if no further check is needed."""
         if options.get("partition_key") is None and options.get("ordering_key") is None:
             return self
@@ -92,11 +89,17 @@ class MixedKeyCheck:
             return self
         if self._shared[0]:
             self._shared = [False]  # first, because a warning may be raised as an error
-            _warn(producer.topic())
+            warnings.warn(
+                f"The producer on {producer.topic()} mixes keys in its batches, but the topic has a Key_Shared "
+                "subscription: the broker routes a batch by its first key, so consumers get messages of other "
+                "consumers' keys. Create the producer with batching_type=BatchingType.KeyBased.",
+                MixedKeyBatchWarning,
+                stacklevel=_levels_to_application(),
+            )
         return None
 
 
-def mixed_key_check(named: dict[str, Any], context: ClientContext) -> MixedKeyCheck | None:
+def mixed_key_check(named: Arguments, context: ClientContext) -> MixedKeyCheck | None:
     """Return the check for a producer with these official arguments, or None if its batches do not mix keys."""
     mixes = named["batching_enabled"] is True and named["batching_type"] != pulsar.BatchingType.KeyBased
     return MixedKeyCheck(context) if mixes else None
@@ -116,38 +119,19 @@ def _is_shared_by_key(context: ClientContext, topic: str) -> bool:
     return any(subscription.type == "Key_Shared" for subscription in stats.subscriptions.values())
 
 
-def _warn(topic: str) -> None:
-    warnings.warn(
-        f"The producer on {topic} mixes keys in its batches, but the topic has a Key_Shared subscription: the broker "
-        "routes a batch by its first key, so consumers get messages of other consumers' keys. Create the producer with "
-        "batching_type=BatchingType.KeyBased.",
-        MixedKeyBatchWarning,
-        stacklevel=_levels_to_application(),
-    )
-
-
 def _levels_to_application() -> int:
     """Count the stack frames of this package, so that the warning names the application's line."""
-    frame: FrameType | None = inspect.currentframe()
-    level = 0
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    return level
+    files = (frame.f_code.co_filename for frame, _ in walk_stack(inspect.currentframe()))
+    return sum(1 for _ in takewhile(lambda file: file.startswith(_PACKAGE), files))
 
 
-_NO_OPTIONS: dict[str, Any] = {}
+_NO_OPTIONS: Options = {}
 
 
 class BatchingSender(HandleSender):
-    """Sends batches built in Python to a non-partitioned topic or one partition.
+    """Sends batches built in Python to a non-partitioned topic or one partition."""
 
-    Args:
-        dispatch: the batches.
-        counter: assigns the sequence ids.
-        mixed_keys: checks messages with a key, if batches mix keys.
-    """
-
-    __slots__ = ("_mixed_keys", "_plain", "config", "counter", "dispatch")
+    __slots__ = ("_mixed_keys", "config", "counter", "dispatch", "takes_bytes")
 
     whole_batch_columns = frozenset[str]()
     """The `send_many` columns that still allow pushing whole batches."""
@@ -156,28 +140,24 @@ class BatchingSender(HandleSender):
     always_waits = False
     """Whether a send waits for room even without `block_if_queue_full`."""
 
-    def __init__(self, dispatch: BatchDispatcher, counter: NextSequenceId, *, mixed_keys: MixedKeyCheck | None) -> None:
+    def __init__(
+        self, dispatch: BatchDispatcher, counter: SequenceCounter, *, mixed_keys: MixedKeyCheck | None
+    ) -> None:
         super().__init__(dispatch.handle, dispatch.context)
         self.dispatch = dispatch
         self.config = dispatch.config
         self.counter = counter
         self._mixed_keys = mixed_keys
-        self._plain = type(dispatch.handle.schema) is pulsar.schema.BytesSchema
+        self.takes_bytes = type(dispatch.handle.schema) is pulsar.schema.BytesSchema
+        """Whether messages are bytes, which need no encoding."""
 
     @property
     def closed(self) -> bool:
         """True once the sender was closed."""
         return self.dispatch.closed
 
-    # Sending
-
-    @with_signature_of(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
-        """Send a message together with its open batch, and wait until it is persisted.
-
-        Raises:
-            DuplicateMessage: with deduplication, the topic already has the message.
-        """
+    def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
+        """Send a message together with its open batch, and wait until it is persisted."""
         self.context.callbacks.raise_inside("send")
         options = named_options(args, kwargs)
         if self.dispatch.pending.barred:
@@ -185,12 +165,12 @@ class BatchingSender(HandleSender):
             raise_result(pulsar.Result.AlreadyClosed)
         self.dispatch.raise_if_inside("send")
         waiter = OutcomeWaiter()
-        self.post(content, waiter, options)
+        self.post(content, waiter, options, patient=False)
         self.dispatch.push()
         return waiter.wait(options.get("sequence_id"))
 
     @with_signature_of(pulsar.Producer.send_async)
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
         check_callback(callback)
         options = named_options(args, kwargs) if args or kwargs else _NO_OPTIONS
@@ -199,58 +179,39 @@ class BatchingSender(HandleSender):
             if callback is not None:
                 call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
             return
-        self.post(content, callback, options)
+        self.post(content, callback, options, patient=False)
 
     def joining(self) -> Callable[..., None]:
-        """Return the producer's `send_async`; with the native core, plain messages join the open batch in C++."""
-        return joining(self.send_async, self.dispatch, self.counter) if self._plain else self.send_async
+        """Return the `send_async` to use; with the native core, plain messages join the open batch in C++."""
+        return joining(self.send_async, self.dispatch, self.counter) if self.takes_bytes else self.send_async
 
-    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
-        """Send many messages without a callback for each; the fastest way to send.
-
-        Waits for room if the queue is full, even without `block_if_queue_full`.
-        """
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
+        """Send many messages without a callback for each, and wait for room; the fastest way to send."""
         self.dispatch.raise_if_closed()
         self.dispatch.raise_if_inside("send_many")
         outcome = BulkOutcome()
         if columns.keys() <= self.whole_batch_columns:
             count = self._send_in_whole_batches(contents, columns.get("sequence_id"), outcome)
         else:
-            count = 0
-            for content, options in rows_of(contents, columns):
-                self.post(content, outcome.one, options, patient=True)
-                count += 1
+            count = post_each(self, contents, columns, outcome)
         if flush:
             self.complete(outcome, count)
         return SentMany(count, outcome.duplicates, outcome.last)
 
     def complete(self, outcome: BulkOutcome, count: int) -> None:
-        """Push the open batches, and wait until `count` messages have an outcome.
-
-        Raises:
-            pulsar.PulsarException: the error of the first message that failed.
-        """
+        """Push the open batches, wait until `count` messages have an outcome, and raise the first error."""
         self.dispatch.push()
         self.dispatch.pending.wait_for(lambda: outcome.done >= count)
         outcome.raise_failure()
 
-    def _check_open(self, content: Any, options: dict[str, Any]) -> None:
+    def _check_open(self, content: object, options: Options) -> None:
         """Raise the official error for bad arguments, or the error of a producer inherited across a fork."""
         message = self.handle.build(content, **options)
         if not self.closed:
             self.handle.inner.send(message)
 
-    def post(
-        self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
-    ) -> None:
-        """Add a message to its batch.
-
-        Args:
-            content: the value.
-            callback: called with the outcome.
-            options: the official arguments, by name.
-            patient: whether to wait for room even without `block_if_queue_full`.
-        """
+    def post(self, content: object, callback: SendCallback | None, options: Options, *, patient: bool = True) -> None:
+        """Add a message to its batch; if not `patient`, wait for room only with `block_if_queue_full`."""
         given = options.get("sequence_id")
         if given is not None:
             check_sequence_id(given)
@@ -282,7 +243,7 @@ class BatchingSender(HandleSender):
         self,
         given: int | None,
         callback: SendCallback | None,
-        options: dict[str, Any],
+        options: Options,
         patient: bool,
         written: tuple[bytes, bytes, bytes],
     ) -> None:
@@ -294,7 +255,7 @@ class BatchingSender(HandleSender):
                 data, fields, keys = written
                 dispatch.join(key_of(options), (data, callback, sequence_id, fields, keys))
 
-    def _post_alone(self, content: Any, callback: SendCallback | None, options: dict[str, Any], patient: bool) -> None:
+    def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
         """Push a message as a single entry."""
         given, dispatch = options.get("sequence_id"), self.dispatch
         if dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient):
@@ -302,25 +263,19 @@ class BatchingSender(HandleSender):
             message = self.handle.build(content, **{**options, "sequence_id": upcoming})
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
-                dispatch.push_alone(message, callback, (sequence_id,), options)
+                batch = Batch.alone(message, callback, sequence_id)
+                batch.options = options
+                dispatch.push_whole(batch)
 
     def admit(self, given: int | None, callback: SendCallback | None) -> int | None:
-        """Admit or reject the next message; the lock is held.
-
-        Args:
-            given: its sequence id, None for the next automatic one.
-            callback: of the message.
-
-        Returns:
-            The sequence id; None if the message is not to be sent and its outcome is already reported.
-        """
+        """Return the sequence id of the next message; None if it is not sent and is reported. The lock is held."""
         del callback
         counter = self.counter
         sequence_id = counter.upcoming if given is None else given
         counter.last = max(counter.last, sequence_id)
         return sequence_id
 
-    def admit_many(self, count: int, given: Sequence[int] | None) -> Sequence[int] | None:
+    def admit_many(self, count: int, given: Sequence[int | None] | None) -> Sequence[int] | None:
         """Return the sequence ids of `count` messages; None if they must be admitted one by one."""
         if given is not None:
             return None
@@ -328,28 +283,22 @@ class BatchingSender(HandleSender):
         self.counter.last = first + count - 1
         return range(first, first + count)
 
-    def encode(self, content: Any, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-        """Encode a message's payload, its option fields and its key fields.
-
-        Raises:
-            TypeError: the official error for an unsupported argument.
-        """
+    def encode(self, content: object, options: Options) -> tuple[bytes, bytes, bytes]:
+        """Encode a message's payload, its option fields and its key fields."""
         self.check_mixed_keys(options)
-        if not self.config.are_plain(options):
-            self.handle.build(content, **options)
+        if not are_plain(options):
+            self.handle.build(content, **options)  # raises the official error
         if content is None:
             return b"", NULL_VALUE + option_fields(options), key_fields(options)
         return self.handle.schema.encode(content), option_fields(options), key_fields(options)
 
-    def check_mixed_keys(self, options: dict[str, Any]) -> None:
+    def check_mixed_keys(self, options: Options) -> None:
         """Warn if this is the first message with a key, and batches mix keys."""
         if self._mixed_keys is not None:
             self._mixed_keys = self._mixed_keys.check(options, self)
 
-    # Whole batches
-
     def _send_in_whole_batches(
-        self, contents: Iterable[Any], sequence_ids: Iterable[Any] | None, outcome: BulkOutcome
+        self, contents: Iterable[object], sequence_ids: Iterable[int | None] | None, outcome: BulkOutcome
     ) -> int:
         """Send without callbacks, in whole batches if possible; return the number of messages."""
         count = 0
@@ -357,12 +306,11 @@ class BatchingSender(HandleSender):
             data = self._whole(part)
             if data is None or not self.push_whole_batch(len(data), ids, partial(Batch.of, data, outcome)):
                 for index, content in enumerate(part):
-                    options = {} if ids is None else {"sequence_id": ids[index]}
-                    self.post(content, outcome.one, options, patient=True)
+                    self.post(content, outcome.one, {} if ids is None else {"sequence_id": ids[index]})
             count += len(part)
         return count
 
-    def _whole(self, contents: list[Any]) -> list[bytes] | None:
+    def _whole(self, contents: list[object]) -> list[bytes] | None:
         """Encode a whole batch; return None if the messages must be posted one by one."""
         encode = self.handle.schema.encode
         try:
@@ -380,35 +328,17 @@ class BatchingSender(HandleSender):
         return min(most, max(1, limit // 2)) if limit else most
 
     def push_whole_batch(
-        self, count: int, sequence_ids: Sequence[int] | None, make: Callable[[Sequence[int]], Batch]
+        self, count: int, sequence_ids: Sequence[int | None] | None, make: Callable[[Sequence[int]], Batch]
     ) -> bool:
-        """Push a whole batch, after waiting for room.
-
-        Args:
-            count: the number of its messages.
-            sequence_ids: their sequence ids; None to assign them.
-            make: makes the batch from its sequence ids.
-
-        Returns:
-            False if a whole batch cannot be pushed, and nothing was done.
-        """
+        """Push a whole batch, after waiting for room; return False if it cannot be pushed, and nothing was done."""
         if not self.config.batched:
             return False
         self.dispatch.raise_if_inside("send_many")
         return bool(self.dispatch.exclusively(self._push_whole_batch, count, sequence_ids, make))
 
     def _push_whole_batch(
-        self, count: int, sequence_ids: Sequence[int] | None, make: Callable[[Sequence[int]], Batch]
+        self, count: int, sequence_ids: Sequence[int | None] | None, make: Callable[[Sequence[int]], Batch]
     ) -> bool:
-        self.await_room(count)
-        ids = self.admit_many(count, sequence_ids)
-        if ids is None:
-            return False
-        self.dispatch.push_whole(make(ids))
-        return True
-
-    def await_room(self, count: int) -> None:
-        """Wait for room for `count` messages; the lock is held exactly once."""
         dispatch = self.dispatch
         while not dispatch.pending.has_room(count):
             dispatch.raise_if_closed()
@@ -416,15 +346,14 @@ class BatchingSender(HandleSender):
             dispatch.unlocked(
                 dispatch.pending.wait_for, lambda: dispatch.pending.barred or dispatch.pending.has_room(count)
             )
-
-    # The end
+        ids = self.admit_many(count, sequence_ids)
+        if ids is None:
+            return False
+        dispatch.push_whole(make(ids))
+        return True
 
     def flush(self) -> None:
-        """Push the open batches and wait until everything sent before is persisted.
-
-        Raises:
-            pulsar.PulsarException: the first error since the last flush.
-        """
+        """Push the open batches and wait until everything sent before is persisted; raise the first error."""
         self.dispatch.flush()
 
     def finish(self, deadline: float) -> None:
@@ -432,12 +361,8 @@ class BatchingSender(HandleSender):
         close_together([self.dispatch], deadline)
 
 
-def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a producer with separated keys: batched, with one key a batch if batching was off.
-
-    Raises:
-        InvalidUse: `chunking_enabled` is set.
-    """
+def batching_for_keys(named: Arguments) -> Arguments:
+    """Return the arguments of a producer with separated keys: batched, with one key a batch if batching was off."""
     if named["chunking_enabled"]:
         raise InvalidUse("Separated keys cannot be sent in chunks: use KeyValueEncoding.INLINE. Nothing was opened.")
     if named["batching_enabled"]:
@@ -446,50 +371,41 @@ def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
     return {**named, "batching_enabled": True, "lazy_start_partitioned_producers": False, **by_key}
 
 
-def _column(rows: Iterable[tuple[Any, dict[str, Any]]], name: str) -> Iterable[Any]:
-    return (options[name] for _, options in rows)
-
-
 class SeparatedSender(WrappingSender):
-    """Sends key-value messages with the key as the message key.
-
-    Args:
-        sender: the sender of the payloads.
-        schema: encodes the keys.
-    """
+    """Sends key-value messages with the key as the message key."""
 
     def __init__(self, sender: Sender, schema: KeyValueSchema[Any, Any]) -> None:
         super().__init__(sender)
         self._schema = schema
 
-    @with_signature_of(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message and wait for its outcome."""
-        options = self._with_key(content, named_options(args, kwargs))
-        return self._sender.send(_payload(content), **options)
+        payload, options = self._with_key(content, named_options(args, kwargs))
+        return self._sender.send(payload, **options)
 
     @with_signature_of(pulsar.Producer.send_async)
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
-        options = self._with_key(content, named_options(args, kwargs))
-        self._sender.send_async(_payload(content), callback, **options)
+        payload, options = self._with_key(content, named_options(args, kwargs))
+        self._sender.send_async(payload, callback, **options)
 
-    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
+    def post(self, content: object, callback: SendCallback, options: Options) -> None:
         """Send one message of `send_many`."""
-        options = self._with_key(content, options)
-        self._sender.post(_payload(content), callback, options, patient=patient)
+        payload, options = self._with_key(content, options)
+        self._sender.post(payload, callback, options)
 
-    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages; with `flush`, wait until all of them are persisted."""
         names = (*columns, "partition_key")
-        rows = tee(
-            ((content, self._with_key(content, options)) for content, options in rows_of(contents, columns)),
-            1 + len(names),
-        )
-        keyed = {name: _column(column, name) for name, column in zip(names, rows[1:], strict=True)}
-        return self._sender.send_many((_payload(content) for content, _ in rows[0]), keyed, flush=flush)
+        keyed = (self._with_key(content, options) for content, options in rows_of(contents, columns))
+        payloads, *rows = tee(keyed, 1 + len(names))
+        options: Columns = {
+            name: map(itemgetter(name), map(itemgetter(1), row)) for name, row in zip(names, rows, strict=True)
+        }
+        return self._sender.send_many(map(itemgetter(0), payloads), options, flush=flush)
 
-    def _with_key(self, content: Any, options: dict[str, Any]) -> dict[str, Any]:
+    def _with_key(self, content: object, options: Options) -> tuple[object, Options]:
+        """Return the payload of a key-value message, None for a None value as in Java's client, and the options."""
         if not isinstance(content, tuple) or len(content) != 2:  # noqa: PLR2004  # a key and a value
             raise InvalidUse(
                 f"{content!r} is not a key and value: pass KeyValue(key, value), or KeyValue(key, None), which "
@@ -499,9 +415,5 @@ class SeparatedSender(WrappingSender):
             raise InvalidUse(
                 "A message with a separated key takes no partition_key, delay or replication options. Nothing was sent."
             )
-        return {**options, "partition_key": Base64Key.of(self._schema.key.encode(content[0]))}
-
-
-def _payload(content: Any) -> Any:
-    """Return the payload of a key-value message: None for a None value, as in Java's client."""
-    return None if content[1] is None else content
+        key = Base64Key.of(self._schema.key.encode(content[0]))
+        return None if content[1] is None else content, {**options, "partition_key": key}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext._native import core
 from pulsar_ext._native.messages import batch_message
@@ -14,6 +14,8 @@ from pulsar_ext.ids.message_id import ids_in_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.callbacks import SendCallback
 
     Item = tuple[bytes, SendCallback | None, int, bytes, bytes]
@@ -43,12 +45,12 @@ if TYPE_CHECKING or not core.IS_USED:
         """Return the payload of a batch; the arguments are those of `batch_parts`."""
         return b"".join(batch_parts(contents, ids, fields))
 
-    def entry_message(payload: bytes, count: int, sequence_id: int, keys: bytes, /) -> Any:
+    def entry_message(payload: bytes, count: int, sequence_id: int, keys: bytes, /) -> InnerMessage:
         """Return the C++ message that is one entry of `count` messages; the arguments are those of `whole_batch`."""
         return batch_message(whole_batch((payload,), count, sequence_id, keys), count)
 
     def deliver(
-        callbacks: Sequence[SendCallback | None], result: Any, ledger: int, entry: int, partition: int, /
+        callbacks: Sequence[SendCallback | None], result: Result, ledger: int, entry: int, partition: int, /
     ) -> None:
         """Call the callbacks of a batch with their result and ids; log what one raises."""
         ids = ids_in_batch((ledger, entry, partition), len(callbacks))
@@ -59,20 +61,10 @@ if TYPE_CHECKING or not core.IS_USED:
                 except BaseException as error:  # noqa: BLE001  # nothing may reach the C++ client
                     _log_raised(error)
 
-    def joining(send_async: Callable[..., None], _dispatch: Any, _sequence: Any, /) -> Callable[..., None]:
-        """Return what a producer's `send_async` is.
-
-        Args:
-            send_async: of its sender.
-            _dispatch: its dispatcher.
-            _sequence: its sequence ids.
-        """
+    def joining(send_async: Callable[..., None], _dispatch: object, _sequence: object, /) -> Callable[..., None]:
+        """Return a sender's `send_async`, for which plain messages join the open batch of its dispatcher in C++."""
         return send_async
-
-    def joins(_dispatch: Any, _sequence: Any, _content: Any, _callback: Any, /) -> bool:
-        """Add a message of bytes without options to the open batch; return False if it cannot join at once."""
-        return False
 
 else:
     Items, batch_payload, entry_message = core.Items, core.batch_payload, core.batch_message
-    joining, joins, deliver = core.joiner, core.joins, partial(core.deliver, _log_raised)
+    joining, deliver = core.joiner, partial(core.deliver, _log_raised)

@@ -34,26 +34,31 @@ from pulsar_ext._runtime.retry import retry
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
+from .batch import Batch
 from .batching import BatchingSender
 from .dispatch import ReplacingDispatcher
-from .options import named_options, rows_of
+from .options import named_options
 from .outcome import BulkOutcome, SentMany
-from .sender import HandleSender, check_callback
+from .sender import HandleSender, check_callback, post_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
 
-    from .batch import Batch, BatchingConfig
+    from .batch import BatchingConfig
     from .batching import MixedKeyCheck
-    from .options import SendTiming
+    from .options import Columns, Options, SendTiming
     from .pending import PendingMessages
 
 
+_NO_CALLBACK: Any = None
+"""Accepted by the binding in place of any callback."""
 _POLL_SECONDS = 0.001
 _LEAVING_SECONDS = 0.05
 """Maximum wait for threads inside the C++ producer whose outcome may never come."""
@@ -64,42 +69,11 @@ _unflushed: set[DirectSender] = set()
 """Senders with unflushed messages, kept alive: the messages would be lost with a collected sender."""
 
 
-class _RetriedCallback:
-    """A send callback that detects a full queue, so that the message is sent again.
-
-    Args:
-        callback: called with every other outcome.
-    """
-
-    __slots__ = ("_callback", "_full", "_thread")
-
-    def __init__(self, callback: SendCallback) -> None:
-        self._callback = callback
-        self._thread = get_ident()
-        self._full = False
-
-    def __call__(self, result: Any, message_id: MessageId) -> None:
-        if result == pulsar.Result.ProducerQueueIsFull and get_ident() == self._thread:
-            self._full = True
-        else:
-            self._callback(result, message_id)
-
-    def queue_was_full(self) -> bool:
-        """Return whether the queue was full since the last call."""
-        full, self._full = self._full, False
-        return full
-
-
 class DirectSender(HandleSender):
     """Sends messages one by one.
 
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-        limit: bounds the pending messages, instead of the official queue.
-        may_block_inside: whether a send may wait for room in the official queue.
-        mixed_keys: checks messages with a key, if batches mix keys.
-        timing: keeps the send timeout running; None if not needed.
+    A `limit` bounds the pending messages instead of the official queue, in which a send may otherwise wait for room
+    (`may_block_inside`).
     """
 
     __slots__ = (
@@ -149,12 +123,11 @@ class DirectSender(HandleSender):
         context.senders.add(self)
 
     @property
-    def inner(self) -> Any:
+    def inner(self) -> InnerProducer:
         """The C++ producer."""
         return self.handle.inner
 
-    @with_signature_of(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: object, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message and wait until it is persisted."""
         self.context.callbacks.raise_inside("send")
         if self._mixed_keys is not None:
@@ -182,13 +155,17 @@ class DirectSender(HandleSender):
             self._waiting.remove(thread)
 
     @with_signature_of(pulsar.Producer.send_async)
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
         check_callback(callback)
         if self._mixed_keys is not None:
             self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
-        guarded = None if callback is None else self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
+        guarded = (
+            _NO_CALLBACK
+            if callback is None
+            else self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
+        )
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)
@@ -212,12 +189,17 @@ class DirectSender(HandleSender):
         if callback is not None:
             call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
 
-    def _send_within(self, limit: PendingMessages, message: Any, guarded: Callable[[Any, Any], None] | None) -> None:
+    def _send_within(
+        self,
+        limit: PendingMessages,
+        message: InnerMessage,
+        guarded: Callable[[Result, InnerMessageId], None] | None,
+    ) -> None:
         """Send within a limit, without waiting for the outcome."""
         entered = False
         pushed: list[None] = []
 
-        def done(result: Any, inner: Any) -> None:
+        def done(result: Result, inner: InnerMessageId) -> None:
             limit.release(1)
             if guarded is not None:
                 guarded(result, inner)
@@ -232,27 +214,29 @@ class DirectSender(HandleSender):
                 limit.release(1)
             raise
 
-    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
-        """Send one message of `send_many`; if `patient`, retry while the official queue is full."""
-        if not patient:
-            self.send_async(content, callback, **options)
-            return
-        attempt = _RetriedCallback(callback)
-        self.send_async(content, attempt, **options)
-        while attempt.queue_was_full():
-            threads.sleep(_POLL_SECONDS)
-            self.send_async(content, attempt, **options)
+    def post(self, content: object, callback: SendCallback, options: Options) -> None:
+        """Send one message of `send_many`; retry while the official queue is full."""
+        thread, is_full = get_ident(), False
 
-    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        def attempted(result: Result, message_id: MessageId) -> None:
+            nonlocal is_full
+            if result == pulsar.Result.ProducerQueueIsFull and get_ident() == thread:
+                is_full = True
+            else:
+                callback(result, message_id)
+
+        self.send_async(content, attempted, **options)
+        while is_full:
+            is_full = False
+            threads.sleep(_POLL_SECONDS)
+            self.send_async(content, attempted, **options)
+
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages one by one; with `flush`, wait until all of them are persisted."""
         if self.closed:
             raise_result(pulsar.Result.AlreadyClosed)
         outcome = BulkOutcome()
-        count = 0
-        for content, options in rows_of(contents, columns):
-            self.post(content, outcome.one, options, patient=True)
-            count += 1
-            outcome.wait(count - self.many_in_flight)
+        count = post_each(self, contents, columns, outcome)
         if flush:
             outcome.wait(count)
             outcome.raise_failure()
@@ -333,7 +317,7 @@ class DirectSender(HandleSender):
         failed.
         """
         with contextlib.suppress(pulsar.PulsarException):
-            self.handle.inner.close_async(None)
+            self.handle.inner.close_async(_NO_CALLBACK)
 
     @staticmethod
     def _has_others(*thread_lists: list[int]) -> bool:
@@ -386,7 +370,7 @@ class DirectSender(HandleSender):
         """Let no thread enter the C++ producer any more: the program ends."""
         self.handle.inner = closed("Producer")
 
-    def _after_fork_(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: InnerProducer) -> None:
         """Raise on every use in this child process; the limit's lock may have been held at the fork."""
         self.handle.inner = refusal
         self._limit = None
@@ -417,13 +401,7 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class ResendingDispatcher(ReplacingDispatcher):
-    """A `BatchDispatcher` of single messages that replaces the C++ producer after a connection loss.
-
-    Args, besides those of `BatchDispatcher`:
-        open_again: opens an official producer of the topic, given a name and the last sequence id.
-        named: whether the application set the producer name; otherwise the broker assigns one each time.
-        timeout: the send timeout in seconds, 0 for none.
-    """
+    """A `BatchDispatcher` of single messages that replaces the C++ producer after a connection loss."""
 
     def __init__(
         self,
@@ -452,9 +430,8 @@ class ResendingDispatcher(ReplacingDispatcher):
         oldest = next(iter(list(self._in_flight)), None)  # a copy: other threads remove messages with an outcome
         if oldest is None or self.client_closed:
             return None
-        if (
-            self._timeout and now > oldest.pushed_at + self._timeout + _SLACK_SECONDS
-        ):  # resends extend the native timeout
+        # Resends extend the native timeout.
+        if self._timeout and now > oldest.pushed_at + self._timeout + _SLACK_SECONDS:
             if self._in_flight.pop(oldest, self) is None:
                 self.context.outcomes.run(partial(self.report, oldest, _TIMEOUT, None))
         elif not (self.replacing or self.closed or self.handle.is_connected()):
@@ -465,7 +442,7 @@ class ResendingDispatcher(ReplacingDispatcher):
                 return None
         return _RESEND_POLL_SECONDS
 
-    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+    def on_outcome(self, batch: Batch, result: Result, inner: InnerMessageId) -> None:
         """Report an outcome, except the `AlreadyClosed` that a replaced C++ producer reports."""
         if result != _CLOSED or self.closed or self.pending.barred:
             super().on_outcome(batch, result, inner)
@@ -511,7 +488,7 @@ class ResendingSender(BatchingSender):
 
     __slots__ = ()
 
-    def _post_alone(self, content: Any, callback: SendCallback | None, options: dict[str, Any], patient: bool) -> None:
+    def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
         """Push a message, after acquiring permits for all of its chunks."""
         data = None if content is None else self.handle.schema.encode(content)
         if data is not None and type(data) is not bytes:
@@ -523,4 +500,6 @@ class ResendingSender(BatchingSender):
             message = build_plain(data, {**options, "sequence_id": upcoming})
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
-                dispatch.push_alone(message, callback, (sequence_id,), options, extra_permits=chunks - 1)
+                batch = Batch.alone(message, callback, sequence_id)
+                batch.options, batch.extra_permits = options, chunks - 1
+                dispatch.push_whole(batch)

@@ -20,7 +20,7 @@ from collections import deque
 from functools import partial
 from itertools import islice
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import pulsar
 
@@ -42,16 +42,21 @@ from .pending import PendingMessages
 from .sender import close_quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.context import ClientContext
 
     from .batch import BatchingConfig
     from .core import Item
     from .outcome import PersistedEntry
 
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -66,7 +71,7 @@ class Exclusive(DispatchBase):
         self.deferred: deque[Callable[[], object]] = deque()
         """Calls that run after the interrupted work."""
 
-    def exclusively(self, work: Callable[..., Any], *args: Any) -> Any:
+    def exclusively(self, work: Callable[[*Ts], T], *args: *Ts) -> T | None:
         """Call `work(*args)` with the lock held and return its result; None if the call is deferred."""
         thread = get_ident()
         with self.lock:
@@ -95,7 +100,7 @@ class Exclusive(DispatchBase):
         if self.deferred:
             self.exclusively(int)
 
-    def unlocked(self, call: Callable[..., object], *args: Any) -> None:
+    def unlocked(self, call: Callable[[*Ts], object], *args: *Ts) -> None:
         """Call `call(*args)` without the lock, which is held exactly once."""
         inside, self.inside = self.inside, None
         for _ in map(operator.call, (self.lock.release,)):  # no call between the release and the `try`
@@ -106,11 +111,7 @@ class Exclusive(DispatchBase):
                 self.inside = inside
 
     def raise_if_inside(self, call: str) -> None:
-        """Raise if a call that waits for outcomes is made in a signal handler that interrupts a send.
-
-        Raises:
-            InvalidUse: the handler runs on the thread of that send, and would deadlock.
-        """
+        """Raise if a call that waits for outcomes is made in a signal handler that interrupts a send."""
         if self.inside == get_ident():
             raise InvalidUse(
                 f"{call} in a signal handler would wait for the send that it interrupts. Use send_async()."
@@ -134,14 +135,10 @@ class BatchDispatcher(Exclusive):
 
     `lock` orders pushes; nothing waits while holding it. Outcomes only take `pending.changed`. Work that a Ctrl-C
     interrupts is finished by the next send, flush or tick.
-
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-        config: batching and queue limits.
     """
 
     group: BatchGroup
+    """The open batches."""
     pending: PendingMessages
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
@@ -156,7 +153,6 @@ class BatchDispatcher(Exclusive):
         self.client_closed = False
         """Whether the client was shut down: nothing is sent any more and no outcome arrives."""
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
-        """The open batches."""
         self._groups: deque[BatchGroup] = deque()
         self._pushing = False
         self._opened = 0.0
@@ -166,7 +162,7 @@ class BatchDispatcher(Exclusive):
         context.senders.add(self)
 
     @property
-    def inner(self) -> Any:
+    def inner(self) -> InnerProducer:
         """The C++ producer."""
         return self.handle.inner
 
@@ -191,13 +187,7 @@ class BatchDispatcher(Exclusive):
                 self.push_open()
 
     def make_room(self, callback: SendCallback | None, *, patient: bool, permits: int = 1) -> bool:
-        """Wait for permits for a message if necessary; return False if it was rejected. The lock is held exactly once.
-
-        Args:
-            callback: of the message; called if it is rejected.
-            patient: whether to wait even without `block_if_queue_full`.
-            permits: the number of permits needed.
-        """
+        """Wait for permits for a message; return False if it was rejected. The lock is held exactly once."""
         while not self.pending.has_room(permits):
             if self.pending.barred:
                 self.reject(callback, _CLOSED)
@@ -210,7 +200,7 @@ class BatchDispatcher(Exclusive):
             self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room(permits))
         return True
 
-    def reject(self, callback: SendCallback | None, result: Any) -> None:
+    def reject(self, callback: SendCallback | None, result: Result) -> None:
         """Report a rejection on the sender's thread; the lock is held, and released during the callback."""
         if callback is None:
             self.pending.fail(result)
@@ -235,29 +225,6 @@ class BatchDispatcher(Exclusive):
         """Push the open batches; the lock is held."""
         self._close_group()
         self._push_groups()
-
-    def push_alone(
-        self,
-        message: Any,
-        callback: SendCallback | None,
-        ids: Sequence[int],
-        options: dict[str, Any],
-        *,
-        extra_permits: int = 0,
-    ) -> None:
-        """Push a C++ message as a single entry, after the messages before it; the lock is held.
-
-        Args:
-            message: the built message.
-            callback: called with its outcome.
-            ids: its sequence id.
-            options: the official arguments, by name.
-            extra_permits: the number of permits beyond one.
-        """
-        batch = Batch(message)
-        batch.callbacks, batch.ids, batch.count = (callback,), ids, 1
-        batch.options, batch.extra_permits = options, extra_permits
-        self.push_whole(batch)
 
     def push_whole(self, batch: Batch) -> None:
         """Push a complete batch, after the messages before it; the lock is held."""
@@ -339,10 +306,7 @@ class BatchDispatcher(Exclusive):
             self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
             group.sealed.popleft()
             return
-        halves = batch.halves()
-        for half in halves:
-            half.close()
-        group.sealed = ordered([*halves, *islice(group.sealed, 1, None)])
+        group.sealed = ordered([*batch.halves(), *islice(group.sealed, 1, None)])
         self._in_flight.pop(batch, None)
 
     def keep_alive(self) -> None:
@@ -359,9 +323,7 @@ class BatchDispatcher(Exclusive):
         # No call in between: a batch in flight always has its time.
         self._in_flight[batch] = None
 
-    # Outcomes
-
-    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+    def on_outcome(self, batch: Batch, result: Result, inner: InnerMessageId) -> None:
         """Record the outcome of a batch; this native callback must not raise."""
         keep_thread_state()
         try:
@@ -375,30 +337,24 @@ class BatchDispatcher(Exclusive):
         except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
             _log.exception("Could not report the outcome of a batch")
 
-    def note_uncertain(self, result: Any) -> None:
+    def note_uncertain(self, result: Result) -> None:
         """Record an ambiguous result (the batch may be persisted or not), before it is reported."""
 
-    def persisted(self, batch: Batch, inner: Any) -> None:
+    def persisted(self, batch: Batch, inner: InnerMessageId) -> None:
         """Report a persisted batch."""
         self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
 
-    def failed(self, batch: Batch, result: Any) -> None:
+    def failed(self, batch: Batch, result: Result) -> None:
         """Report a failed batch; never called on a C++ thread that holds the producer's lock."""
         self.deliver(batch, result, None)
 
-    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
-        """Report the outcome of a batch, unless it was reported; the arguments are those of `report`."""
+    def deliver(self, batch: Batch, result: Result, entry: PersistedEntry | None) -> None:
+        """Report the outcome of a batch, unless it was reported."""
         if self._in_flight.pop(batch, self) is None:
             self.report(batch, result, entry)
 
-    def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
-        """Report the outcome of each message of a batch.
-
-        Args:
-            batch: a closed batch.
-            result: of all its messages.
-            entry: its position, if persisted.
-        """
+    def report(self, batch: Batch, result: Result, entry: PersistedEntry | None) -> None:
+        """Report the outcome of each message of a closed batch; `entry` is its position, if persisted."""
         pending, count = self.pending, batch.count
         pending.release(count, batch.extra_permits)
         if batch.outcome is not None:
@@ -412,14 +368,8 @@ class BatchDispatcher(Exclusive):
             if pending.completed < pending.accepted:  # a message was accepted in the meantime
                 self.keep_alive()
 
-    # The end
-
     def flush(self) -> None:
-        """Push the open batches and wait until everything sent before is persisted.
-
-        Raises:
-            pulsar.PulsarException: the first error since the last flush.
-        """
+        """Push the open batches and wait until everything sent before is persisted; raise the first error since."""
         self.end_flush(self.begin_flush())
 
     def begin_flush(self) -> tuple[int, int]:
@@ -508,7 +458,7 @@ class BatchDispatcher(Exclusive):
         self.pending.barred = True
         self.handle.inner = closed("Producer")
 
-    def _after_fork_(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: InnerProducer) -> None:
         """Raise on every use in this child process; a lock may have been held at the fork."""
         self.handle.inner = refusal
         self.reset()
@@ -520,7 +470,7 @@ _with_pending: dict[BatchDispatcher, None] = {}
 """Dispatchers with pending messages, kept alive."""
 
 
-def rebuilt_message(batch: Batch) -> Any:
+def rebuilt_message(batch: Batch) -> InnerMessage:
     """Return a new C++ message for a batch: a message that was sent cannot be sent again."""
     if batch.message is None:
         return batch.entry()
@@ -544,7 +494,7 @@ class ReplacingDispatcher(BatchDispatcher, ABC):
     def replace(self) -> None:
         """Replace the C++ producer and resend the batches without an outcome; runs on its own thread."""
         try:
-            close_quietly(self.handle)
+            close_quietly(self.inner)
             official = self.reopen()
         except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
             self.give_up(error)

@@ -2,9 +2,8 @@
 
 The C++ client restarts the send timeout at each reconnection. If a broker rejects a message, which closes the
 connection each time, no message of the producer would ever time out. A producer with `lazy_start_partitioned_producers`
-is an
-exception: its timeout is not restarted. The C++ producer reads its configuration at each reconnection, and copies of a
-configuration share their fields, so `SendTiming` can set this option after the producer was opened.
+is an exception: its timeout is not restarted. The C++ producer reads its configuration at each reconnection, and copies
+of a configuration share their fields, so `SendTiming` can set this option after the producer was opened.
 
 On a partitioned topic the option has a second effect: partitions added later are started by their first message, and a
 flush at that time returns too early. So for a topic that may have partitions, the option is set only while the
@@ -13,44 +12,46 @@ producer's connection is unsteady.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulsar_ext._native.core import SequenceBase
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
+
+    from pulsar_ext._native.messages import InnerProducerConfiguration
 
 
+T = TypeVar("T")
+Arguments = dict[str, Any]
+"""The official arguments of `create_producer()`, by name."""
+Options = dict[str, Any]
+"""The official arguments of a send after content and callback, by name."""
+Columns = dict[str, Iterable[Any]]
+"""The options of the messages of a `send_many`."""
 _OPTIONS = (
-    "properties",
-    "partition_key",
-    "ordering_key",
-    "sequence_id",
-    "replication_clusters",
-    "disable_replication",
-    "event_timestamp",
-    "deliver_at",
-    "deliver_after",
+    *("properties", "partition_key", "ordering_key", "sequence_id", "replication_clusters"),
+    *("disable_replication", "event_timestamp", "deliver_at", "deliver_after"),
 )
-"""The official arguments of a send after content and callback, in order."""
+"""In the order of the official arguments."""
 
 
-def named_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def named_options(args: tuple[object, ...], kwargs: dict[str, object]) -> Options:
     """Return the official arguments of a send by name."""
     if not args:
         return kwargs
     if len(args) > len(_OPTIONS):
         raise TypeError(f"send takes at most {len(_OPTIONS)} arguments after its content, got {len(args)}")
-    named = dict(zip(_OPTIONS, args, strict=False))
+    named: Options = dict(zip(_OPTIONS, args, strict=False))
     if duplicates := named.keys() & kwargs.keys():
         raise TypeError(f"send got several values for {', '.join(sorted(duplicates))}")
     return named | kwargs
 
 
-def is_single_entry(options: dict[str, Any]) -> bool:
+def is_single_entry(options: Options) -> bool:
     """Return whether a message must be a single entry: it is delayed, or has its own replication options."""
     return bool(
         options.get("deliver_at")
@@ -60,25 +61,20 @@ def is_single_entry(options: dict[str, Any]) -> bool:
     )
 
 
-def key_of(options: dict[str, Any]) -> str:
+def key_of(options: Options) -> str:
     """Return the key that key-based batching uses."""
     ordering: str | None = options.get("ordering_key")
     return ordering if ordering is not None else options.get("partition_key") or ""
 
 
-def columns_of(*columns: Iterable[Any] | None) -> dict[str, Iterable[Any]]:
+def columns_of(*columns: Iterable[object] | None) -> Columns:
     """Return the columns passed to `send_many`, by option name; the arguments are in the order of its parameters."""
     names = ("partition_key", "ordering_key", "sequence_id", "properties", "event_timestamp")
     return {name: column for name, column in zip(names, columns, strict=True) if column is not None}
 
 
-def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yield each content of a `send_many` with its options.
-
-    Raises:
-        InvalidUse: a sized column differs in length from the contents. Nothing was sent.
-        ValueError: the iterables differ in length.
-    """
+def rows_of(contents: Iterable[T], columns: Columns) -> Iterator[tuple[T, Options]]:
+    """Yield each content of a `send_many` with its options."""
     if isinstance(contents, Sized):
         for name, column in columns.items():
             if isinstance(column, Sized) and len(column) != len(contents):
@@ -91,19 +87,16 @@ def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Itera
 
 
 def parts_of(
-    contents: Iterable[Any], sequence_ids: Iterable[Any] | None, most: int
-) -> Iterator[tuple[list[Any], list[Any] | None]]:
+    contents: Iterable[T], sequence_ids: Iterable[int | None] | None, most: int
+) -> Iterator[tuple[list[T], list[int | None] | None]]:
     """Yield the contents of a `send_many` in parts of up to `most`, each with its sequence ids if any.
 
     The items before an error are yielded before the error is raised.
-
-    Raises:
-        ValueError: the iterables differ in length.
     """
     source, ids, count = iter(contents), None if sequence_ids is None else iter(sequence_ids), 0
     while True:
-        part: list[Any] = []
-        ids_part: list[Any] | None = None
+        part: list[T] = []
+        ids_part: list[int | None] | None = None
         error = _take(source, most, part)
         if ids is not None:
             ids_part = []
@@ -122,27 +115,13 @@ def parts_of(
         raise ValueError(f"There are more sequence_ids than contents: {count}.")
 
 
-def _take(source: Iterator[Any], most: int, into: list[Any]) -> Exception | None:
+def _take(source: Iterator[T], most: int, into: list[T]) -> Exception | None:
     """Append up to `most` items to a list; return the error that the source raised, or None."""
     try:
         into.extend(islice(source, most))
     except Exception as error:  # noqa: BLE001  # raised after the items before it are sent
         return error
     return None
-
-
-class NextSequenceId(Protocol):
-    """Assigns the sequence ids of one producer on one topic."""
-
-    last: int
-    """The highest sequence id assigned."""
-    steady: bool
-    """Whether the next id is always `last + 1`, so that the sender may assign it inline."""
-
-    @property
-    def upcoming(self) -> int:
-        """The next automatic id."""
-        ...
 
 
 class SequenceCounter(SequenceBase):
@@ -152,7 +131,9 @@ class SequenceCounter(SequenceBase):
 
     def __init__(self, last: int) -> None:
         self.last = last
+        """The highest id of a message, pushed or in an open batch."""
         self.steady = True
+        """Whether ids are automatic and the next one is `last + 1`, so that the sender may assign it inline."""
 
     @property
     def upcoming(self) -> int:
@@ -161,29 +142,23 @@ class SequenceCounter(SequenceBase):
 
 
 _MOST_SECONDS, _LEAST_SECONDS = 2.0, 0.05
-_SHARE: Final = 8
 
 
-def keep_timeout_running(configuration: Any) -> None:
+def keep_timeout_running(configuration: InnerProducerConfiguration) -> None:
     """Let the send timeout of a producer continue across reconnections from now on."""
     configuration.lazy_start_partitioned_producers(True)  # noqa: FBT003  # positional in the binding
 
 
 class SendTiming:
-    """Lets the send timeout continue while the connection of a producer is unsteady.
-
-    Args:
-        configuration: that the C++ producer was opened with.
-        timeout_millis: its send timeout; more than 0.
-    """
+    """Lets the send timeout continue while the connection of a producer is unsteady."""
 
     __slots__ = ("_configuration", "_timeout", "_unsteady_until", "seconds")
 
-    def __init__(self, configuration: Any, timeout_millis: int) -> None:
+    def __init__(self, configuration: InnerProducerConfiguration, timeout_millis: int) -> None:
         self._configuration = configuration
-        self._timeout = timeout_millis / 1000
+        self._timeout = timeout_millis / 1000  # more than 0
         self._unsteady_until = 0.0
-        self.seconds: Final = max(_LEAST_SECONDS, min(_MOST_SECONDS, self._timeout / _SHARE))
+        self.seconds: Final = max(_LEAST_SECONDS, min(_MOST_SECONDS, self._timeout / 8))
         """The polling interval."""
 
     def poll(self, now: float, *, connected: bool) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import deserialize_inner
-from pulsar_ext._native.results import raise_result
+from pulsar_ext._native.results import Result, raise_result
 from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._wire.message_id_data import decode, encode
@@ -21,6 +21,7 @@ from .core import deliver
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pulsar_ext._native.messages import InnerMessageId
     from pulsar_ext._runtime.callbacks import SendCallback
 
 
@@ -52,14 +53,14 @@ class BulkOutcome:
         self.done = 0
         self.duplicates = 0
         self.failed = 0
-        self.failure: Any = None
+        self.failure: Result | None = None
         self.last: MessageId | None = None
 
-    def one(self, result: Any, message_id: MessageId) -> None:
+    def one(self, result: Result, message_id: MessageId) -> None:
         """Count one message; usable as a send callback."""
         self.many(result, 1, message_id)
 
-    def many(self, result: Any, count: int, last: MessageId | None) -> None:
+    def many(self, result: Result, count: int, last: MessageId | None) -> None:
         """Count the messages of a batch; `last` is the id of its last message."""
         with self._lock:
             self.done += count
@@ -93,7 +94,7 @@ class BulkOutcome:
             raise_result(self.failure)
 
 
-class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client ships no types
+class _OwnResult(Result):
     """A result that the C++ client does not have; not equal to any official one."""
 
     name = "DuplicateMessage"
@@ -102,13 +103,11 @@ class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client sh
         return f"Result.{self.name}"
 
     def __repr__(self) -> str:
-        return f"<Result.{self.name}: {int(self)}>"
+        return f"<Result.{self.name}: {self.value}>"
 
 
 DUPLICATE_MESSAGE = _OwnResult(100)
 """Result of a message that the topic already has, by producer name and sequence id; its message id is unknown."""
-
-
 PersistedEntry = tuple[int, int, int] | MessageId
 """Ledger, entry and partition of a batch; or the id of an entry that is not a batch."""
 
@@ -125,35 +124,28 @@ def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
 class OutcomeWaiter:
     """The callback of a synchronous send."""
 
-    __slots__ = ("_known", "message_id", "result")
+    __slots__ = ("_known", "_outcome")
+    _outcome: tuple[Result, MessageId]
 
     def __init__(self) -> None:
         self._known = Flag()
-        self.result: Any = None
-        self.message_id: MessageId | None = None
 
-    def __call__(self, result: Any, message_id: MessageId) -> None:
-        """Record the outcome."""
-        self.result, self.message_id = result, message_id
+    def __call__(self, result: Result, message_id: MessageId) -> None:  # noqa: D102  # a send callback
+        self._outcome = result, message_id
         self._known.set()
 
     def wait(self, sequence_id: int | None) -> MessageId:
-        """Wait for the outcome; return the message id or raise the error.
-
-        Raises:
-            DuplicateMessage: the topic already has the message.
-            pulsar.PulsarException: the official error of the outcome.
-        """
+        """Wait for the outcome; return the message id or raise the error."""
         self._known.wait()
-        if self.result is DUPLICATE_MESSAGE:
+        result, message_id = self._outcome
+        if result is DUPLICATE_MESSAGE:
             raise duplicate_message(sequence_id)
-        if self.result != _OK:
-            raise_result(self.result)
-        assert self.message_id is not None  # noqa: S101  # comes with the result
-        return self.message_id
+        if result != _OK:
+            raise_result(result)
+        return message_id
 
 
-def deliver_each(callbacks: Sequence[SendCallback | None], result: Any, entry: PersistedEntry | None) -> None:
+def deliver_each(callbacks: Sequence[SendCallback | None], result: Result, entry: PersistedEntry | None) -> None:
     """Call the callbacks of a batch. An exception from one is logged, and the next is called."""
     if isinstance(entry, tuple):
         deliver(callbacks, result, *entry)
@@ -164,21 +156,15 @@ def deliver_each(callbacks: Sequence[SendCallback | None], result: Any, entry: P
             call_back(callback, result, message_id)
 
 
-def _in_partition(inner: Any, partition: int) -> Any:
+def _in_partition(inner: InnerMessageId, partition: int) -> InnerMessageId:
     """Return a C++ id with its partition, which a producer of a single partition does not set."""
     found = decode(inner.serialize())
     first = None if found.first_chunk is None else replace(found.first_chunk, partition=partition)
     return deserialize_inner(encode(replace(found, partition=partition, first_chunk=first)))
 
 
-def persisted_entry(inner: Any, partition: int, *, batched: bool) -> PersistedEntry:
-    """Return the position of a persisted entry.
-
-    Args:
-        inner: the C++ id from the C++ producer.
-        partition: of that producer, -1 for a non-partitioned topic.
-        batched: whether the entry is a batch.
-    """
+def persisted_entry(inner: InnerMessageId, partition: int, *, batched: bool) -> PersistedEntry:
+    """Return the position of a persisted entry."""
     if batched:
         return inner.ledger_id(), inner.entry_id(), inner.partition() if partition < 0 else partition
     return from_inner(inner if partition < 0 else _in_partition(inner, partition))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -21,10 +21,9 @@ from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.ending import close_together
 from pulsar_ext.ids.message_id import MessageId
 
-from .core import joins
-from .options import is_single_entry, named_options, rows_of
+from .options import is_single_entry, named_options
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
-from .sender import check_callback
+from .sender import check_callback, post_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,25 +31,17 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
 
     from .batching import BatchingSender, MixedKeyCheck
+    from .options import Columns, Options
     from .router import Routing
 
 
-_NO_OPTIONS: dict[str, Any] = {}
+_NO_OPTIONS: Options = {}
 _CHECK_SECONDS = 60.0
 """The interval of the check for added partitions, as in the official client."""
 
 
 class PartitionedSender:
-    """Sends to the partitions of a topic.
-
-    Args:
-        topic: the partitioned topic's name.
-        context: of the client.
-        parts: one sender for each partition; the client closes them.
-        routing: chooses the partition of a message.
-        grow: opens the senders of partitions from an index on.
-        mixed_keys: checks messages with a key, if batches mix keys.
-    """
+    """Sends to the partitions of a topic."""
 
     inner = None
     """None: only the parts have C++ producers."""
@@ -69,11 +60,13 @@ class PartitionedSender:
     ) -> None:
         self.context = context
         self.parts = parts
+        self._senders = [part.joining() for part in parts]
+        """The `send_async` of each part, for plain messages."""
         self._topic = topic
         self._routing = routing
         self._grow = grow
         self._mixed_keys = mixed_keys
-        self._plain = routing.router is None and type(parts[0].handle.schema) is pulsar.schema.BytesSchema
+        self._plain = routing.router is None and parts[0].takes_bytes
         self._lock = OwnedLock()
         self._next_check = time.monotonic() + _CHECK_SECONDS
         self._growing = threads.Lock()
@@ -109,49 +102,40 @@ class PartitionedSender:
         """Return the highest sequence id pushed on any partition, persisted or in flight."""
         return max(part.last_sequence_id_pushed() for part in self.parts)
 
-    @with_signature_of(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message together with its open batch, and wait until it is persisted."""
         self.context.callbacks.raise_inside("send")
         if self._is_barred():
             return self.parts[0].send(content, *args, **kwargs)  # raises
         waiter = OutcomeWaiter()
         options = named_options(args, kwargs)
-        part = self.post(content, waiter, options)
+        part = self.post(content, waiter, options, patient=False)
         if part is not None:
             part.dispatch.push()
         return waiter.wait(options.get("sequence_id"))
 
     @with_signature_of(pulsar.Producer.send_async)
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
         if self._plain and type(content) is bytes and not (args or kwargs):
             with self._lock:
                 self._start_opening_added()
-                part = self.parts[self._routing.choose(None, len(content), _NO_OPTIONS, len(self.parts))]
-            if not joins(part.dispatch, part.counter, content, callback):
-                part.send_async(content, callback)
+                send = self._senders[self._routing.choose(None, len(content), _NO_OPTIONS, len(self._senders))]
+            send(content, callback)
             return
         check_callback(callback)
         if self._is_barred():
             self.parts[0].send_async(content, callback, *args, **kwargs)  # reports the error
             return
-        self.post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS)
-
-    def joining(self) -> Callable[..., None]:
-        """Return what the `send_async` of its producer is."""
-        return self.send_async
+        self.post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS, patient=False)
 
     def _is_barred(self) -> bool:
         return self.parts[0].dispatch.pending.barred
 
     def post(
-        self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
+        self, content: object, callback: SendCallback | None, options: Options, *, patient: bool = True
     ) -> BatchingSender | None:
-        """Add a message to its partition's batch; return the partition's sender, None if the router's index is invalid.
-
-        The arguments are those of `BatchingSender.post()`.
-        """
+        """Add a message to its partition's batch; return its sender, None if the router's index is invalid."""
         routing, first = self._routing, self.parts[0]
         self.check_mixed_keys(options)
         if routing.router is not None or is_single_entry(options):
@@ -188,20 +172,18 @@ class PartitionedSender:
                 more = self._grow(len(self.parts))
                 with self._lock:
                     self.parts, finished = [*self.parts, *more], self._finished
+                    self._senders += [part.joining() for part in more]
                 if finished:
                     close_together([part.dispatch for part in more], time.monotonic())
         finally:
             self._next_check = time.monotonic() + _CHECK_SECONDS
             self._growing.release()
 
-    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages, without a callback for each."""
         self.parts[0].dispatch.raise_if_closed()
         outcome = BulkOutcome()
-        count = 0
-        for content, options in rows_of(contents, columns):
-            self.post(content, outcome.one, options, patient=True)
-            count += 1
+        count = post_each(self, contents, columns, outcome)
         if flush:
             for part in self.parts:
                 part.dispatch.push()
@@ -210,7 +192,7 @@ class PartitionedSender:
             outcome.raise_failure()
         return SentMany(count, outcome.duplicates, outcome.last)
 
-    def check_mixed_keys(self, options: dict[str, Any]) -> None:
+    def check_mixed_keys(self, options: Options) -> None:
         """Warn if this is the first message with a key, and batches mix keys."""
         if self._mixed_keys is not None and options:
             self._mixed_keys = self._mixed_keys.check(options, self)
@@ -223,11 +205,7 @@ class PartitionedSender:
             return self._routing.choose_many(keys, sizes, ids, partitions)
 
     def flush(self) -> None:
-        """Push the open batches of all partitions and wait until everything sent before is persisted.
-
-        Raises:
-            pulsar.PulsarException: the first error since the last flush.
-        """
+        """Push all open batches, wait until everything sent before is persisted, and raise the first error."""
         begun, failures = [], []
         for part in self.parts:
             try:
@@ -251,6 +229,6 @@ class PartitionedSender:
             parts = self.parts
         close_together([part.dispatch for part in parts], deadline)
 
-    def _after_fork_(self, _refusal: Any, /) -> None:
+    def _after_fork_(self, _refusal: object, /) -> None:
         """Replace the lock, which another thread may have held at the fork; each part handles the fork itself."""
         self._lock = OwnedLock()

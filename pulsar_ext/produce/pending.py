@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -15,33 +15,18 @@ from .outcome import DUPLICATE_MESSAGE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.results import Result
+
 
 class PendingMessages(PendingBase):
     """Counts the messages of a sender.
 
     `accepted` and `extra_permits` are guarded by the sender's lock, the other counts by `changed`. Outcomes hold
     `changed` only briefly; it is re-entrant, because a signal handler may send.
-
-    Args:
-        limit: the maximum number of messages without an outcome; 0 means unlimited.
     """
 
-    __slots__ = (
-        "_waiting",
-        "barred",
-        "changed",
-        "completed",
-        "extra_permits",
-        "extra_released",
-        "failed_until",
-        "failure",
-        "failures",
-        "paused",
-        "reported",
-    )
-
     def __init__(self, limit: int) -> None:
-        self.limit = limit or sys.maxsize
+        self.limit = limit or sys.maxsize  # 0 means unlimited
         self.accepted = 0
         self.released = 0
         """The number of messages whose permits were released; their callbacks may still be running."""
@@ -51,7 +36,7 @@ class PendingMessages(PendingBase):
         """The number of those permits that were released."""
         self.completed = 0
         """The number of messages whose outcome is known and whose callbacks have returned."""
-        self.failure: Any = None
+        self.failure: Result | None = None
         """The first error not reported by a flush; an error reported earlier if all were reported."""
         self.failures = 0
         """The number of errors."""
@@ -72,11 +57,7 @@ class PendingMessages(PendingBase):
         return not (self.barred or self.paused) and in_use + min(count, self.limit) <= self.limit
 
     def enter(self, check_may_wait: Callable[[], object]) -> None:
-        """Acquire a permit, waiting if necessary; Ctrl-C ends the wait. Once barred, always return at once.
-
-        Args:
-            check_may_wait: called before a wait; raises if waiting is not allowed.
-        """
+        """Acquire a permit, waiting if necessary; Ctrl-C ends the wait. Once barred, always return at once."""
         with self.changed:
             if not (self.barred or self.has_room()):
                 check_may_wait()
@@ -105,13 +86,8 @@ class PendingMessages(PendingBase):
                 self.changed.notify_all()
             return self.completed >= self.accepted
 
-    def fail(self, result: Any, accepted: int | None = None) -> None:
-        """Record an error for the flushes in progress, and for the next flush unless one of them covers it.
-
-        Args:
-            result: of a message; `Ok` and duplicates are ignored.
-            accepted: the value of `accepted` when it was sent; None if it was not accepted.
-        """
+    def fail(self, result: Result, accepted: int | None = None) -> None:
+        """Record an error for the flushes in progress, and for the next flush unless one of them covers it."""
         if result == pulsar.Result.Ok or result is DUPLICATE_MESSAGE:
             return
         with self.changed:
@@ -124,13 +100,8 @@ class PendingMessages(PendingBase):
         """Return the number of errors already reported, and the number of all errors."""
         return self.reported, self.failures
 
-    def failure_since(self, begun: tuple[int, int], sent: int) -> Any:
-        """Return the first error that no flush had reported when this one began, or None.
-
-        Args:
-            begun: the result of `begin_flush`.
-            sent: the number of messages this flush has waited for; later flushes do not report their errors again.
-        """
+    def failure_since(self, begun: tuple[int, int], sent: int) -> Result | None:
+        """Return the first error that no flush had reported when this one began, or None."""
         reported, known = begun
         with self.changed:
             if self.failures == reported:

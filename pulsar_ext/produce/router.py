@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import random
 import time
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
 
 import mmh3
 import pulsar
@@ -20,7 +20,10 @@ from pulsar_ext._native.messages import official_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pulsar_ext._native.messages import InnerMessage
+
     from .batch import BatchingConfig, Bounds
+    from .options import Arguments, Options
 
 
 _MASK = (1 << 64) - 1
@@ -85,57 +88,42 @@ def _murmur3_32_hash(key: str) -> int:
     return value & _POSITIVE
 
 
-_HASHES: Final[dict[HashingScheme, Callable[[str], int]]] = {
-    scheme: lru_cache(maxsize=1 << 16)(function)
-    for scheme, function in (
-        (HashingScheme.BoostHash, key_hash),
-        (HashingScheme.JavaStringHash, _java_string_hash),
-        (HashingScheme.Murmur3_32Hash, _murmur3_32_hash),
-    )
-}
-
-
+@cache
 def hash_of(scheme: HashingScheme) -> Callable[[str], int]:
     """Return the hash function of a scheme, 0 to 2**31 - 1; it caches the last 65,536 keys."""
-    return _HASHES[scheme]
+    hashes = {
+        HashingScheme.BoostHash: key_hash,
+        HashingScheme.JavaStringHash: _java_string_hash,
+        HashingScheme.Murmur3_32Hash: _murmur3_32_hash,
+    }
+    return lru_cache(maxsize=1 << 16)(hashes[scheme])
 
 
 class Routing:
-    """Partition choice of a producer.
-
-    Args:
-        named: the arguments of `create_producer`.
-        config: of each partition's producer.
-        partitions: the number of partitions.
-        router: the application's router, guarded.
-        deduplicates: whether a resent message must go to the same partition.
-        scheme: the hash of keys.
-    """
+    """Partition choice of a producer; with `deduplicates`, a resent message goes to the same partition."""
 
     def __init__(
         self,
-        named: dict[str, Any],
+        named: Arguments,
         config: BatchingConfig,
         partitions: int,
-        router: Callable[[Any, int], int] | None,
+        router: Callable[[object, int], int] | None,
         *,
         deduplicates: bool,
         scheme: HashingScheme = HashingScheme.BoostHash,
     ) -> None:
         self.router = router
         self._hash = hash_of(scheme)
-        single = named["message_routing_mode"] == pulsar.PartitionsRoutingMode.UseSinglePartition
         self._fixed: int | None = None
-        if single and deduplicates:
-            self._fixed = hash_of(HashingScheme.BoostHash)(named["producer_name"]) % partitions
+        """The partition of all messages without a key."""
+        if named["message_routing_mode"] == pulsar.PartitionsRoutingMode.UseSinglePartition:
+            number = key_hash(named["producer_name"]) if deduplicates else random.getrandbits(31)
+            self._fixed = number % partitions
         self._deduplicates = deduplicates
-        self._keyless: KeylessRouter = (
-            SinglePartition(partitions)
-            if single
-            else RoundRobin(config.bounds if config.batched else None, named["batching_max_publish_delay_ms"])
-        )
+        bounds = config.bounds if config.batched else None
+        self._round_robin = RoundRobin(bounds, named["batching_max_publish_delay_ms"])
 
-    def choose(self, message: Any, size: int, options: dict[str, Any], partitions: int) -> int:
+    def choose(self, message: InnerMessage | None, size: int, options: Options, partitions: int) -> int:
         """Return the partition of a message; a custom router may return an invalid one."""
         if self.router is not None:
             return self.router(official_message(message), partitions)
@@ -147,63 +135,32 @@ class Routing:
         sequence_id = options.get("sequence_id")
         if self._deduplicates and isinstance(sequence_id, int):
             return sequence_id % partitions
-        return self._keyless.keyless(size, partitions)
+        return self._round_robin.next(size, partitions)
 
     def choose_many(
         self, keys: Sequence[str | None], sizes: Sequence[int], ids: Sequence[int] | None, partitions: int
     ) -> list[int]:
-        """Return the partitions of many messages, for a producer without a custom router.
-
-        Args:
-            keys: their keys.
-            sizes: the sizes of their payloads, in bytes.
-            ids: their sequence ids, None for automatic ones.
-            partitions: the number of partitions.
-        """
+        """Return the partitions of many messages, for a producer without a custom router."""
         hash_key = self._hash
         if self._fixed is None and self._deduplicates and ids is not None:
             return [
                 (sequence_id if key is None else hash_key(key)) % partitions
                 for key, sequence_id in zip(keys, ids, strict=True)
             ]
-        keyless, fixed = self._keyless.keyless, self._fixed
+        following, fixed = self._round_robin.next, self._fixed
         return [
-            hash_key(key) % partitions if key is not None else keyless(size, partitions) if fixed is None else fixed
+            hash_key(key) % partitions if key is not None else following(size, partitions) if fixed is None else fixed
             for key, size in zip(keys, sizes, strict=True)
         ]
 
 
-class KeylessRouter(Protocol):
-    """Chooses partitions for messages without a key."""
-
-    def keyless(self, size: int, partitions: int, /) -> int:
-        """Return the partition of a message of `size` bytes."""
-        ...
-
-
-class SinglePartition:
-    """Sends all messages without a key to one partition, chosen at random at the start."""
-
-    def __init__(self, partitions: int) -> None:
-        self._partition = random.randrange(partitions)  # noqa: S311  # no secret
-
-    def keyless(self, _size: int, _partitions: int) -> int:
-        """Return the partition."""
-        return self._partition
-
-
 class RoundRobin:
-    """Cycles through the partitions; with batching, moves on after the messages, bytes or time of a batch.
-
-    Args:
-        bounds: of a batch; None without batching.
-        delay_ms: the maximum time that a batch stays open.
-    """
+    """Cycles through the partitions; with batching, moves on after the messages, bytes or time of a batch."""
 
     def __init__(self, bounds: Bounds | None, delay_ms: int) -> None:
         self._bounds = bounds
         self._delay_ms = delay_ms
-        self._cursor = random.randrange(1 << 31)  # noqa: S311  # no secret
+        self._cursor = random.getrandbits(31)
         self._messages = self._bytes = 0
         self._changed_ms = self._now()
 
@@ -211,8 +168,8 @@ class RoundRobin:
     def _now() -> int:
         return time.time_ns() // 1_000_000
 
-    def keyless(self, size: int, partitions: int) -> int:
-        """Return the partition."""
+    def next(self, size: int, partitions: int) -> int:
+        """Return the partition of a message of `size` bytes."""
         bounds = self._bounds
         if bounds is None:
             self._cursor += 1

@@ -9,46 +9,41 @@ import pulsar
 
 from pulsar_ext.errors import InvalidUse
 
+from .options import rows_of
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
 
-    from .outcome import SentMany
+    from .options import Columns, Options
+    from .outcome import BulkOutcome, SentMany
 
 
-class Sender(Protocol):
-    """Sends the messages of one producer; open from its creation until `finish`, or until its client is closed."""
-
-    context: ClientContext
+class Posting(Protocol):
+    """Sends messages of a `send_many` one by one."""
 
     @property
     def many_in_flight(self) -> int | None:
         """Maximum number of `send_many` messages in flight; None if `post()` waits for room."""
         ...
 
+    def post(self, content: object, callback: SendCallback, options: Options) -> object:
+        """Send one message; wait for room, even without `block_if_queue_full`."""
+        ...
+
+
+class Sender(Posting, Protocol):
+    """Sends the messages of one producer, which calls it as if it were the official producer's C++ producer."""
+
+    context: ClientContext
+
     @property
     def closed(self) -> bool:
         """True once the sender was closed."""
-        ...
-
-    def topic(self) -> str:
-        """Return the topic's name."""
-        ...
-
-    def producer_name(self) -> str:
-        """Return the producer's name."""
-        ...
-
-    def is_connected(self) -> bool:
-        """Return whether the producer is connected to a broker."""
-        ...
-
-    def last_sequence_id(self) -> int:
-        """Return the last persisted sequence id, as the official client does."""
         ...
 
     def last_sequence_id_published(self) -> int:
@@ -59,23 +54,15 @@ class Sender(Protocol):
         """Return the highest sequence id pushed, persisted or in flight."""
         ...
 
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: object, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message and wait for its outcome; the arguments are the official ones."""
         ...
 
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Send a message and report its outcome to the callback."""
         ...
 
-    def joining(self) -> Callable[..., None]:
-        """Return the `send_async` of its producer."""
-        ...
-
-    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> object:
-        """Send one message of `send_many`; `patient` waits for room even without `block_if_queue_full`."""
-        ...
-
-    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages, whose options are columns; with `flush`, wait for their outcomes."""
         ...
 
@@ -88,13 +75,19 @@ class Sender(Protocol):
         ...
 
 
-class HandleSender:
-    """A sender with one C++ producer.
+def post_each(sender: Posting, contents: Iterable[object], columns: Columns, outcome: BulkOutcome) -> int:
+    """Send the messages of a `send_many` one by one; return their number."""
+    count, most = 0, sender.many_in_flight
+    for content, options in rows_of(contents, columns):
+        sender.post(content, outcome.one, options)
+        count += 1
+        if most is not None:
+            outcome.wait(count - most)
+    return count
 
-    Args:
-        handle: the C++ producer.
-        context: of its client.
-    """
+
+class HandleSender:
+    """A sender with one C++ producer."""
 
     __slots__ = ("__weakref__", "context", "handle")
 
@@ -102,74 +95,53 @@ class HandleSender:
         self.handle = handle
         self.context = context
 
-    send_async: Callable[..., None]
-
-    def joining(self) -> Callable[..., None]:
-        """Return the `send_async` of its producer."""
-        return self.send_async
-
     def topic(self) -> str:
         """Return the topic's name."""
-        return str(self.handle.topic())
+        return self.handle.topic()
 
     def producer_name(self) -> str:
         """Return the producer's name."""
-        return str(self.handle.producer_name())
+        return self.handle.producer_name()
 
     def is_connected(self) -> bool:
         """Return whether the producer is connected to a broker."""
-        return bool(self.handle.is_connected())
+        return self.handle.is_connected()
 
     def last_sequence_id(self) -> int:
         """Return the last persisted sequence id, as the official client does."""
-        return int(self.handle.last_sequence_id())
+        return self.handle.last_sequence_id()
 
     def last_sequence_id_published(self) -> int:
         """Return the last persisted sequence id."""
         return self.last_sequence_id()
 
     def last_sequence_id_pushed(self) -> int:
-        """Raise: the C++ client assigns the sequence ids and does not expose them.
-
-        Raises:
-            InvalidUse: always.
-        """
+        """Raise: the C++ client assigns the sequence ids and does not expose them."""
         raise InvalidUse("last_sequence_id_pushed() needs a producer created with deduplication=True.")
 
 
-def close_quietly(producer: Any) -> None:
+class _Closable(Protocol):
+    def close(self) -> object: ...
+
+
+def close_quietly(producer: _Closable) -> None:
     """Close an official or C++ producer, ignoring errors."""
     with contextlib.suppress(pulsar.PulsarException):
         producer.close()
 
 
 def check_callback(callback: object) -> None:
-    """Check that a callback is None or callable.
-
-    Raises:
-        TypeError: it is neither.
-    """
+    """Raise TypeError if a callback is neither None nor callable."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable or None, got {type(callback).__name__}")
 
 
 class WrappingSender:
-    """Wraps another sender and delegates to it, for example `topic()`.
-
-    Args:
-        sender: the wrapped sender.
-    """
-
-    many_in_flight: int | None
-    send_async: Callable[..., None]
+    """Wraps another sender and delegates to it, for example `topic()`."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self.context, self.many_in_flight = sender.context, sender.many_in_flight
-
-    def joining(self) -> Callable[..., None]:
-        """Return the `send_async` of its producer."""
-        return self.send_async
 
     def __getattr__(self, name: str) -> Any:
         """Return the wrapped sender's attribute."""

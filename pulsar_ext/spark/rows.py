@@ -413,7 +413,7 @@ class RowSender:
             for row in zip(*arguments.values(), strict=True):
                 options = dict(zip(arguments, row, strict=True))
                 self._sent += 1
-                sender.post(options.pop("content"), outcome.one, options, patient=True)
+                sender.post(options.pop("content"), outcome.one, options)
         return len(rows)
 
     def finish(self) -> None:

@@ -10,7 +10,7 @@ from stored import entries, read
 
 import pulsar_ext as pulsar
 from pulsar_ext.dedup.opening import Recall
-from pulsar_ext.dedup.stored import is_stored, stored_entry, tail
+from pulsar_ext.dedup.stored import NameLookup, ids_of
 
 BOTH_CLIENTS = True
 
@@ -111,8 +111,8 @@ def test_batch_has_highest_id_and_messages_keep_theirs(client, admin, topic):
     producer.flush()
     [entry] = entries(admin, topic)
     assert entry.sequence_id == 300
-    stored = stored_entry(admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True))
-    assert (stored.sequence_id, stored.ids) == (300, (3, 5, 300))
+    whole = admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True)
+    assert ids_of(whole) == (3, 5, 300)
 
 
 @pytest.mark.core
@@ -212,9 +212,9 @@ def test_forgotten_producer_name_raises(client, admin, topic, pulsar_topic_facto
 @pytest.mark.parametrize(
     "look_up",
     [
-        lambda admin, topic: is_stored(admin, topic, "p", 3),
+        lambda admin, topic: NameLookup(admin, topic, "p").is_stored(3),
         lambda admin, topic: Recall("", 0).find(admin, topic, "p").published == 3,
-        lambda admin, topic: next(tail(admin, topic, admin.internal_stats(topic))).sequence_id == 3,
+        lambda admin, topic: next(NameLookup(admin, topic, "p").tail(admin.internal_stats(topic))).sequence_id == 3,
     ],
 )
 def test_temporarily_missing_entry_is_not_trimmed(client, admin, topic, monkeypatch, look_up):

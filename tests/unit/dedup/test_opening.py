@@ -10,7 +10,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.opening import FamilyEntry, Gap, first_unfilled_gap, resume_forgotten
+from pulsar_ext.dedup.opening import Gap, first_unfilled_gap, resume_forgotten
 from pulsar_ext.dedup.stored import OwnEntry, Resumption, is_resent_as
 
 
@@ -51,9 +51,9 @@ def test_forgotten_name_resumes_after_its_stored_ids(data):
             rows = rows[: data.draw(st.integers(0, len(rows)))]
         for writer, number in rows:
             last_ids[writer] = number
-            topic.append(FamilyEntry(f"q-{writer}", OwnEntry(number)))
+            topic.append(OwnEntry(number, name=f"q-{writer}"))
             if data.draw(st.booleans()):
-                topic.append(FamilyEntry("other", OwnEntry(10**9)))
+                topic.append(OwnEntry(10**9, name="other"))
     for writer in "abc":
         found, certain = resume_forgotten(f"q-{writer}", "q-", (batches - 1) * STEP, reversed(topic))
         persisted = last_ids.get(writer, -1)
@@ -67,16 +67,16 @@ def test_forgotten_name_resumes_after_its_stored_ids(data):
 
 def test_incomplete_chunked_message_is_found():
     """An incomplete chunked message is sent under another name, whatever entries are before it."""
-    incomplete = FamilyEntry("q-a", OwnEntry(7, is_partial=True))
-    for before, published in (([FamilyEntry("q-a", OwnEntry(3))], 3), ([FamilyEntry("q-b", OwnEntry(2))], -1)):
+    incomplete = OwnEntry(7, is_partial=True, name="q-a")
+    for before, published in (([OwnEntry(3, name="q-a")], 3), ([OwnEntry(2, name="q-b")], -1)):
         found, certain = resume_forgotten("q-a", "q-", 5, [incomplete, *before])
         assert certain
         assert (found.published, found.incomplete_id) == (published, 7)
-    found, _ = resume_forgotten("q-a", "", 0, [FamilyEntry("q-a~1", OwnEntry(7)), incomplete])
+    found, _ = resume_forgotten("q-a", "", 0, [OwnEntry(7, name="q-a~1"), incomplete])
     assert (found.published, found.incomplete_id) == (7, None)
 
 
 def test_messages_resent_out_of_order_do_not_move_the_name():
     """Messages resent as `p+1` are stored after later ones of `p`, whose highest id counts."""
-    entries = [FamilyEntry("p+1", OwnEntry(5)), FamilyEntry("p", OwnEntry(9))]
+    entries = [OwnEntry(5, name="p+1"), OwnEntry(9, name="p")]
     assert resume_forgotten("p", "", 0, entries) == (Resumption(9), True)

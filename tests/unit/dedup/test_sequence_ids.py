@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._wire.batch_payload import batch_metadata, batch_parts, key_fields, option_fields, whole_batch
-from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, IdStatus, SequenceIds, StoredEntry, persisted_above
+from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, IdStatus, SequenceIds, persisted_above
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import Batch, BatchGroup, Bounds, seal
 
@@ -24,10 +24,6 @@ class Entry:
     entry_sequence_id: int
     ids: list[int]
     key: object
-
-    @property
-    def stored(self) -> StoredEntry:
-        return StoredEntry(self.entry_sequence_id, tuple(self.ids))
 
 
 @dataclass
@@ -66,7 +62,7 @@ class Client:
     def __init__(self, broker: Broker, group_messages: int) -> None:
         self.broker = broker
         broker.write(len(broker.writing))  # what `Opening.await_writes` waits for
-        above = persisted_above(broker.pushed, (entry.stored for entry in reversed(broker.topic)), group_messages)
+        above = persisted_above(broker.pushed, (entry.ids for entry in reversed(broker.topic)), group_messages)
         self.sequence = SequenceIds(broker.pushed, above)
         self.pending: list[tuple[Entry, object]] = []
         self.bounds = Bounds(group_messages, 1 << 30)
@@ -331,12 +327,7 @@ def test_batch_groups_respect_both_limits(sizes, most, most_bytes):
 
 def test_split_batch_keeps_each_messages_data():
     """Payloads, callbacks, ids, options and entry keys stay with their messages."""
-    batch = Batch(items=[(b"%d" % n, n, n + 10, b"f%d" % n, b"k%d" % n) for n in range(5)])
-    batch.close()
-    halves = batch.halves()
-    for half in halves:
-        half.close()
-    one, two = halves
+    one, two = Batch.joined((b"%d" % n, n, n + 10, b"f%d" % n, b"k%d" % n) for n in range(5)).halves()
     assert (one.contents, one.callbacks, one.ids, one.fields, one.keys, one.count) == (
         *((b"0", b"1"), (0, 1), (10, 11), (b"f0", b"f1")),
         *(b"k0", 2),
@@ -436,7 +427,7 @@ def test_ids_are_steady_until_a_failure():
 
 def test_persisted_above_reads_one_group():
     """The ids above the broker's id are read from as many messages as a group has, and not from older entries."""
-    entries = [StoredEntry(9, (7, 9)), StoredEntry(8, (5, 8)), StoredEntry(6, (6,))]
+    entries = [(7, 9), (5, 8), (6,)]
     assert persisted_above(5, entries, 5) == {6, 7, 8, 9}
     assert persisted_above(5, entries, 4) == {7, 8, 9}
     assert persisted_above(5, entries, 3) == {7, 8, 9}

@@ -13,7 +13,7 @@ from pulsar_ext._native import core
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
 from pulsar_ext.produce.batch import BatchGroup, Bounds
-from pulsar_ext.produce.core import Items, batch_payload, deliver, entry_message, joining, joins
+from pulsar_ext.produce.core import Items, batch_payload, deliver, entry_message, joining
 from pulsar_ext.produce.options import SequenceCounter
 from pulsar_ext.produce.pending import PendingMessages
 
@@ -83,9 +83,7 @@ def test_callbacks_get_the_ids_of_their_places(caplog):
 
 
 _SENDS = st.lists(
-    st.sampled_from(
-        ["join", "joins", "kwarg", "text", "invalid", "no callback", "option", "busy", "unsteady", "release"]
-    ),
+    st.sampled_from(["join", "kwarg", "text", "invalid", "no callback", "option", "busy", "unsteady", "release"]),
     max_size=30,
 )
 
@@ -112,19 +110,17 @@ def test_a_message_joins_only_if_it_may(sends, most, size, limit):
         sequence.steady = kind != "unsteady"
         if kind == "release":
             pending.released = pending.accepted
-        may = kind in ("join", "joins", "kwarg", "no callback", "release") and free > 1 and left > 1
+        may = kind in ("join", "kwarg", "no callback", "release") and free > 1 and left > 1
         may = may and pending.accepted - pending.released < limit
         before = len(longer)
-        if kind == "joins":
-            assert joins(dispatch, sequence, *arguments) is may
-        elif kind == "kwarg":
+        if kind == "kwarg":
             send(b"x", callback=callback)
         else:
             send(*arguments, **options)
-        assert len(longer) == before + (not may and kind != "joins")
+        assert len(longer) == before + (not may)
         if may:
             free, left, joined = free - 1, left - 1, joined + 1
-        elif kind not in ("joins", "kwarg"):
+        elif kind != "kwarg":
             assert longer[-1] == (arguments, options)
     assert (group.free_messages, group.free_bytes, sequence.last, pending.accepted) == (free, left, 4 + joined, joined)
     assert group.only_items.columns()[2] == (0, *range(5, 5 + joined))

@@ -47,10 +47,7 @@ def test_batch_carries_highest_id_and_splits_in_halves(ids, bulk, with_fields):
     if bulk:
         batch = Batch.of(contents, outcome, ids)
     else:
-        batch = Batch(
-            items=[(one, None, number, field, b"k") for one, number, field in zip(contents, ids, fields, strict=True)]
-        )
-        batch.close()
+        batch = Batch.joined((one, None, *each, b"k") for one, *each in zip(contents, ids, fields, strict=True))
     written = fields if with_fields and not bulk else None
     keys = b"" if bulk else b"k"
     batch.entry_property = b"n"
@@ -61,8 +58,6 @@ def test_batch_carries_highest_id_and_splits_in_halves(ids, bulk, with_fields):
         batch.entry_sequence_id = ids[0]
         assert batch.entry() == (batch.payload(), len(ids), ids[0], keys + b"n")
     halves = batch.halves()
-    for half in halves:
-        half.close()
     assert [one.outcome for one in halves] == [outcome if bulk else None] * 2
     middle = len(ids) // 2
     assert [list(one.ids) for one in halves] == [ids[:middle], ids[middle:]]

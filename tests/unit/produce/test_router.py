@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pulsar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.produce.batch import Bounds
-from pulsar_ext.produce.router import HashingScheme, RoundRobin, SinglePartition, hash_of, key_hash
+from pulsar_ext.produce.batch import BatchingConfig, Bounds
+from pulsar_ext.produce.router import HashingScheme, RoundRobin, Routing, hash_of, key_hash
 
 
 @pytest.mark.parametrize(
@@ -40,20 +41,23 @@ def test_hash_has_31_bits(key, scheme):
 def test_round_robin_without_batching_alternates():
     """Each message goes to the next partition."""
     router = RoundRobin(None, 10)
-    assert set(Counter(router.keyless(1, 5) for _ in range(50)).values()) == {10}
+    assert set(Counter(router.next(1, 5) for _ in range(50)).values()) == {10}
 
 
 def test_round_robin_keeps_a_partition_for_a_batch():
     """The partition changes after the messages or the bytes of a batch."""
     router = RoundRobin(Bounds(4, 1000), 60_000)
-    chosen = [router.keyless(10, 3) for _ in range(12)]
+    chosen = [router.next(10, 3) for _ in range(12)]
     assert [len(set(chosen[at : at + 4])) for at in (0, 4, 8)] == [1, 1, 1]
     assert len(set(chosen)) == 3
     by_bytes = RoundRobin(Bounds(1000, 100), 60_000)
-    assert len({by_bytes.keyless(60, 4) for _ in range(4)}) == 4
+    assert len({by_bytes.next(60, 4) for _ in range(4)}) == 4
 
 
 def test_single_partition_is_constant():
     """All messages without a key go to one partition."""
-    router = SinglePartition(9)
-    assert len({router.keyless(1, 9) for _ in range(20)}) == 1
+    named = {"message_routing_mode": pulsar.PartitionsRoutingMode.UseSinglePartition}
+    named |= {"batching_enabled": False, "batching_max_allowed_size_in_bytes": 9, "batching_max_publish_delay_ms": 1}
+    named |= {"max_pending_messages": 9, "block_if_queue_full": True}
+    routing = Routing(named, BatchingConfig(named), 9, None, deduplicates=False)
+    assert len({routing.choose(None, 1, {}, 9) for _ in range(20)}) == 1

@@ -46,14 +46,10 @@ def fields_of(row):
 
 def plain_batch(rows, ids):
     """Return a batch of messages that are written one by one."""
-    batch = Batch(
-        items=[
-            (row["content"] or b"", None, number, fields_of(row), key_fields(row))
-            for row, number in zip(rows, ids, strict=True)
-        ]
+    return Batch.joined(
+        (row["content"] or b"", None, number, fields_of(row), key_fields(row))
+        for row, number in zip(rows, ids, strict=True)
     )
-    batch.close()
-    return batch
 
 
 @given(st.lists(ROW, min_size=1, max_size=20), NAMES, st.integers(0, 2**62), st.integers(1, 200), st.data())
