@@ -180,7 +180,7 @@ class ClientTools:
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         options = ReplierOptions(topic, subscription_name, schema, reply_schema, consumer_options)
-        return Replier(self.context, options, replying).open()
+        return Replier(self.context, options, replying)
 
     def resolve_message_id(self, topic: str, message_id: AnyMessageId) -> MessageId:
         """Resolve an id through the admin API to the id of its chunked message, if it is part of one.

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.redelivery.letters import check_retry, reconsume_times
 from pulsar_ext.redelivery.schedule import Backoff, check_backoff, delay_of
 
 if TYPE_CHECKING:
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
+
+
+class HandlingConsumer(Protocol):
+    """A consumer, whose methods return an awaitable if it is of the asyncio client."""
+
+    def acknowledge(self, message: Message, /) -> object: ...  # noqa: D102
+    def negative_acknowledge(self, message: Message | MessageId, /) -> object: ...  # noqa: D102
+    def reconsume_later(self, message: Message, delay_ms: int, properties: dict[str, str] | None, /) -> object: ...  # noqa: D102
+    def send_dead_letter(self, message: Message, properties: dict[str, str] | None, /) -> object: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +29,7 @@ class Acknowledge:
 
     needs_letters: ClassVar[bool] = False
 
-    def carry_out(self, consumer: Any, message: Message) -> Any:
+    def carry_out(self, consumer: HandlingConsumer, message: Message) -> object:
         """Acknowledge the message; an async consumer returns an awaitable."""
         return consumer.acknowledge(message)
 
@@ -33,7 +43,7 @@ class Redeliver:
 
     needs_letters: ClassVar[bool] = False
 
-    def carry_out(self, consumer: Any, message: Message) -> Any:
+    def carry_out(self, consumer: HandlingConsumer, message: Message) -> object:
         """Negatively acknowledge the message; an async consumer returns an awaitable."""
         return consumer.negative_acknowledge(message)
 
@@ -60,7 +70,7 @@ class ReconsumeLater:
             check_backoff("delay_ms", self.delay_ms)
         check_retry(0 if callable(self.delay_ms) else self.delay_ms, self.properties)
 
-    def carry_out(self, consumer: Any, message: Message) -> Any:
+    def carry_out(self, consumer: HandlingConsumer, message: Message) -> object:
         """Reconsume the message later; an async consumer returns an awaitable."""
         delay = self.delay_ms
         if callable(delay):
@@ -85,7 +95,7 @@ class DeadLetter:
     def __post_init__(self) -> None:
         check_retry(0, self.properties)
 
-    def carry_out(self, consumer: Any, message: Message) -> Any:
+    def carry_out(self, consumer: HandlingConsumer, message: Message) -> object:
         """Send a dead letter; an async consumer returns an awaitable."""
         return consumer.send_dead_letter(message, self.properties)
 
@@ -93,13 +103,13 @@ class DeadLetter:
 Action = Acknowledge | Redeliver | ReconsumeLater | DeadLetter
 
 
-def check_on_error(on_error: Any, *, has_letters: bool) -> None:
+def check_on_error(on_error: object, *, has_letters: bool) -> None:
     """Check the `on_error` of `process()` or of a replier, before any message is received."""
     if isinstance(on_error, type) or not callable(on_error):
         check_action(on_error, has_letters=has_letters)
 
 
-def check_action(action: Any, *, has_letters: bool) -> Action:
+def check_action(action: object, *, has_letters: bool) -> Action:
     """Return an action after checking it."""
     if not isinstance(action, Action):
         names = "Acknowledge(), Redeliver(), ReconsumeLater(delay_ms), DeadLetter()"

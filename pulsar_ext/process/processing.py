@@ -11,7 +11,6 @@ handled before `process()` returns.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import logging
 import threading
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pulsar
 
@@ -34,13 +33,14 @@ from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import handled_in
 
-from .actions import Acknowledge, Action, Redeliver, check_action, check_on_error
+from .actions import Acknowledge, Action, HandlingConsumer, Redeliver, check_action, check_on_error
 
 if TYPE_CHECKING:
+    from pulsar_ext._native.messages import InnerMessageId
     from pulsar_ext.message import Message
 
 
-Steps = Generator[Callable[[], Any], Any, None]
+Steps = Generator[Callable[[], object], object, None]
 
 
 def drive(steps: Steps) -> None:
@@ -62,16 +62,16 @@ def drive(steps: Steps) -> None:
 
 
 _log = logging.getLogger("pulsar_ext")
-_BY_DEFAULT = Redeliver()
+_REDELIVER = Redeliver()
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
     """The arguments of `process()`."""
 
-    handler: Callable[[Message], Any]
+    handler: Callable[[Message], object]
     concurrency: int
-    on_error: Action | Callable[[Message, Exception], Any]
+    on_error: Action | Callable[[Message, Exception], object]
     has_letters: bool
     batch_timeout_ms: int = 0
 
@@ -86,7 +86,7 @@ class Handling:
                 f"batch_timeout_ms must be an int >= 0, got {self.batch_timeout_ms!r}; nothing was received."
             )
 
-    def steps(self, consumer: Any, message: Message) -> Steps:
+    def steps(self, consumer: HandlingConsumer, message: Message) -> Steps:
         """Yield the steps of one message: its handler, and its acknowledgement or another action.
 
         Whatever fails, the message is acknowledged, sent on or redelivered. The steps raise only exceptions that end a
@@ -116,11 +116,11 @@ class Handling:
             yield from self.redelivery_steps(consumer, message)
             raise
 
-    def redelivery_steps(self, consumer: Any, message: Message) -> Steps:
+    def redelivery_steps(self, consumer: HandlingConsumer, message: Message) -> Steps:
         """Yield the steps that redeliver a message without a handler, or whose handler was ended."""
         with suppress(pulsar.AlreadyClosed):
             try:
-                yield partial(_BY_DEFAULT.carry_out, consumer, message)
+                yield partial(_REDELIVER.carry_out, consumer, message)
             except pulsar.AlreadyClosed:
                 raise
             except Exception:  # noqa: BLE001  # from the subscription's backoff
@@ -129,16 +129,24 @@ class Handling:
 
 
 class BegunBatches:
-    """The last received message of each topic and partition, and the time left for the rest of its batch."""
+    """The last received message of each topic and partition, and the time left for the rest of its batch.
+
+    `ask` is called once, if a batch is open at the end: it begins to query if the broker keeps acknowledgements inside
+    batches, without waiting, and passes the answer to its argument.
+    """
 
     def __init__(self, timeout_ms: int, ask: Callable[[Callable[[bool | None], None]], object]) -> None:
         self._timeout_seconds, self._ask = timeout_ms / 1000, ask
-        self._last: dict[str, Any] = {}
+        self._last: dict[str, InnerMessageId] = {}
         self._deadline: float | None = None
         self._is_over = timeout_ms == 0
 
     def note(self, message: Message) -> bool:
-        """Note a received message; the messages of one batch arrive one after the other."""
+        """Note a received message, in their order; return False if it is not to be handled.
+
+        After the end, a message of another entry shows that compaction removed the last messages of the previous batch:
+        that batch is complete.
+        """
         topic, inner_id = message.topic_name(), message.inner.message_id()
         last = self._last.get(topic)
         if self._deadline is not None and last is not None and _has_more(last) and not _is_same_entry(last, inner_id):
@@ -165,15 +173,15 @@ class BegunBatches:
             self.give_up()
 
 
-def _has_more(inner_id: Any) -> bool:
+def _has_more(inner_id: InnerMessageId) -> bool:
     """Return if more messages of the batch follow a message, by its C++ id."""
     data = decode(inner_id.serialize())
     return 0 <= data.batch_index < data.batch_size - 1
 
 
-def _is_same_entry(one: Any, other: Any) -> bool:
-    one, other = decode(one.serialize()), decode(other.serialize())
-    return (one.ledger_id, one.entry_id) == (other.ledger_id, other.entry_id)
+def _is_same_entry(one: InnerMessageId, other: InnerMessageId) -> bool:
+    first, second = decode(one.serialize()), decode(other.serialize())
+    return (first.ledger_id, first.entry_id) == (second.ledger_id, second.entry_id)
 
 
 class _Slot:
@@ -185,20 +193,12 @@ class _Slot:
         self.message: Message | None = None
 
 
-class HandledConsumer(Protocol):
-    """The methods of a consumer that `process()` uses."""
+class HandledConsumer(HandlingConsumer, Protocol):
+    """A consumer of the blocking client, whose messages `process()` receives."""
 
-    def receive(self, timeout_millis: int, /) -> Message:
-        """Receive one message."""
-        ...
-
-    def flush_acks(self) -> None:
-        """Send pending acknowledgements."""
-        ...
-
-    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object:
-        """Call `answer` on another thread with `ClientContext.keeps_batch_indexes()`."""
-        ...
+    def receive(self, timeout_millis: int, /) -> Message: ...  # noqa: D102
+    def flush_acks(self) -> None: ...  # noqa: D102
+    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
 
 
 class ProcessRun:
@@ -230,7 +230,7 @@ class ProcessRun:
         """Receive and pass on messages until the end; then wait for the handlers, and send acknowledgements."""
         try:
             self._begin()
-            with contextlib.suppress(AlreadyClosed):
+            with suppress(AlreadyClosed):
                 self._feed()
             self._finish()
         except BaseException:  # from a signal handler at any point, also in `_finish()`; a second one waits for nothing
@@ -263,7 +263,7 @@ class ProcessRun:
 
     def _feed(self) -> None:
         while self._wants_more():
-            with contextlib.suppress(Empty):
+            with suppress(Empty):
                 self._fill(self._free.get(timeout=POLL_MILLIS / 1000))
 
     def _fill(self, slot: _Slot) -> None:
@@ -295,7 +295,7 @@ class ProcessRun:
             thread.join()
         for slot in self._slots:
             self._redeliver(slot)
-        with contextlib.suppress(AlreadyClosed):
+        with suppress(AlreadyClosed):
             self._consumer.flush_acks()
 
     def _redeliver(self, slot: _Slot) -> None:

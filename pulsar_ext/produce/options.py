@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Arguments = dict[str, Any]
-"""The official arguments of `create_producer()`, by name."""
+"""The official arguments of an opening, such as `create_producer()`, by name."""
 Options = dict[str, Any]
 """The official arguments of a send after content and callback, by name."""
 Columns = dict[str, Iterable[Any]]

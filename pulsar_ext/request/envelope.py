@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_ext.errors import InvalidUse, RequestFailed
 from pulsar_ext.ids.topic_name import TopicName
@@ -37,9 +37,13 @@ class Reply:
 
     correlation_id: str
     replier: str = ""
+    """The replier's name, which all processes of one replier share."""
     index: int | None = 0
+    """The index among this replier's replies; None if it only ends the replies."""
     count: int | None = 1
+    """The number of this replier's replies, in its last message."""
     error: str | None = None
+    """The error that ended the replies."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self | None:
@@ -93,7 +97,7 @@ class Answer:
         return {**self._common, ERROR: str(error) if known else f"The replier's handler raised {type(error).__name__}."}
 
 
-def in_same_namespace(request_topic: str, reply_topic: Any) -> bool:
+def in_same_namespace(request_topic: str, reply_topic: str) -> bool:
     """Return whether a reply topic is in the request topic's namespace, as a request must not write elsewhere."""
     try:
         asked, replied = TopicName.parse(request_topic), TopicName.parse(reply_topic)

@@ -32,11 +32,18 @@ from .envelope import Answer, in_same_namespace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.process.processing import Steps
+    from pulsar_ext.produce.options import Arguments
+    from pulsar_ext.producer import Producer
+
+    Send = Callable[[Answer, dict[str, str], object], object]
+    """Sends one reply, from its properties and its content."""
 
 
 _log = logging.getLogger("pulsar_ext")
@@ -47,25 +54,22 @@ _IDLE_SECONDS = 60.0
 """Idle time after which a producer is closed; longer than a send takes."""
 
 
-_REDELIVERY_MILLIS = 1_000
-
-
 @dataclass(frozen=True, slots=True)
 class ReplierOptions:
     """The options of a replier; see `Client.replier()`."""
 
     topic: str
     subscription_name: str
-    schema: Any
-    reply_schema: Any
-    consumer_options: dict[str, Any]
+    schema: object
+    reply_schema: object
+    consumer_options: Arguments
 
     def __post_init__(self) -> None:
         TopicName.parse(self.topic)
         if "message_listener" in self.consumer_options:
             raise InvalidUse("A replier receives with its handler; message_listener is not supported.")
 
-    def consumer_arguments(self) -> dict[str, Any]:
+    def consumer_arguments(self) -> Arguments:
         """Return the arguments of `subscribe()`."""
         return {
             "topic": self.topic,
@@ -73,14 +77,13 @@ class ReplierOptions:
             "schema": self.schema,
             "consumer_type": pulsar.ConsumerType.Shared,
             "initial_position": pulsar.InitialPosition.Earliest,
-            "negative_ack_redelivery_delay_ms": _REDELIVERY_MILLIS,
+            "negative_ack_redelivery_delay_ms": 1_000,
             **self.consumer_options,
         }
 
-    def producer_arguments(self, reply_topic: str) -> dict[str, Any]:
-        """Return the arguments of `create_producer()`."""
-        whole = {"chunking_enabled": True, "max_pending_messages": 0}  # a reply is not rejected for its size or number
-        return {"topic": reply_topic, "schema": self.reply_schema, **whole}
+    def producer_arguments(self, reply_topic: str) -> Arguments:
+        """Return the arguments of `create_producer()`: a reply is not rejected for its size or number."""
+        return {"topic": reply_topic, "schema": self.reply_schema, "chunking_enabled": True, "max_pending_messages": 0}
 
 
 class NotSentError(PulsarExtError):
@@ -92,18 +95,23 @@ class NotSentError(PulsarExtError):
 class ReplyProducers:
     """Opens producers of replies on demand, and closes idle ones on demand, so that their topics can be deleted."""
 
-    def __init__(self, open_producer: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, open_producer: Callable[[str], Producer], clock: Callable[[], float] = time.monotonic) -> None:
         self._open, self._clock = open_producer, clock
-        self._known: dict[str, tuple[Any, float]] = {}
+        self._known: dict[str, tuple[Producer, float]] = {}
+        """By topic: the producer, and the time of its last use."""
         self._lock = Lock()
         self._is_closed = False
 
-    def send(self, topic: str, content: Any, properties: dict[str, str]) -> Future[None]:
-        """Begin to send a reply; opening a producer may block."""
+    def send(self, topic: str, content: object, properties: dict[str, str]) -> Future[None]:
+        """Begin to send a reply; opening a producer may block.
+
+        The future is done when the reply is persisted. This and the future raise `NotSentError` if the reply may be
+        sent later, and any other error if retrying is useless.
+        """
         sent: Future[None] = Future()
         sent.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the send
 
-        def on_sent(result: Any, _: Any) -> None:
+        def on_sent(result: Result, _: MessageId) -> None:
             if result == _OK:
                 sent.set_result(None)
             else:
@@ -115,8 +123,8 @@ class ReplyProducers:
             raise _error(error) from error
         return sent
 
-    def producer(self, topic: str) -> Any:
-        """Return the producer of a topic; open it if necessary."""
+    def producer(self, topic: str) -> Producer:
+        """Return the producer of a topic; open it if necessary, and raise `AlreadyClosed` if this is closed."""
         opened = None if self.knows(topic) else self._open(topic)
         now = self._clock()
         with self._lock:
@@ -163,7 +171,7 @@ class ReplyProducers:
             one.close()
 
 
-def _close(producer: Any) -> None:
+def _close(producer: Producer) -> None:
     """Close a producer that is not needed any more."""
     try:
         producer.close()
@@ -185,11 +193,15 @@ END = object()
 class Replying:
     """The handling of a request by a replier."""
 
-    handler: Callable[[Message], Any]
+    handler: Callable[[Message], object]
+    """Called with each request; it returns the reply, or an iterator of several replies."""
     name: str
     on_error: Action | Callable[[Message, Exception], Any] | None = None
+    """The action for a request whose handler raised, as in `process()`; None to report to the requester."""
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
+    """Returns whether replies to a request on the first topic may be sent to the second one."""
     has_letters: bool = False
+    """Whether the consumer of the requests has retry letters."""
 
     def __post_init__(self) -> None:
         if self.on_error is not None:
@@ -197,7 +209,7 @@ class Replying:
         if not callable(self.handler):
             raise InvalidUse(f"handler must be a function of a request, got {self.handler!r}.")
 
-    def steps(self, message: Message, send: Callable[[Answer, dict[str, str], Any], Any]) -> Steps:
+    def steps(self, message: Message, send: Send) -> Steps:
         """Yield the steps of one request."""
         answer = Answer.to(message.properties(), self.name)
         if answer is not None and not self._may_reply(message.topic_name(), answer.topic):
@@ -221,10 +233,11 @@ class Replying:
 
     def choose_action(self, message: Message, error: Exception) -> Any:
         """Return the action for a request that could not be answered; the `on_error` of `process()`."""
-        is_redelivered = isinstance(error, NotSentError) or self.on_error is None
-        if callable(self.on_error) and not is_redelivered:
-            return self.on_error(message, error)
-        action = Redeliver() if is_redelivered else self.on_error
+        action = self.on_error
+        if action is None or isinstance(error, NotSentError):
+            action = Redeliver()
+        elif callable(action):
+            return action(message, error)
         _log.error("A request on %s could not be answered; %r", message.topic_name(), action, exc_info=error)
         return action
 
@@ -236,9 +249,7 @@ class Replying:
             _log.exception("%r raised for a request on %s", self.may_reply_to, topic)
             return False
 
-    def _reply(
-        self, message: Message, answer: Answer | None, send: Callable[[Answer, dict[str, str], Any], Any]
-    ) -> Steps:
+    def _reply(self, message: Message, answer: Answer | None, send: Send) -> Steps:
         result = yield partial(self.handler, message)
         if not isinstance(result, Iterator | AsyncIterator):
             if answer is not None:
@@ -252,7 +263,7 @@ class Replying:
             yield partial(send, answer, answer.end(), None)
 
 
-def _report_failure(answer: Answer, error: Exception, send: Callable[[Answer, dict[str, str], Any], Any]) -> Steps:
+def _report_failure(answer: Answer, error: Exception, send: Send) -> Steps:
     """Report an error to the requester; if that fails too, only log it."""
     try:
         yield partial(send, answer, answer.failed(error), None)
@@ -271,16 +282,9 @@ class Replier:
     def __init__(self, context: ClientContext, options: ReplierOptions, replying: Replying) -> None:
         if iscoroutinefunction(replying.handler):
             raise InvalidUse("The handler is an async function; use replier() of pulsar_ext.asyncio.")
-        self._opener, self._options, self._replying = context.opener, options, replying
-        self.consumer: Consumer
-        self._producers = ReplyProducers(
-            lambda topic: context.opener.create_producer(**options.producer_arguments(topic))
-        )
-
-    def open(self) -> Self:
-        """Subscribe to the requests."""
-        self.consumer = self._opener.subscribe(**self._options.consumer_arguments())
-        return self
+        opener, self._replying = context.opener, replying
+        self._producers = ReplyProducers(lambda topic: opener.create_producer(**options.producer_arguments(topic)))
+        self.consumer: Consumer = opener.subscribe(**options.consumer_arguments())
 
     def run(self, *, concurrency: int = 1) -> None:
         """Answer requests, `concurrency` at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`.
@@ -321,7 +325,7 @@ class Replier:
     def _handle(self, message: Message) -> None:
         drive(self._replying.steps(message, self._send))
 
-    def _send(self, answer: Answer, properties: dict[str, str], content: Any) -> None:
+    def _send(self, answer: Answer, properties: dict[str, str], content: object) -> None:
         sent = self._producers.send(answer.topic, content, properties)
         known = Flag()  # a future's own wait uses Python's locks, which greenlets may patch and C++ threads cannot end
         sent.add_done_callback(lambda _: known.set())

@@ -28,9 +28,16 @@ from .envelope import Reply, request_properties
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
+    from pulsar_ext.produce.options import Arguments, Options
+    from pulsar_ext.producer import Producer
+
+    Delivered = Message | BaseException
+    """A reply to a request, or an error."""
 
 
 class Exchange:
@@ -41,7 +48,7 @@ class Exchange:
     """
 
     def __init__(
-        self, deliver: Callable[[Message | BaseException], object], topic: str, repliers: int | None, timeout_ms: int
+        self, deliver: Callable[[Delivered], object], topic: str, repliers: int | None, timeout_ms: int
     ) -> None:
         self.correlation_id = uuid.uuid4().hex
         self.deliver = deliver
@@ -52,8 +59,8 @@ class Exchange:
         self.is_done = False
         """Whether no more replies are expected."""
 
-    def take(self, delivered: Message | BaseException) -> Message | None:
-        """Process what was delivered; return the message if it is a new reply."""
+    def take(self, delivered: Delivered) -> Message | None:
+        """Return what was delivered if it is a new reply; raise the error that was delivered, or that it reports."""
         if isinstance(delivered, BaseException):
             self.is_done = True
             raise delivered
@@ -107,7 +114,7 @@ class Correlations:
         if self._is_closed:
             raise _closed()
 
-    def deliver_reply(self, message: Any) -> None:
+    def deliver_reply(self, message: Message) -> None:
         """Deliver a message to its request; drop it if the request is not pending."""
         reply = Reply.of(message.properties())
         waiting = None if reply is None else self._waiting.get(reply.correlation_id)
@@ -122,7 +129,7 @@ class Correlations:
                 waiting.deliver(_closed())
 
 
-def check_request(repliers: Any, timeout_ms: Any) -> None:
+def check_request(repliers: object, timeout_ms: object) -> None:
     """Raise if an argument of a request is invalid."""
     if repliers is not None and (type(repliers) is not int or repliers < 1):
         raise InvalidUse(f"repliers must be an int >= 1, or None, got {repliers!r}.")
@@ -143,9 +150,9 @@ class RequesterOptions:
     reply_topic: str | None
     subscription_name: str | None
     timeout_ms: int
-    schema: Any
-    reply_schema: Any
-    producer_options: dict[str, Any]
+    schema: object
+    reply_schema: object
+    producer_options: Arguments
     _name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -157,14 +164,14 @@ class RequesterOptions:
         """Topic of the replies: the configured one, or one of this requester alone."""
         return self.reply_topic or f"{TopicName.parse(self.topic)}-replies-{self._name}"
 
-    def producer_arguments(self) -> dict[str, Any]:
+    def producer_arguments(self) -> Arguments:
         """Return the arguments of `create_producer()`."""
         chunks = not self.producer_options.get("batching_enabled", False)
         # No limit of pending messages: requests are limited by their callers, which wait for the replies.
         fixed = {"topic": self.topic, "schema": self.schema, "chunking_enabled": chunks, "max_pending_messages": 0}
         return {**fixed, **self.producer_options}
 
-    def consumer_arguments(self) -> dict[str, Any]:
+    def consumer_arguments(self) -> Arguments:
         """Return the arguments of `subscribe()`."""
         return {
             "topic": self.replies,
@@ -187,7 +194,7 @@ class Replies:
         deadline: a monotonic time in seconds.
     """
 
-    def __init__(self, exchange: Exchange, arrived: SimpleQueue[Any], deadline: float) -> None:
+    def __init__(self, exchange: Exchange, arrived: SimpleQueue[Delivered], deadline: float) -> None:
         self._exchange, self._arrived, self._deadline = exchange, arrived, deadline
 
     def __iter__(self) -> Self:
@@ -223,16 +230,16 @@ class Requester:
     def __init__(self, context: ClientContext, options: RequesterOptions) -> None:
         self._context, self._options = context, options
         self._correlations = Correlations()
-        self._consumer: Any = None
-        self._producer: Any = None
+        self._consumer: Consumer | None = None
+        self._producer: Producer | None = None
 
     def open(self) -> Self:
         """Subscribe to the replies, and begin to receive them; after a Ctrl-C, `close()` closes what was opened."""
         opener = self._context.opener
         self._consumer = opener.subscribe(**self._options.consumer_arguments())
-        self._producer = opener.create_producer(**self._options.producer_arguments())
-        reading = (self._consumer, self._correlations)
-        threads.start(_read, *reading, name="pulsar-ext-replies")
+        self._producer = producer = opener.create_producer(**self._options.producer_arguments())
+        self._send_async = producer.send_async
+        threads.start(_read, self._consumer, self._correlations, name="pulsar-ext-replies")
         return self
 
     @property
@@ -240,7 +247,7 @@ class Requester:
         """Topic of the replies."""
         return self._options.replies
 
-    def request(self, content: Any, *, timeout_ms: int | None = None, **options: Any) -> Message:
+    def request(self, content: object, *, timeout_ms: int | None = None, **options: Any) -> Message:
         """Send a request, and wait for the first reply.
 
         Args:
@@ -260,7 +267,7 @@ class Requester:
         raise exchange.unanswered()  # the replier has ended its replies without any
 
     def request_many(
-        self, content: Any, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
+        self, content: object, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
     ) -> Replies:
         """Send a request, and return an iterator of its replies as they arrive.
 
@@ -277,15 +284,20 @@ class Requester:
         return self._begin(content, repliers, timeout_ms, options)[1]
 
     def _begin(
-        self, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
+        self, content: object, repliers: int | None, timeout_ms: int | None, options: Options
     ) -> tuple[Exchange, Replies]:
         self._context.callbacks.raise_inside("request")
-        arrived: SimpleQueue[Any] = threads.Queue()
+        arrived: SimpleQueue[Delivered] = threads.Queue()
         exchange = self.send(arrived.put, content, repliers, timeout_ms, options)
         return exchange, Replies(exchange, arrived, time.monotonic() + exchange.timeout_ms / 1000)
 
     def send(
-        self, deliver: Any, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
+        self,
+        deliver: Callable[[Delivered], object],
+        content: object,
+        repliers: int | None,
+        timeout_ms: int | None,
+        options: Options,
     ) -> Exchange:
         """Send a request; its replies, or an error, are delivered on any thread, see `Exchange`."""
         timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
@@ -294,11 +306,11 @@ class Requester:
         named = request_properties(options.get("properties"), exchange.correlation_id, self.reply_topic)
         self._correlations.begin(exchange)
 
-        def on_sent(result: Any, _: Any) -> None:
+        def on_sent(result: Result, _: MessageId) -> None:
             if result != _OK:
                 exchange.deliver(exception_of(result))
 
-        self._producer.send_async(content, on_sent, **{**options, "properties": named})
+        self._send_async(content, on_sent, **{**options, "properties": named})
         return exchange
 
     def close(self) -> None:
