@@ -45,7 +45,7 @@ class InterceptedDelivery(TransitionSubscriber):
         """True if this thread's next call returns at once."""
         return any(self._kept.get(get_ident(), ()))
 
-    def receive_one(self, receiver: Any, take: Callable[[], Message]) -> Message:
+    def receive_one(self, receiver: object, take: Callable[[], Message]) -> Message:
         """Return the next message."""
         thread, kept_by = get_ident(), self._kept
         unseen, seen = kept_by.setdefault(thread, ([], []))
@@ -61,7 +61,7 @@ class InterceptedDelivery(TransitionSubscriber):
                 pass
         return message
 
-    def receive_many(self, receiver: Any, take: Callable[[], list[Message]]) -> list[Message]:
+    def receive_many(self, receiver: object, take: Callable[[], list[Message]]) -> list[Message]:
         """Return the next messages."""
         thread, kept_by = get_ident(), self._kept
         unseen, seen = kept_by.setdefault(thread, ([], []))
@@ -74,7 +74,7 @@ class InterceptedDelivery(TransitionSubscriber):
             pass
         return seen
 
-    def _intercept(self, receiver: Any, unseen: list[Message], seen: list[Message]) -> None:
+    def _intercept(self, receiver: object, unseen: list[Message], seen: list[Message]) -> None:
         while unseen:
             message = self._chain.before(receiver, unseen[0])
             del unseen[0]  # no function call between these lines: a Ctrl-C finds the message in one list
@@ -84,7 +84,7 @@ class InterceptedDelivery(TransitionSubscriber):
         """Discard the kept messages, which are redelivered or precede a seek."""
         self._kept = {}
 
-    def drop_topics(self, is_affected: Callable[[Any], bool], /) -> None:
+    def drop_topics(self, is_affected: Callable[[InnerMessage], bool], /) -> None:
         """Discard the kept messages of some of several topics."""
         for kept in list(self._kept.values()):  # a copy, because other threads change it
             for messages in kept:
@@ -100,11 +100,11 @@ class _Notifying(Consumer):
     __slots__ = ()
     chain: ConsumerChain
 
-    def acknowledge(self, message: Any) -> None:
+    def acknowledge(self, message: object) -> None:
         """Acknowledge one message; see `Consumer`."""
         self._acknowledge(super().acknowledge, self.chain.acknowledged, message)
 
-    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+    def acknowledge_many(self, messages: Iterable[object]) -> None:
         """Acknowledge several messages at once; see `Consumer`."""
         messages = list(messages)
         if {*map(type, messages)} <= {self._message_class_}:
@@ -121,15 +121,15 @@ class _Notifying(Consumer):
             for message in messages:
                 self.acknowledge(message)
 
-    def acknowledge_cumulative(self, message: Any) -> None:
+    def acknowledge_cumulative(self, message: object) -> None:
         """Acknowledge every message up to and including this one; see `Consumer`."""
         self._acknowledge(super().acknowledge_cumulative, self.chain.acknowledged_cumulatively, message)
 
     def _acknowledge(
         self,
-        acknowledge: Callable[[Any], None],
-        notify: Callable[[Any, Any, BaseException | None], None],
-        message: Any,
+        acknowledge: Callable[[object], None],
+        notify: Callable[[object, object, BaseException | None], None],
+        message: object,
     ) -> None:
         if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self._message_class_:
             message = self._own(message)  # altered by an interceptor, or of another consumer
@@ -143,7 +143,7 @@ class _Notifying(Consumer):
             notify(self._as_shown, message, error)
 
     @property
-    def _as_shown(self) -> Any:
+    def _as_shown(self) -> object:
         """Object that interceptors get: the asyncio twin, if there is one."""
         return (self.chain.awaited and self.chain.shown) or self
 
@@ -199,8 +199,7 @@ class _InterceptedReader(Reader):
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Read one message; see `Reader`."""
-        read: Any = super().read_next  # untyped officially
-        return self.delivery.receive_one(self, partial(read, timeout_millis))
+        return self.delivery.receive_one(self, partial(super().read_next, timeout_millis))
 
     def has_message_available(self) -> bool:
         """Return whether a message is available; see `Reader`."""
@@ -215,29 +214,26 @@ class _InterceptedReader(Reader):
 
 
 @cache
-def _class_of(mixin: Any, kind: Any) -> type[Any]:
+def _class_of(mixin: type, kind: type) -> type:
     name = f"Intercepted{kind.__name__}"
     return type(name, (mixin, kind), {"__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def intercept_consumer(consumer: C, chain: ConsumerChain) -> C:
     """Make a consumer call interceptors from now on, and return it."""
-    untyped: Any = consumer
+    vars(consumer)["chain"] = chain
+    if not chain.awaited:
+        vars(consumer)["delivery"] = delivery = InterceptedDelivery(chain)
+        consumer._add_subscriber_(delivery)
     kind: Any = type(consumer)
-    untyped.chain = chain
-    if chain.awaited:
-        untyped.__class__ = _class_of(_Notifying, kind)
-        return consumer
-    untyped.delivery = InterceptedDelivery(chain)
-    consumer._add_subscriber_(untyped.delivery)
-    untyped.__class__ = _class_of(_Intercepted, kind)
+    consumer.__class__ = _class_of(_Notifying if chain.awaited else _Intercepted, kind)
     return consumer
 
 
 def intercept_reader(reader: Reader, chain: ReaderChain) -> None:
     """Make a reader call interceptors from now on."""
-    untyped: Any = reader
+    delivery = InterceptedDelivery(chain)
+    vars(reader).update(chain=chain, delivery=delivery)
+    reader._add_subscriber_(delivery)
     kind: Any = type(reader)
-    untyped.chain, untyped.delivery = chain, InterceptedDelivery(chain)
-    reader._add_subscriber_(untyped.delivery)
-    untyped.__class__ = _class_of(_InterceptedReader, kind)
+    reader.__class__ = _class_of(_InterceptedReader, kind)

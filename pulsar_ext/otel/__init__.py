@@ -7,7 +7,7 @@ languages. Needs the extra `otel`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse, MissingExtra
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
+    from pulsar_ext._native.handles import AsyncClientHandle
+    from pulsar_ext.client.client import Client
+
 __all__ = ["instrument", "processing"]
 
 
 def instrument(
-    client: Any, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    client: Client | AsyncClientHandle,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
 ) -> None:
     """Trace and count the operations of a client's producers, consumers and readers that are opened from now on.
 

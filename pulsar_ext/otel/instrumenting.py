@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import get_meter
 from opentelemetry.trace import get_tracer
@@ -14,10 +15,13 @@ from .instruments import Instruments, observe
 from .interceptors import ConsumerTelemetry, ProducerTelemetry, ReaderTelemetry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.interfaces import Interceptor
 
 
 def instrument_context(
@@ -27,7 +31,10 @@ def instrument_context(
     *,
     automatic: bool = False,
 ) -> None:
-    """Trace and count the operations of everything that a client opens from now on."""
+    """Trace and count the operations of everything that a client opens from now on.
+
+    An `automatic` instrumentation, which the application did not request, is replaced by its own request.
+    """
     if any(isinstance(make, _Factory) and not make.automatic for _, make in context.interceptors):
         raise InvalidUse("This client is instrumented already; a second time would duplicate its spans.")
     instruments = Instruments(
@@ -38,17 +45,19 @@ def instrument_context(
     observe(context, meter_provider)
     context.interceptors[:] = [
         *(one for one in context.interceptors if not isinstance(one[1], _Factory)),
-        (ProducerInterceptor, _Factory(ProducerTelemetry, instruments, automatic=automatic)),
-        (ConsumerInterceptor, _Factory(ConsumerTelemetry, instruments, automatic=automatic)),
-        (ReaderInterceptor, _Factory(ReaderTelemetry, instruments, automatic=automatic)),
+        (ProducerInterceptor, _Factory(ProducerTelemetry, instruments, automatic)),
+        (ConsumerInterceptor, _Factory(ConsumerTelemetry, instruments, automatic)),
+        (ReaderInterceptor, _Factory(ReaderTelemetry, instruments, automatic)),
     ]
 
 
+@dataclass(frozen=True)
 class _Factory:
     """Factory of one kind of interceptors, one for each producer, consumer or reader."""
 
-    def __init__(self, kind: type[Any], instruments: Instruments, *, automatic: bool) -> None:
-        self._kind, self._instruments, self.automatic = kind, instruments, automatic
+    kind: Callable[[Instruments], Interceptor]
+    instruments: Instruments
+    automatic: bool
 
-    def __call__(self) -> Any:
-        return self._kind(self._instruments)
+    def __call__(self) -> Interceptor:
+        return self.kind(self.instruments)

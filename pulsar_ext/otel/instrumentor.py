@@ -6,7 +6,7 @@ The command finds it by its entry point. Needs the package `opentelemetry-instru
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]  # untyped there
 
@@ -16,6 +16,9 @@ from .instrumenting import instrument_context
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
 
 
 class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped there
@@ -28,14 +31,17 @@ class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped 
         """Return nothing: this package instruments itself."""
         return ()
 
-    def _instrument(self, **kwargs: Any) -> None:
+    def _instrument(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        **_: object,
+    ) -> None:
         self._begin = partial(
-            instrument_context,
-            tracer_provider=kwargs.get("tracer_provider"),
-            meter_provider=kwargs.get("meter_provider"),
-            automatic=True,
+            instrument_context, tracer_provider=tracer_provider, meter_provider=meter_provider, automatic=True
         )
         ClientContext.begun.append(self._begin)
 
-    def _uninstrument(self, **kwargs: Any) -> None:  # noqa: ARG002  # has no options
+    def _uninstrument(self, **_: object) -> None:
         ClientContext.begun.remove(self._begin)

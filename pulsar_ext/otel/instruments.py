@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 import pulsar
@@ -89,7 +89,7 @@ class Instruments:
         """Count an event of a consumer; called by `ClientContext.report_event`."""
         self._event_counters[event].add(count, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
 
-    def attributes(self, operation: str, topic: str, more: dict[str, Any]) -> dict[str, Any]:
+    def attributes(self, operation: str, topic: str, more: dict[str, str]) -> dict[str, str]:
         """Return the attributes of an operation's span and metrics."""
         return {
             SYSTEM: "pulsar",
@@ -99,7 +99,7 @@ class Instruments:
             **more,
         }
 
-    def begin(self, attributes: dict[str, Any], parent: Context | None) -> Span:
+    def begin(self, attributes: dict[str, str], parent: Context | None) -> Span:
         """Begin the span of an operation."""
         operation = attributes["messaging.operation.name"]
         name = f"{operation} {attributes[DESTINATION]}"
@@ -137,7 +137,7 @@ class _Global:
 
 _GLOBAL = _Global()
 _lock = Lock()
-_observed: WeakKeyDictionary[Any, WeakSet[ClientContext]] = WeakKeyDictionary()
+_observed: WeakKeyDictionary[object, WeakSet[ClientContext]] = WeakKeyDictionary()
 """Contexts by meter provider, because the SDK ignores the callback of a second instrument with the same name."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry import propagate, trace
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
+    from pulsar_ext.consumer import Consumer
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.intercept.interfaces import OutgoingMessage
     from pulsar_ext.message import Message
+    from pulsar_ext.produce.batching import HasTopic
 
     from .instruments import Instruments
 
@@ -38,7 +40,7 @@ class ProducerTelemetry(ProducerInterceptor):
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
-    def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
+    def before_send(self, producer: HasTopic, message: OutgoingMessage) -> OutgoingMessage:
         """Begin a span, and write its context into the message's properties.
 
         Its parent is the current span, otherwise the context in the properties, such as those of a forwarded message.
@@ -54,7 +56,7 @@ class ProducerTelemetry(ProducerInterceptor):
         return message.with_properties(carrier)
 
     def on_send_acknowledgement(
-        self, producer: Any, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
+        self, producer: object, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
     ) -> None:
         """End the span with the outcome."""
         del producer
@@ -91,7 +93,7 @@ def processing(message: Message) -> AbstractContextManager[Span]:
     return trace.use_span(span, end_on_exit=False)
 
 
-def _received(instruments: Instruments, operation: str, message: Message, more: dict[str, Any]) -> _OpenMessage:
+def _received(instruments: Instruments, operation: str, message: Message, more: dict[str, str]) -> _OpenMessage:
     """Begin the span of a delivered message."""
     attributes = instruments.attributes(operation, message.topic_name(), more)
     message_id = message.message_id()
@@ -112,7 +114,7 @@ class _OpenMessage:
     """A delivered message that is unacknowledged."""
 
     span: Span
-    attributes: dict[str, Any]
+    attributes: dict[str, str]
     topic: str
     entry: tuple[int, int]
     index: int
@@ -125,7 +127,7 @@ class ReaderTelemetry(ReaderInterceptor):
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
-    def before_read(self, reader: Any, message: Message) -> Message:
+    def before_read(self, reader: object, message: Message) -> Message:
         """Record the message in a span that ends immediately."""
         del reader
         _received(self._instruments, "receive", message, {}).span.end()
@@ -141,7 +143,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
         self._open: dict[tuple[int, int], dict[int, _OpenMessage]] = {}
         """Unacknowledged messages, by ledger and entry, and by batch index."""
 
-    def before_consume(self, consumer: Any, message: Message) -> Message:
+    def before_consume(self, consumer: Consumer, message: Message) -> Message:
         """Begin the span of a message, in the trace of its properties."""
         more = {SUBSCRIPTION: consumer.subscription_name()}
         begun = _received(self._instruments, "process", message, more)
@@ -153,28 +155,28 @@ class ConsumerTelemetry(ConsumerInterceptor):
             self._end([before], "redelivered")
         return message
 
-    def on_acknowledge(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
+    def on_acknowledge(self, consumer: object, message_id: MessageId, error: BaseException | None) -> None:
         """End the message's span, with a span for the acknowledgement."""
         del consumer
         self._acknowledged(self._of(message_id), "acknowledge", error)
 
-    def on_acknowledge_cumulative(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
+    def on_acknowledge_cumulative(self, consumer: object, message_id: MessageId, error: BaseException | None) -> None:
         """End the spans of the message and of all messages before it."""
         del consumer
         last = self._of(message_id)
-        topics = {one.topic for one in last} or {message_id.topic_name()}
+        topics: set[str | None] = {one.topic for one in last} or {message_id.topic_name()}
         last_key = _entry_of(message_id), message_id.batch_index()
         with self._lock:
             every = [one for by_index in self._open.values() for one in by_index.values()]
         before = [one for one in every if one.topic in topics and (one.entry, one.index) < last_key and one not in last]
         self._acknowledged([*before, *last], "cumulative_acknowledge", error)
 
-    def on_negative_acks_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
+    def on_negative_acks_send(self, consumer: object, message_ids: set[MessageId]) -> None:
         """End the spans of the messages, which are redelivered."""
         del consumer
         self._end(self._in(message_ids), "negative_acknowledge")
 
-    def on_ack_timeout_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
+    def on_ack_timeout_send(self, consumer: object, message_ids: set[MessageId]) -> None:
         """End the spans of the messages, which are redelivered."""
         del consumer
         self._end(self._in(message_ids), "ack_timeout")
@@ -185,7 +187,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
             every = [one for by_index in self._open.values() for one in by_index.values()]
         self._end(every, "closed")
 
-    def _of(self, message_id: Any) -> list[_OpenMessage]:
+    def _of(self, message_id: MessageId) -> list[_OpenMessage]:
         """Return the messages of an id; without a batch index, those of the whole batch."""
         with self._lock:
             every = list(self._open.get(_entry_of(message_id), {}).values())
@@ -227,5 +229,5 @@ class ConsumerTelemetry(ConsumerInterceptor):
             self._instruments.process.record(time.perf_counter() - one.began, one.attributes)
 
 
-def _entry_of(message_id: Any) -> tuple[int, int]:
+def _entry_of(message_id: MessageId) -> tuple[int, int]:
     return message_id.ledger_id(), message_id.entry_id()
