@@ -16,7 +16,7 @@ from pulsar_ext.look.survey import survey
 from pulsar_ext.reader import Reader
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replier, ReplierOptions, Replying
-from pulsar_ext.request.requester import Requester, RequesterOptions
+from pulsar_ext.request.requester import Requester
 from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after
 
 if TYPE_CHECKING:
@@ -135,10 +135,16 @@ class ClientTools:
             pulsar.PulsarException: the requester could not be opened.
         """
         self.context.callbacks.raise_inside("requester")
-        options = RequesterOptions(
-            topic, reply_topic, subscription_name, timeout_ms, schema, reply_schema, producer_options
+        requester = Requester(
+            self.context,
+            topic,
+            reply_topic=reply_topic,
+            subscription_name=subscription_name,
+            timeout_ms=timeout_ms,
+            schema=schema,
+            reply_schema=reply_schema,
+            producer_options=producer_options,
         )
-        requester = Requester(self.context, options)
         try:
             return requester.open()
         except BaseException:  # such as a Ctrl-C: the caller does not get the requester

@@ -13,8 +13,7 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse, MissingExtra
 
 with MissingExtra.named("otel", "pulsar_ext.otel"):
-    from .instrumenting import instrument_context
-    from .interceptors import processing
+    from .interceptors import instrument_context, processing
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

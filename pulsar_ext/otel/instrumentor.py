@@ -12,7 +12,7 @@ from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type:
 
 from pulsar_ext._runtime.context import ClientContext
 
-from .instrumenting import instrument_context
+from .interceptors import instrument_context
 
 if TYPE_CHECKING:
     from collections.abc import Collection

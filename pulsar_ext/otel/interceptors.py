@@ -12,26 +12,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opentelemetry import propagate, trace
+from opentelemetry.metrics import get_meter
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
 from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 
-from .instruments import SUBSCRIPTION, fail
+from .instruments import SUBSCRIPTION, Instruments, fail, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    from opentelemetry.trace import Span
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
 
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
     from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.intercept.interfaces import OutgoingMessage
+    from pulsar_ext.intercept.interfaces import Interceptor, OutgoingMessage
     from pulsar_ext.message import Message
     from pulsar_ext.produce.batching import HasTopic
-
-    from .instruments import Instruments
 
 
 class ProducerTelemetry(ProducerInterceptor):
@@ -231,3 +232,42 @@ class ConsumerTelemetry(ConsumerInterceptor):
 
 def _entry_of(message_id: MessageId) -> tuple[int, int]:
     return message_id.ledger_id(), message_id.entry_id()
+
+
+def instrument_context(
+    context: ClientContext,
+    tracer_provider: TracerProvider | None,
+    meter_provider: MeterProvider | None,
+    *,
+    automatic: bool = False,
+) -> None:
+    """Trace and count the operations of everything that a client opens from now on.
+
+    An `automatic` instrumentation, which the application did not request, is replaced by its own request.
+    """
+    if any(isinstance(make, _Factory) and not make.automatic for _, make in context.interceptors):
+        raise InvalidUse("This client is instrumented already; a second time would duplicate its spans.")
+    instruments = Instruments(
+        trace.get_tracer("pulsar_ext", tracer_provider=tracer_provider),
+        get_meter("pulsar_ext", meter_provider=meter_provider),
+    )
+    context.report_event = instruments.count_event
+    observe(context, meter_provider)
+    context.interceptors[:] = [
+        *(one for one in context.interceptors if not isinstance(one[1], _Factory)),
+        (ProducerInterceptor, _Factory(ProducerTelemetry, instruments, automatic)),
+        (ConsumerInterceptor, _Factory(ConsumerTelemetry, instruments, automatic)),
+        (ReaderInterceptor, _Factory(ReaderTelemetry, instruments, automatic)),
+    ]
+
+
+@dataclass(frozen=True)
+class _Factory:
+    """Factory of one kind of interceptors, one for each producer, consumer or reader."""
+
+    kind: Callable[[Instruments], Interceptor]
+    instruments: Instruments
+    automatic: bool
+
+    def __call__(self) -> Interceptor:
+        return self.kind(self.instruments)

@@ -1,7 +1,6 @@
 """Requesters of the blocking client: a producer of requests, and a thread that receives the replies.
 
 `Exchange` and `Correlations` (pure) decide which replies belong to which request, and when a request has all of them.
-`RequesterOptions` contains the arguments of the producer and the consumer, for the asyncio client too.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import threading
 import time
 import uuid
 import weakref
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
@@ -142,44 +140,6 @@ def _closed() -> Exception:
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class RequesterOptions:
-    """The options of a requester; see `Client.requester()`."""
-
-    topic: str
-    reply_topic: str | None
-    subscription_name: str | None
-    timeout_ms: int
-    schema: object
-    reply_schema: object
-    producer_options: Arguments
-    _name: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    def __post_init__(self) -> None:
-        check_request(None, self.timeout_ms)
-        TopicName.parse(self.topic)
-
-    @property
-    def replies(self) -> str:
-        """Topic of the replies: the configured one, or one of this requester alone."""
-        return self.reply_topic or f"{TopicName.parse(self.topic)}-replies-{self._name}"
-
-    def producer_arguments(self) -> Arguments:
-        """Return the arguments of `create_producer()`."""
-        chunks = not self.producer_options.get("batching_enabled", False)
-        # No limit of pending messages: requests are limited by their callers, which wait for the replies.
-        fixed = {"topic": self.topic, "schema": self.schema, "chunking_enabled": chunks, "max_pending_messages": 0}
-        return {**fixed, **self.producer_options}
-
-    def consumer_arguments(self) -> Arguments:
-        """Return the arguments of `subscribe()`."""
-        return {
-            "topic": self.replies,
-            "subscription_name": self.subscription_name or f"requester-{self._name}",
-            "schema": self.reply_schema,
-        }
-
-
 _OK = pulsar.Result.Ok
 _RETRY_SECONDS = 1.0
 _log = logging.getLogger("pulsar_ext")
@@ -227,8 +187,36 @@ class Requester:
     It is thread-safe.
     """
 
-    def __init__(self, context: ClientContext, options: RequesterOptions) -> None:
-        self._context, self._options = context, options
+    def __init__(
+        self,
+        context: ClientContext,
+        topic: str,
+        *,
+        reply_topic: str | None,
+        subscription_name: str | None,
+        timeout_ms: int,
+        schema: object,
+        reply_schema: object,
+        producer_options: Arguments,
+    ) -> None:
+        check_request(None, timeout_ms)
+        name = uuid.uuid4().hex
+        own_topic = f"{TopicName.parse(topic)}-replies-{name}"
+        self.reply_topic: Final = reply_topic or own_topic
+        """Topic of the replies."""
+        self._context, self._topic, self._timeout_ms = context, topic, timeout_ms
+        self._consumer_arguments: Arguments = {
+            "topic": self.reply_topic,
+            "subscription_name": subscription_name or f"requester-{name}",
+            "schema": reply_schema,
+        }
+        self._producer_arguments: Arguments = {
+            "topic": topic,
+            "schema": schema,
+            "chunking_enabled": not producer_options.get("batching_enabled", False),
+            "max_pending_messages": 0,  # requests are limited by their callers, which wait for the replies
+            **producer_options,
+        }
         self._correlations = Correlations()
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
@@ -236,16 +224,11 @@ class Requester:
     def open(self) -> Self:
         """Subscribe to the replies, and begin to receive them; after a Ctrl-C, `close()` closes what was opened."""
         opener = self._context.opener
-        self._consumer = opener.subscribe(**self._options.consumer_arguments())
-        self._producer = producer = opener.create_producer(**self._options.producer_arguments())
+        self._consumer = opener.subscribe(**self._consumer_arguments)
+        self._producer = producer = opener.create_producer(**self._producer_arguments)
         self._send_async = producer.send_async
         threads.start(_read, self._consumer, self._correlations, name="pulsar-ext-replies")
         return self
-
-    @property
-    def reply_topic(self) -> str:
-        """Topic of the replies."""
-        return self._options.replies
 
     def request(self, content: object, *, timeout_ms: int | None = None, **options: Any) -> Message:
         """Send a request, and wait for the first reply.
@@ -300,9 +283,9 @@ class Requester:
         options: Options,
     ) -> Exchange:
         """Send a request; its replies, or an error, are delivered on any thread, see `Exchange`."""
-        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         check_request(repliers, timeout_ms)
-        exchange = Exchange(deliver, self._options.topic, repliers, timeout_ms)
+        exchange = Exchange(deliver, self._topic, repliers, timeout_ms)
         named = request_properties(options.get("properties"), exchange.correlation_id, self.reply_topic)
         self._correlations.begin(exchange)
 
