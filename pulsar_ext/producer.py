@@ -7,7 +7,7 @@ here (`produce.batching`), to partitions (`produce.partitioned`), or with dedupl
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import pulsar
 
@@ -36,7 +36,7 @@ class Producer(SenderProducerHandle, Generic[T]):
     sender: Sender
 
     @classmethod
-    def _over_(cls, sender: Sender, schema: Any, client: Any) -> Self:
+    def _over_(cls, sender: Sender, schema: object, client: object) -> Self:
         """Return the producer of a sender, with the attributes of an official producer."""
         self = cls.__new__(cls)
         self.open(sender, schema, client)
@@ -45,7 +45,7 @@ class Producer(SenderProducerHandle, Generic[T]):
         return self
 
     @with_signature_of(pulsar.Producer.send)
-    def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: T, *args: object, **kwargs: object) -> MessageId:
         """Publish a message and wait until it is persisted; the arguments are the official ones.
 
         A batched producer publishes it together with its open batch.
@@ -60,7 +60,7 @@ class Producer(SenderProducerHandle, Generic[T]):
         return self.sender.send(content, *args, **kwargs)
 
     @with_signature_of(pulsar.Producer.send_async)
-    def send_async(self, content: T, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: T, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Publish a message; `callback(result, message_id)` is called when it is persisted or has failed.
 
         The callback runs on a thread of its client: the I/O thread, or one of this library's threads for failures. An

@@ -70,8 +70,6 @@ class ChunkRecovery:
 class ChunkedSender(DedupSender):
     """A `DedupSender` with `chunking_enabled`."""
 
-    __slots__ = ("_recovery",)
-
     def __init__(self, dispatch: DedupDispatcher, recovery: ChunkRecovery) -> None:
         super().__init__(dispatch, mixed_keys=None)
         self._recovery = recovery

@@ -112,17 +112,13 @@ class DuplicateCheck:
         asked = {batch.entry_sequence_id for batch in reported if batch.entry_sequence_id is not None}
         lost = {sequence_id for sequence_id in asked if sequence_id <= self._last_id}
         if asked > lost:
-            lost |= self._certainly_missing(asked - lost, last, ask)
+            lookup = NameLookup(self._admin, self._topic, self._name, ask)
+            own = lookup.own_entries(lookup.stats(), after=_just_before(last))
+            try:
+                lost |= certainly_missing(asked - lost, (entry.sequence_id for entry in own))
+            except MessageIdUnresolved as error:
+                _log.warning("Could not look up messages that the broker reports as duplicates: %s", error)
         return [batch for batch in reported if batch.entry_sequence_id in lost]
-
-    def _certainly_missing(self, asked: set[int], last: PersistedEntry | None, ask: RetryUntil) -> frozenset[int]:
-        lookup = NameLookup(self._admin, self._topic, self._name, ask)
-        own = lookup.own_entries(lookup.stats(), after=_just_before(last))
-        try:
-            return certainly_missing(asked, (entry.sequence_id for entry in own))
-        except MessageIdUnresolved as error:
-            _log.warning("Could not look up messages that the broker reports as duplicates: %s", error)
-            return frozenset()
 
     def _send(self, missing: Sequence[Batch], ask: RetryUntil) -> dict[Batch, _Outcome]:
         first, last, number = missing[0].ids[0], missing[-1].ids[-1], 0
@@ -471,8 +467,6 @@ def _ordered(batches: Sequence[Batch], flight: InFlight) -> deque[Batch]:
 
 class DedupSender(BatchingSender):
     """A `BatchingSender` with deduplication."""
-
-    __slots__ = ("sequence",)
 
     dispatch: DedupDispatcher
     whole_batch_columns = frozenset({"sequence_id"})

@@ -69,8 +69,6 @@ class HasTopic(Protocol):
 class MixedKeyCheck:
     """Warns about messages with a key if the producer's batches mix keys."""
 
-    __slots__ = ("_context", "_shared")
-
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._shared: list[bool] | None = None
@@ -130,8 +128,6 @@ _NO_OPTIONS: Options = {}
 
 class BatchingSender(HandleSender):
     """Sends batches built in Python to a non-partitioned topic or one partition."""
-
-    __slots__ = ("_mixed_keys", "config", "counter", "dispatch", "takes_bytes")
 
     whole_batch_columns = frozenset[str]()
     """The `send_many` columns that still allow pushing whole batches."""
@@ -374,7 +370,7 @@ def batching_for_keys(named: Arguments) -> Arguments:
 class SeparatedSender(WrappingSender):
     """Sends key-value messages with the key as the message key."""
 
-    def __init__(self, sender: Sender, schema: KeyValueSchema[Any, Any]) -> None:
+    def __init__(self, sender: Sender, schema: KeyValueSchema[object, object]) -> None:
         super().__init__(sender)
         self._schema = schema
 

@@ -76,21 +76,6 @@ class DirectSender(HandleSender):
     (`may_block_inside`).
     """
 
-    __slots__ = (
-        "_client_closed",
-        "_finished",
-        "_flushing",
-        "_inside",
-        "_limit",
-        "_may_block_inside",
-        "_mixed_keys",
-        "_timeout_unwatched",
-        "_timing",
-        "_unflushed",
-        "_waiting",
-        "closed",
-    )
-
     many_in_flight = 500
     """Half of the official queue's default."""
 
@@ -105,20 +90,16 @@ class DirectSender(HandleSender):
         timing: SendTiming | None,
     ) -> None:
         super().__init__(handle, context)
-        self.closed = self._finished = False
-        self._client_closed = False
-        # The threads inside the C++ producer, for which a close waits: those sending, and those waiting for an outcome.
-        self._inside: list[int] = []
-        self._waiting: list[int] = []
-        self._limit = limit
-        self._may_block_inside = may_block_inside
-        self._mixed_keys = mixed_keys
-        self._unflushed = False
-        self._timing = timing
+        self._limit, self._may_block_inside = limit, may_block_inside
+        self._mixed_keys, self._timing = mixed_keys, timing
+        self.closed = self._finished = self._client_closed = self._unflushed = False
         self._timeout_unwatched = timing is not None
         """Whether the send timeout is not watched yet; the next message starts the watch."""
+        # The threads inside the C++ producer: those sending and those waiting for an outcome, for which a close waits,
+        # and those inside `flush()`.
+        self._inside: list[int] = []
+        self._waiting: list[int] = []
         self._flushing: list[int] = []
-        """The threads inside `flush()`; a close does not wait for them."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -161,11 +142,9 @@ class DirectSender(HandleSender):
         if self._mixed_keys is not None:
             self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
-        guarded = (
-            _NO_CALLBACK
-            if callback is None
-            else self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
-        )
+        guarded = _NO_CALLBACK
+        if callback is not None:
+            guarded = self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)
@@ -385,8 +364,7 @@ class DirectSender(HandleSender):
         limit.enter(partial(self.context.callbacks.raise_inside, "send_async with a full queue"))
 
 
-_CLOSED, _TIMEOUT = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout
-_TOO_BIG = pulsar.Result.MessageTooBig
+_CLOSED, _TIMEOUT, _TOO_BIG = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout, pulsar.Result.MessageTooBig
 _NAME_IN_USE = (pulsar.ProducerBusy, pulsar.ProducerFenced)
 """Errors of an opening while the broker still counts the lost connection, or another producer was first."""
 _RESEND_POLL_SECONDS: Final = 0.005
@@ -485,8 +463,6 @@ class ResendingSender(BatchingSender):
 
     The official client acquires those permits while it holds the lock that releases them, so a full queue deadlocks it.
     """
-
-    __slots__ = ()
 
     def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
         """Push a message, after acquiring permits for all of its chunks."""

@@ -152,8 +152,6 @@ def keep_timeout_running(configuration: InnerProducerConfiguration) -> None:
 class SendTiming:
     """Lets the send timeout continue while the connection of a producer is unsteady."""
 
-    __slots__ = ("_configuration", "_timeout", "_unsteady_until", "seconds")
-
     def __init__(self, configuration: InnerProducerConfiguration, timeout_millis: int) -> None:
         self._configuration = configuration
         self._timeout = timeout_millis / 1000  # more than 0

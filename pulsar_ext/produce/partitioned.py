@@ -58,13 +58,10 @@ class PartitionedSender:
         grow: Callable[[int], list[BatchingSender]],
         mixed_keys: MixedKeyCheck | None,
     ) -> None:
-        self.context = context
-        self.parts = parts
+        self.context, self.parts = context, parts
         self._senders = [part.joining() for part in parts]
         """The `send_async` of each part, for plain messages."""
-        self._topic = topic
-        self._routing = routing
-        self._grow = grow
+        self._topic, self._routing, self._grow = topic, routing, grow
         self._mixed_keys = mixed_keys
         self._plain = routing.router is None and parts[0].takes_bytes
         self._lock = OwnedLock()

@@ -54,11 +54,11 @@ class Sender(Posting, Protocol):
         """Return the highest sequence id pushed, persisted or in flight."""
         ...
 
-    def send(self, content: object, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message and wait for its outcome; the arguments are the official ones."""
         ...
 
-    def send_async(self, content: object, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: object, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Send a message and report its outcome to the callback."""
         ...
 
@@ -88,8 +88,6 @@ def post_each(sender: Posting, contents: Iterable[object], columns: Columns, out
 
 class HandleSender:
     """A sender with one C++ producer."""
-
-    __slots__ = ("__weakref__", "context", "handle")
 
     def __init__(self, handle: ProducerHandle, context: ClientContext) -> None:
         self.handle = handle

@@ -12,7 +12,7 @@ import time
 import uuid
 import weakref
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pulsar
 
@@ -230,7 +230,7 @@ class Requester:
         threads.start(_read, self._consumer, self._correlations, name="pulsar-ext-replies")
         return self
 
-    def request(self, content: object, *, timeout_ms: int | None = None, **options: Any) -> Message:
+    def request(self, content: object, *, timeout_ms: int | None = None, **options: object) -> Message:
         """Send a request, and wait for the first reply.
 
         Args:
@@ -250,7 +250,7 @@ class Requester:
         raise exchange.unanswered()  # the replier has ended its replies without any
 
     def request_many(
-        self, content: object, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
+        self, content: object, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: object
     ) -> Replies:
         """Send a request, and return an iterator of its replies as they arrive.
 
