@@ -63,16 +63,11 @@ class Producer(SenderProducerHandle, Generic[T]):
     def send_async(self, content: T, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
         """Publish a message; `callback(result, message_id)` is called when it is persisted or has failed.
 
-        The callback runs on a thread of its client: the I/O thread, or one of this library's threads for failures. An
-        exception from it is logged. A send, flush or close with the same client would wait for that thread, and raises
-        `InvalidUse` in the callback. One with another client is allowed, and delays this client's callbacks. Two
-        clients whose callbacks wait for each other deadlock.
-
-        Args:
-            content: the message's value.
-            callback: called with a `pulsar.Result` and a `MessageId`; None ignores the outcome.
-            *args: the official arguments.
-            **kwargs: the official arguments.
+        The callback gets a `pulsar.Result` and a `MessageId`; None ignores the outcome. It runs on a thread of its
+        client: the I/O thread, or one of this library's threads for failures. An exception from it is logged. A send,
+        flush or close with the same client would wait for that thread, and raises `InvalidUse` in the callback. One
+        with another client is allowed, and delays this client's callbacks. Two clients whose callbacks wait for each
+        other deadlock.
         """
         self.sender.send_async(content, callback, *args, **kwargs)
 

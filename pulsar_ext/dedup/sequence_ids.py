@@ -104,9 +104,7 @@ class SequenceIds(SequenceCounter):
     def admit_many(self, count: int) -> range:
         """Return `count` automatic ids."""
         self._use(explicit=False)
-        first = self.upcoming
-        self.last = first + count - 1
-        return range(first, first + count)
+        return super().admit_many(count)
 
     def admit_ascending(self, ids: Sequence[int | None]) -> TypeGuard[Sequence[int]]:
         """Admit explicit ids at once if all are new and ascending; otherwise change nothing and return False."""

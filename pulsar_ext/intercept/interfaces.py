@@ -83,12 +83,7 @@ class Interceptor:
     """Base of all interceptors."""
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Handle more partitions of a topic; the client polls every minute.
-
-        Args:
-            topic: the partitioned topic's name.
-            partitions: the new number of partitions.
-        """
+        """Handle more partitions of a topic, which now has `partitions`; the client polls every minute."""
 
     def close(self) -> None:
         """Release resources: the producer, consumer, reader or client was closed. Called once."""
@@ -105,11 +100,7 @@ class ProducerInterceptor(Interceptor):
     def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
         """Return the message to send instead of a message: the same object, or `message.replace(…)`.
 
-        The send calls it, before the message gets its partition and its batch.
-
-        Args:
-            producer: the producer.
-            message: the result of the previous interceptor.
+        The send calls it with the result of the previous interceptor, before the message gets its partition and batch.
         """
         del producer
         return message
@@ -117,13 +108,9 @@ class ProducerInterceptor(Interceptor):
     def on_send_acknowledgement(
         self, producer: Any, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
     ) -> None:
-        """Handle the outcome of a message, before the application does.
+        """Handle the outcome of a sent message, before the application does.
 
-        Args:
-            producer: the producer.
-            message: the sent message.
-            message_id: its id; None if it failed.
-            error: the error that the send raises; None if the message was persisted.
+        It has an id if it was persisted, otherwise the error that the send raises.
         """
 
 
@@ -133,11 +120,8 @@ class ConsumerInterceptor(Interceptor):
     def before_consume(self, consumer: Any, message: Message) -> Message:
         """Return the message to deliver instead of a message: the same object, or `message.altered(…)`.
 
-        Called when the application receives the message, not when it is prefetched.
-
-        Args:
-            consumer: the consumer.
-            message: the result of the previous interceptor.
+        Called with the result of the previous interceptor, when the application receives the message, not when it is
+        prefetched.
         """
         del consumer
         return message
@@ -145,10 +129,7 @@ class ConsumerInterceptor(Interceptor):
     def on_acknowledge(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
         """Handle an acknowledgement by the application, or of a message that became a dead letter.
 
-        Args:
-            consumer: the consumer.
-            message_id: the message's id, or the id that the application passed.
-            error: the error that `acknowledge()` raises; None if it succeeded.
+        It has the message's id, or the id that the application passed, and the error that `acknowledge()` raises.
         """
 
     def on_acknowledge_cumulative(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:

@@ -273,11 +273,7 @@ class BatchingSender(HandleSender):
 
     def admit_many(self, count: int, given: Sequence[int | None] | None) -> Sequence[int] | None:
         """Return the sequence ids of `count` messages; None if they must be admitted one by one."""
-        if given is not None:
-            return None
-        first = self.counter.upcoming
-        self.counter.last = first + count - 1
-        return range(first, first + count)
+        return self.counter.admit_many(count) if given is None else None
 
     def encode(self, content: object, options: Options) -> tuple[bytes, bytes, bytes]:
         """Encode a message's payload, its option fields and its key fields."""

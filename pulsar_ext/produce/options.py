@@ -140,6 +140,12 @@ class SequenceCounter(SequenceBase):
         """The next automatic id."""
         return self.last + 1
 
+    def admit_many(self, count: int) -> range:
+        """Return `count` automatic ids."""
+        first = self.upcoming
+        self.last = first + count - 1
+        return range(first, first + count)
+
 
 _MOST_SECONDS, _LEAST_SECONDS = 2.0, 0.05
 

@@ -146,13 +146,7 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class Replies:
-    """The replies to one request, one after the other; created by `Requester.request_many()`.
-
-    Args:
-        exchange: the request.
-        arrived: the queue to which its replies are delivered.
-        deadline: a monotonic time in seconds.
-    """
+    """The replies to one request, one after the other; created by `Requester.request_many()`."""
 
     def __init__(self, exchange: Exchange, arrived: SimpleQueue[Delivered], deadline: float) -> None:
         self._exchange, self._arrived, self._deadline = exchange, arrived, deadline
