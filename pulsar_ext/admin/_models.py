@@ -19,6 +19,7 @@ from urllib.parse import unquote_plus
 
 from pulsar_ext.ids.position import Position, PositionRanges
 
+Json = Mapping[str, Any]
 _PREFIX = "x-pulsar-"
 _EPOCH, _CYCLE_YEARS, _CYCLE_MILLIS = 1970, 400, 146_097 * 86_400_000
 
@@ -138,11 +139,10 @@ _HEADERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "txn_aborted": ("txn-aborted", _flag),
 }
 """The header of each field, without its prefix, and its parser."""
-_ABSENT: Mapping[str, Any] = {"producer_name": "", "sequence_id": -1, "publish_time": 0}
+_ABSENT: Json = {"producer_name": "", "sequence_id": -1, "publish_time": 0}
 """Values of required fields without a header."""
 
 
-Json = Mapping[str, Any]
 _UNCOUNTED = frozenset({"Exclusive", "Failover"})
 """Subscription types for which the broker does not count unacknowledged messages."""
 
@@ -179,21 +179,18 @@ class SubscriptionStats:
 
         The broker does not count them on Exclusive and Failover subscriptions.
         """
-        if self.type in _UNCOUNTED:
-            return sum(one.get("msgOutCounter", 0) for one in self.raw.get("consumers") or ())
-        return self.held_messages
+        counter = "msgOutCounter" if self.type in _UNCOUNTED else "unackedMessages"
+        return sum(one.get(counter, 0) for one in self.raw.get("consumers") or ())
 
     @property
     def delivered_messages(self) -> int:
         """Number of messages delivered on the subscription so far."""
-        count: int = self.raw.get("msgOutCounter", 0)
-        return count
+        return int(self.raw.get("msgOutCounter", 0))
 
     @property
     def delayed_messages(self) -> int:
         """Number of messages with delayed delivery that are not due yet."""
-        count: int = self.raw.get("msgDelayed", 0)
-        return count
+        return int(self.raw.get("msgDelayed", 0))
 
     @property
     def active_consumer(self) -> str | None:

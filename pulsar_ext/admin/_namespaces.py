@@ -5,7 +5,7 @@ the REST path below `/admin/v2/`, in which `N` is `namespaces/{tenant}/{namespac
 `tenant/namespace`.
 """
 
-# ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
+# callers do not pass the session, so no docstring lists it
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -56,10 +56,8 @@ async def create_tenant(
 ) -> None:
     """Create a tenant: `PUT tenants/{tenant}`.
 
-    Args:
-        tenant: the tenant's name.
-        allowed_clusters: the clusters allowed for its namespaces; by default all current clusters.
-        admin_roles: the roles that may administer it, in addition to superusers.
+    Its namespaces may use the `allowed_clusters`, by default all current ones. The `admin_roles` may administer it, in
+    addition to superusers.
 
     Raises:
         AdminConflict: the tenant exists.
@@ -81,11 +79,7 @@ async def namespaces(session: Session, tenant: str) -> tuple[str, ...]:
 
 
 async def create_namespace(session: Session, namespace: str, *, bundles: int | None = None) -> None:
-    """Create a namespace: `PUT N`.
-
-    Args:
-        namespace: `tenant/namespace`.
-        bundles: the number of bundles; by default the broker's setting.
+    """Create a namespace, by default with the broker's number of bundles: `PUT N`.
 
     Raises:
         AdminConflict: the namespace exists.
@@ -250,16 +244,10 @@ async def schemas(session: Session, topic: Topic) -> Mapping[int, SchemaInfo]:
 async def upload_schema(
     session: Session, topic: Topic, kind: str, data: str, properties: Mapping[str, str] | None = None
 ) -> int:
-    """Upload a schema of a topic, unless it exists: `POST schemas/{tenant}/{namespace}/{topic}/schema`.
+    """Upload a schema of a topic, unless it exists, and return its version: `POST schemas/{…}/schema`.
 
-    Args:
-        topic: the topic, partitioned or not.
-        kind: `AVRO`, `JSON`, `KEY_VALUE`, …
-        data: the definition as text.
-        properties: the schema's properties; those of `KEY_VALUE` describe its parts.
-
-    Returns:
-        The schema's version.
+    The `kind` is `AVRO`, `JSON`, `KEY_VALUE`, …, and `data` the definition as text; the properties of a `KEY_VALUE`
+    schema describe its parts.
 
     Raises:
         AdminConflict: it is incompatible with the topic's schema; the error has the broker's reason.

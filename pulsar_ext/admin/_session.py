@@ -80,28 +80,21 @@ class Authorization:
         return {"Authorization": f"Bearer {token}"}
 
 
-_BY_STATUS: dict[int, type[AdminError]] = {
-    307: AdminUnavailable,  # too many redirects: brokers name each other while a topic is moved
-    308: AdminUnavailable,
-    401: AdminUnauthorized,
-    403: AdminUnauthorized,
-    404: AdminNotFound,
-    405: AdminNotAllowed,
-    409: AdminConflict,
-    412: AdminPrecondition,
-    429: AdminUnavailable,  # httpRequestsLimitEnabled: the broker limits requests
-    502: AdminUnavailable,
-    503: AdminUnavailable,
-    504: AdminUnavailable,
-}
-_HINT = {
+_REDIRECTS = {307, 308}
+_BY_STATUS: dict[int, tuple[type[AdminError], str]] = {
+    # Too many redirects: brokers name each other while a topic is moved.
+    **dict.fromkeys(_REDIRECTS, (AdminUnavailable, "the cluster's brokers redirect in circles; try again")),
     # The broker answers 401 also to a known role that lacks a permission on a tenant or topic.
-    401: "pass PulsarAdmin a valid token of a role with this permission",
-    403: "pass PulsarAdmin a token of a role with this permission",
-    307: "the cluster's brokers redirect in circles; try again",
-    308: "the cluster's brokers redirect in circles; try again",
-    429: "the broker limits its admin requests (httpRequestsLimitEnabled); try again later",
+    401: (AdminUnauthorized, "pass PulsarAdmin a valid token of a role with this permission"),
+    403: (AdminUnauthorized, "pass PulsarAdmin a token of a role with this permission"),
+    404: (AdminNotFound, ""),
+    405: (AdminNotAllowed, ""),
+    409: (AdminConflict, ""),
+    412: (AdminPrecondition, ""),
+    429: (AdminUnavailable, "the broker limits its admin requests (httpRequestsLimitEnabled); try again later"),
+    **dict.fromkeys((502, 503, 504), (AdminUnavailable, "")),
 }
+"""The error of each status, and a hint."""
 _GATEWAY_ERRORS = frozenset({502, 503, 504})
 """Statuses of a proxy that may have forwarded the request to a broker."""
 _HIDDEN_ELEMENTS = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -130,8 +123,7 @@ def reason_of(answer: Answer) -> str:
 
 def error_of_answer(request: Request[T], base_url: str, answer: Answer, redirected_to: str = "") -> AdminError:
     """Return the typed error of a failed response."""
-    reason, kind = reason_of(answer), _BY_STATUS.get(answer.status, AdminError)
-    hint = _HINT.get(answer.status)
+    reason, (kind, hint) = reason_of(answer), _BY_STATUS.get(answer.status, (AdminError, ""))
     details = {"status": answer.status, "reason": reason, "method": request.method, "path": request.path}
     maybe_applied = answer.status in _GATEWAY_ERRORS and not request.may_repeat
     if kind is AdminUnavailable:
@@ -252,11 +244,8 @@ def redirect_target(url: str, answer: Answer) -> str:
     try:
         target = urljoin(url, answer.headers.get("location", ""))
     except ValueError as error:
-        raise AdminError(
-            f"The broker redirects to an invalid URL: {error}",
-            status=answer.status,
-            reason="redirect to invalid URL",
-        ) from error
+        message = f"The broker redirects to an invalid URL: {error}"
+        raise AdminError(message, status=answer.status, reason="redirect to invalid URL") from error
     if is_less_safe(url, target):
         raise AdminError(
             "The broker redirects from https to another scheme; set webServiceUrlTls on it",
@@ -278,7 +267,6 @@ logger = logging.getLogger("pulsar_ext.admin")
 
 _LONGEST_SECONDS = 1e6  # operating systems do not support longer waits
 _MAX_REDIRECTS = 5
-_REDIRECTS = {307, 308}
 # After these errors it is certain that nothing was sent.
 _NOT_SENT = (
     httpx2.ConnectError,

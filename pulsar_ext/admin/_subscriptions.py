@@ -5,7 +5,7 @@ Mirrors `org.apache.pulsar.client.admin.Topics`. Each docstring has the REST pat
 repeated.
 """
 
-# ruff: noqa: D417  # callers do not pass the session, so no docstring lists it
+# callers do not pass the session, so no docstring lists it
 
 from __future__ import annotations
 
@@ -136,15 +136,9 @@ async def reset_cursor(
 ) -> None:
     """Move the cursor so that the next message is at a position: `POST S/resetcursor`.
 
-    Consumers are disconnected and reconnect; acknowledgements after the position are discarded.
-
-    Args:
-        topic: a topic or partition, not a partitioned topic.
-        subscription: an existing subscription.
-        position: the entry to deliver next, or `earliest` or `latest`.
-        excluded: if the first entry is the one after the position.
-        batch_index: the first message in the entry's batch; it needs `acknowledgmentAtBatchIndexLevelEnabled` on the
-            broker, which delivers the whole batch otherwise.
+    Consumers are disconnected and reconnect; acknowledgements after the position are discarded. If `excluded`, the next
+    message is after the entry; with a `batch_index`, it is that message of the entry's batch, which needs
+    `acknowledgmentAtBatchIndexLevelEnabled` on the broker, else the whole batch is delivered.
 
     Raises:
         AdminNotFound: the subscription does not exist, or the position is beyond the end.
@@ -178,17 +172,10 @@ async def expire_messages(
     excluded: bool = False,
     look_first: bool = True,
 ) -> None:
-    """Acknowledge everything up to a position: `POST S/expireMessages`.
+    """Acknowledge everything up to a position, unless `excluded` with its entry: `POST S/expireMessages`.
 
-    The broker does it in the background and may not have finished when this returns.
-
-    Args:
-        topic: a topic or partition, not a partitioned topic.
-        subscription: an existing subscription.
-        position: the last entry to expire.
-        excluded: if that entry itself is kept.
-        look_first: if two more requests first check that the topic is not partitioned and has the entry; pass False if
-            the entry is known to exist.
+    The broker does it in the background and may not have finished when this returns. `look_first` checks by two more
+    requests that the topic is not partitioned and has the entry.
 
     Raises:
         AdminNotAllowed: the topic is partitioned or non-persistent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.text import Text
 
 from pulsar_ext.ids.text import counted
@@ -20,7 +20,6 @@ from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, pri
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pulsar_ext.doctor.findings import Finding
     from pulsar_ext.look.survey import Survey
     from pulsar_ext.look.topic_map import CursorMap, TopicMap
 
@@ -69,7 +68,8 @@ def look(
             else:
                 if watch:
                     console.clear()
-                console.print(SurveyPicture(seen))
+                for line in _lines(seen, console):
+                    console.print(line)
 
         run_repeatedly(survey_once, watch=watch, every=every)
 
@@ -89,27 +89,24 @@ _STYLES: dict[str | None, tuple[str, str, str, str]] = {
 """Character, ASCII character, colour and label of each state and kind."""
 
 
-class SurveyPicture:
-    """Picture of maps and findings, as wide as the terminal."""
-
-    def __init__(self, seen: Survey) -> None:
-        self._seen = seen
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        drawing = _Drawing(options.max_width, ascii_only=options.ascii_only)
-        for one in self._seen.maps:
-            yield from drawing.topic(one)
-            yield ""
-        yield drawing.legend()
-        for finding in self._seen.diagnosis.findings:
-            yield _finding(finding)
-        for note in self._seen.diagnosis.notes:
-            yield Text(note, style="dim")
-        if self._seen.diagnosis.left_out:
-            excluded = counted(len(self._seen.diagnosis.left_out), "partition")
-            yield Text(f"not inspected, raise --max-requests to include them: {excluded}")
-        if not self._seen.diagnosis.findings:
-            yield Text("no problems found", style="green")
+def _lines(seen: Survey, console: Console) -> Iterator[Text]:
+    """Draw maps and findings, as wide as the terminal."""
+    drawing, diagnosis = _Drawing(console.width, ascii_only=console.options.ascii_only), seen.diagnosis
+    for one in seen.maps:
+        yield from drawing.topic(one)
+        yield Text()
+    yield drawing.legend()
+    for finding in diagnosis.findings:
+        where = f"{finding.topic} {finding.subscription}".strip()
+        kind = (f"{finding.severity}: {finding.kind}", SEVERITY_COLOURS[finding.severity])
+        yield Text.assemble(kind, "  ", finding.what, "  ", (where, "dim"))
+    for note in diagnosis.notes:
+        yield Text(note, style="dim")
+    if diagnosis.left_out:
+        excluded = counted(len(diagnosis.left_out), "partition")
+        yield Text(f"not inspected, raise --max-requests to include them: {excluded}")
+    if not diagnosis.findings:
+        yield Text("no problems found", style="green")
 
 
 class _Drawing:
@@ -187,10 +184,3 @@ class _Drawing:
             places = [one.begin if one.entries == 1 else f"{one.begin} to {one.end}" for one in holes[:_HOLES]]
             more = f", and {len(holes) - _HOLES:,} more" if len(holes) > _HOLES else ""
             yield Text(f"holes: {', '.join(places)}{more}", style="red")
-
-
-def _finding(one: Finding) -> Text:
-    where = f"{one.topic} {one.subscription}".strip()
-    return Text.assemble(
-        (f"{one.severity}: {one.kind}", SEVERITY_COLOURS[one.severity]), "  ", one.what, "  ", (where, "dim")
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache, partial
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,8 +34,6 @@ from .arguments import AdminUrl, Backend, Flag, Json, Token, Url  # noqa: TC001 
 from .output import print_json, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pulsar_ext.reproduce import Site
 
 app = App(name="reproduce", help="Show each known defect of the official client, and that pulsar_ext does not have it.")
@@ -81,7 +80,8 @@ def run(
             _list(chosen, as_json=as_json)
             return 0
         _reject("--json, --markdown and --report exclude each other", when=as_json + as_markdown + report > 1)
-        _reject("--admin-url requires --url", when=url is None and admin_url not in (None, *_of_environment()))
+        of_environment = map(os.environ.get, ("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL"))  # of all commands
+        _reject("--admin-url requires --url", when=url is None and admin_url not in (None, *of_environment))
         _reject("--backend and --url (or PULSAR_URL) exclude each other", when=backend is not None and url is not None)
         old = {file: _markdown(file, chosen) for file in update or ()}
         rows = _run(chosen, _site(url, admin_url, token, backend, notes), notes)
@@ -102,14 +102,10 @@ def run(
 
 def _site(url: str | None, admin_url: str | None, token: str | None, backend: str | None, notes: Console) -> Site:
     if url is None:
-        return own_brokers(backend, _print_once(notes))
+        # The broker of each profile reports its back end again.
+        return own_brokers(backend, cache(partial(notes.print, style="dim", markup=False)))
     notes.print(f"on the broker at {url}", style="dim", markup=False)
     return existing_broker(url, admin_url or derive_admin_url(url, has_secret=token is not None).split(",")[0], token)
-
-
-def _of_environment() -> list[str | None]:
-    """Return the admin URLs of the environment, which apply to all commands."""
-    return [os.environ.get(name) for name in ("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL")]
 
 
 def _reject(reason: str, *, when: bool) -> None:
@@ -128,18 +124,6 @@ def _run(chosen: list[Scenario], site: Site, notes: Console) -> list[Row]:
             rows.append(row)
             notes.print(f"{len(rows)}/{len(chosen)} {row.scenario.name}: {row.verdict.value}", style="dim")
     return rows
-
-
-def _print_once(notes: Console) -> Callable[[str], None]:
-    """Return a function that prints each line once: the broker of each profile reports its back end again."""
-    printed: set[str] = set()
-
-    def report(line: str) -> None:
-        if line not in printed:
-            printed.add(line)
-            notes.print(line, style="dim", markup=False)
-
-    return report
 
 
 def _list(chosen: list[Scenario], *, as_json: bool) -> None:

@@ -128,10 +128,8 @@ def _check_long(numbers: Sequence[int], text: str) -> None:
 class Ledgers:
     """Number of entries in each ledger of a topic, and arithmetic with their positions.
 
-    Empty ledgers are ignored: the open one is empty at first, and a fenced one may have stayed empty.
-
-    Args:
-        sizes: `(ledger_id, entries)`, in any order; ids need not be consecutive.
+    They are given as `(ledger_id, entries)` in any order. Empty ledgers are ignored: the open one is empty at first,
+    and a fenced one may have stayed empty.
     """
 
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
