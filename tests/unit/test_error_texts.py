@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
-
-import pytest
 
 import pulsar_ext
 
@@ -42,7 +41,13 @@ def _text(node):
     return None
 
 
+@functools.cache
 def _texts():
+    """Return all texts: True for an error's, the text, and its values."""
+    return list(_read_texts())
+
+
+def _read_texts():
     for path in sorted(_ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             is_error = isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
@@ -50,25 +55,20 @@ def _texts():
             is_log = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _LOGS
             if (is_error or is_log) and call.args and (found := _text(call.args[0])) is not None:
                 text, values = found
-                yield pytest.param(is_error, text, [*values, *call.args[1:]], id=f"{path.name}:{node.lineno}")
+                yield is_error, text, [*values, *call.args[1:]]
 
 
-_ALL = list(_texts())
-
-
-@pytest.mark.parametrize("texts", [_ALL])
-def test_error_texts_are_short_and_have_their_value(texts):
+def test_error_texts_are_short_and_have_their_value():
     """Every text has at most 300 characters, and an error about a value contains it."""
-    assert len(texts) > 500
-    for is_error, text, values in (each.values for each in texts):
+    assert len(_texts()) > 500
+    for is_error, text, values in _texts():
         assert len(text) <= _LONGEST, text
         about = is_error and _ABOUT_A_VALUE.search(text) and not any(part in text for part in _WITHOUT_VALUE)
         assert values or not about or " got " in text, text
 
 
-@pytest.mark.parametrize("texts", [_ALL])
-def test_error_texts_have_no_secrets(texts):
+def test_error_texts_have_no_secrets():
     """Errors and log lines never show a password, a token or a private key."""
-    for _, text, values in (each.values for each in texts):
+    for _, text, values in _texts():
         for value in values:
             assert not _SECRET.search(ast.unparse(value)), (text, ast.unparse(value))
