@@ -29,7 +29,8 @@ def free_port(taken: Container[int] = ()) -> int:
     does not get it again unless no other port is free. So a killed broker finds its port again.
     """
     # Not the application's random numbers: two processes with one seed would choose the same ports.
-    for port in sorted(random.SystemRandom().sample(_PORTS, len(_PORTS)), key=_reserved_ports.__contains__):
+    first = random.SystemRandom().randrange(len(_PORTS))
+    for port in sorted((*_PORTS[first:], *_PORTS[:first]), key=_reserved_ports.__contains__):
         if port not in taken and is_free(port) and _reserve(port):
             _reserved_ports.add(port)
             return port
