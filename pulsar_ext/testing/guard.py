@@ -22,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 _POLL_SECONDS = 0.25
@@ -50,11 +51,13 @@ def run(parent: int, command: list[str]) -> int:
     program = subprocess.Popen(command)
     if signal_sent:
         program.send_signal(signal_sent)
+    # A thread sleeps until the program exits; `wait` with a timeout would wake up every few milliseconds.
+    waiting = threading.Thread(target=program.wait)
+    waiting.start()
     while os.getppid() == parent:
-        try:
-            return program.wait(_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
+        waiting.join(_POLL_SECONDS)
+        if not waiting.is_alive():
+            return program.wait()
     program.kill()
     program.wait()
     return 1
