@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 
     from ._native.messages import InnerMessage
 
-__all__ = [
-    "Message",
-    "MessageBatch",
-    "Received",
-    "adopt_message",
-    "at_cluster",
-    "handled_in",
-    "message_class",
-    "received",
-]
-
 _data, _has_null_value = MessageHandle.data, MessageHandle.has_null_value
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .message import Message
     from .reader import Reader
 
-__all__ = ["End", "TableView"]
-
 _log = logging.getLogger("pulsar_ext")
 
 _POLL_MILLIS: Final = 1_000

@@ -19,7 +19,7 @@ import pulsar
 
 from pulsar_ext._native.handles import consumers_of
 from pulsar_ext.consumer import Consumer
-from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminRequired, InvalidUse
+from pulsar_ext.errors import AdminError, AdminNotFound, AdminRequired, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -82,9 +82,7 @@ class ClusterCheck:
                 what = f"has no topic {topic}, which this client consumes"
                 raise AdminRequired(self._mismatch(what, service_url)) from None
             return False
-        except AdminNotAllowed:  # partitioned: a request for a partition is checked later
-            return False
-        except AdminError:
+        except AdminError:  # such as that of a partitioned topic: a request for a partition is checked later
             return False
         return True
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_ext._native import threads
@@ -76,10 +77,7 @@ class KeyCover:
     @property
     def covered(self) -> KeyHashRanges:
         """The slots of at least one consumer."""
-        covered = KeyHashRanges.empty()
-        for _, ranges in self.consumers:
-            covered |= ranges
-        return covered
+        return reduce(KeyHashRanges.__or__, (ranges for _, ranges in self.consumers), KeyHashRanges.empty())
 
     @property
     def is_exact(self) -> bool:
@@ -125,9 +123,8 @@ def key_cover(admin: PulsarAdmin, topic: str, subscription: str) -> list[KeyCove
         InvalidUse: the subscription is not Key_Shared.
     """
     name = TopicName.parse(topic)
-    topics = [str(name.partition(index)) for index in range(admin.partitions(name))] or [str(name)]
     covers = []
-    for each in topics:
+    for each in map(str, name.parts(admin.partitions(name))):
         found = admin.stats(each).subscriptions.get(subscription)
         if found is None:
             raise AdminNotFound(
@@ -168,10 +165,8 @@ def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:
     """Return whether the subscription exists; True if the admin API cannot be asked."""
     try:
         return subscription in admin.subscriptions(topic)
-    except AdminNotFound:
-        return False
-    except AdminError:
-        return True
+    except AdminError as error:
+        return not isinstance(error, AdminNotFound)
 
 
 def _consumers(stats: SubscriptionStats) -> Iterable[tuple[str, KeyHashRanges]]:

@@ -98,17 +98,7 @@ class RangeReader(Reader):
         return self
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read the next message of these ranges.
-
-        A Ctrl-C ends the wait within 100 ms and loses no message.
-
-        Args:
-            timeout_millis: time to wait; None waits forever.
-
-        Raises:
-            pulsar.Timeout: no message of these ranges arrived in time.
-            pulsar.AlreadyClosed: the reader is closed.
-        """
+        """Read the next message of these ranges; see `Reader.read_next()`."""
         unfiltered, verdict_of, wants, ready, unseen, new, takes_all = self._fast
         # In a forked child, the source is replaced by one that raises.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:

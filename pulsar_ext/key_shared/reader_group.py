@@ -18,6 +18,7 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -198,15 +199,9 @@ class GroupReader(RangeConsumer):
         return bool(here > start or (self._inclusive and here == start))
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read the next message of these ranges.
-
-        A Ctrl-C ends the wait within 100 ms and loses no message.
-
-        Args:
-            timeout_millis: time to wait; None waits forever.
+        """Read the next message of these ranges; see `Reader.read_next()`.
 
         Raises:
-            pulsar.Timeout: no message arrived in time.
             MisroutedMessage: a batch mixes keys of several readers; open the group with `filtering="client"`.
         """
         return self.receive(timeout_millis)
@@ -324,29 +319,21 @@ _COVER_SECONDS = 10.0
 _log = logging.getLogger("pulsar_ext.keys")
 
 
+@dataclass(eq=False, repr=False)
 class RangeReaderGroup:
     """Readers whose ranges tile the slots; read them concurrently, for instance each in its own thread.
 
     Iteration yields the readers. With `filtering == "broker"`, a reader that is not read stalls the others eventually,
     because the broker keeps its messages.
-
-    Args:
-        readers: the readers, in order of the ranges.
-        filtering: "broker" or "client", which filters the messages.
-        reason: the reason for this choice, as a sentence.
     """
 
-    def __init__(
-        self,
-        readers: Sequence[GroupReader | RangeReader],
-        filtering: Filtering,
-        reason: str,
-        resources: contextlib.ExitStack,
-    ) -> None:
-        self.readers = tuple(readers)
-        self.filtering = filtering
-        self.reason = reason
-        self._resources = resources
+    readers: tuple[GroupReader | RangeReader, ...]
+    """The readers, in order of the ranges."""
+    filtering: Filtering
+    """Either "broker" or "client": the side that filters the messages."""
+    reason: str
+    """The reason for this choice, as a sentence."""
+    _resources: contextlib.ExitStack
 
     def close(self) -> None:
         """Close the readers and delete their subscription; a second call has no effect."""
@@ -425,7 +412,7 @@ def open_group(
             stack.callback(reader.close)
         if filtering == "broker":
             wait_for_cover(admin, [topic], subscription, _COVER_SECONDS)
-        return RangeReaderGroup(readers, filtering, reason, stack.pop_all())
+        return RangeReaderGroup(tuple(readers), filtering, reason, stack.pop_all())
 
 
 def _check_tiling(parts: Sequence[KeyHashRanges]) -> None:

@@ -188,17 +188,7 @@ class TopicsReader(Reader):
         return any(part._awaits_answer_ for part in list(self._parts.values()))
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read the next message of any topic; messages of one topic or partition are delivered in order.
-
-        A Ctrl-C ends the wait and loses no message.
-
-        Args:
-            timeout_millis: time to wait; None waits forever.
-
-        Raises:
-            pulsar.Timeout: no message arrived in time.
-            pulsar.AlreadyClosed: the reader is closed.
-        """
+        """Read the next message of any topic, in the order of each; see `Reader.read_next()`."""
         deadline = None
         if timeout_millis is not None:
             if type(timeout_millis) is not int:
@@ -515,8 +505,6 @@ class _TopicWatch:
         """Return whether the topic surely does not exist: opening it again would start at its beginning."""
         try:
             self._context.admin_api().stats(topic)
-        except AdminNotFound:
-            return True
-        except AdminError:
-            return False
+        except AdminError as error:
+            return isinstance(error, AdminNotFound)
         return False
