@@ -170,10 +170,7 @@ def _opening(
 class Client(AsyncClientHandle):
     """A `pulsar.asyncio.Client` that opens the producers, consumers and readers of `pulsar_ext.asyncio`.
 
-    Args:
-        service_url: as officially.
-        admin: as in `pulsar_ext.Client`; the wrapped client is in `blocking`.
-        **kwargs: the arguments of `pulsar.Client`.
+    It takes the arguments of `pulsar_ext.Client`, which it wraps as `blocking`.
     """
 
     stats = awaited(BlockingClient.stats)

@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 
 
 class _Builder:
-    """Base of both builders: options by name.
-
-    Args:
-        context: context of the client that opens the consumer or the reader.
-        schema: the schema of its messages; bytes by default.
-    """
+    """Base of both builders: options by name."""
 
     def __init__(self, context: ClientContext, schema: type | TypedSchema | None = None) -> None:
         self._context = context
@@ -227,17 +222,14 @@ class ConsumerBuilder(_Builder):
             self._check_cover(topics, subscription)
         except BaseException:
             consumer.close()
-            if made:
-                self._delete(topics, subscription)
+            for topic in topics if made else ():
+                with contextlib.suppress(AdminError):
+                    self._context.admin_api().delete_subscription(topic, subscription)
             raise
         return consumer
 
     def check_listener_action(self, *, listens: bool) -> None:
-        """Raise for `on_misrouted("raise")` if a listener receives the messages of ranges: it has no caller.
-
-        Raises:
-            InvalidUse: "raise" was set, and `listens`.
-        """
+        """Raise `InvalidUse` for `on_misrouted("raise")` if a listener receives the messages of ranges."""
         if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
             check_on_misrouted(self._on_misrouted, listens=listens)
 
@@ -249,17 +241,10 @@ class ConsumerBuilder(_Builder):
 
     def _check_cover(self, topics: list[str], subscription: str) -> None:
         admin = self._context.admin_api()
-        if self._must_cover:
-            wait_for_cover(admin, topics, subscription, self._wait_seconds)
-            return
         try:
-            wait_for_cover(admin, topics, subscription)
-        except SlotsNotCovered as error:
-            warnings.warn(str(error), UncoveredSlotsWarning, stacklevel=3)
-        except AdminError:
-            return
-
-    def _delete(self, topics: list[str], subscription: str) -> None:
-        for topic in topics:
-            with contextlib.suppress(AdminError):
-                self._context.admin_api().delete_subscription(topic, subscription)
+            wait_for_cover(admin, topics, subscription, self._wait_seconds if self._must_cover else 0.0)
+        except (SlotsNotCovered, AdminError) as error:
+            if self._must_cover:
+                raise
+            if isinstance(error, SlotsNotCovered):
+                warnings.warn(str(error), UncoveredSlotsWarning, stacklevel=3)

@@ -30,6 +30,7 @@ def blocking(client: pulsar.Client, consumer: pulsar.Consumer[str], reader: puls
     client.create_producer("t").sned(b"")  # type: ignore[attr-defined]
     message.dta()  # type: ignore[attr-defined]
     pulsar.MessageId().ledgerid()  # type: ignore[attr-defined]
+    assert_type(pulsar.NoSuchTopic, type[pulsar.errors.NoSuchTopic])
 
 
 def arguments(client: pulsar.Client, consumer: pulsar.Consumer) -> None:

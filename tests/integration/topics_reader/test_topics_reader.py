@@ -15,7 +15,7 @@ from keyed import fill, number_of
 
 import pulsar_ext as pulsar
 from pulsar_ext.key_shared.hashing import key_slot
-from pulsar_ext.topics_reader import opening
+from pulsar_ext.topics_reader import reader as topics_reader
 
 BOTH_CLIENTS = True
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
@@ -292,7 +292,7 @@ def test_seek_skips_topic_that_is_dropped(client, topics):
 
 def test_added_partitions_are_read(client, topics, admin, monkeypatch):
     """A topic with two partitions gets two more, which are read from their beginning."""
-    monkeypatch.setattr(opening, "_PARTITIONS_SECONDS", 1)
+    monkeypatch.setattr(topics_reader, "_PARTITIONS_SECONDS", 1)
     reader = client.create_reader([topics[2]], EARLIEST)
     assert len(reader.topics()) == 2
     admin.update_partitions(topics[2], 4)
