@@ -5,6 +5,7 @@ All requests are read-only. The answers for a topic become `TopicFacts`, the onl
 
 from __future__ import annotations
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -156,12 +157,10 @@ class _Observer:
         self, topics: Sequence[str], policies: NamespacePolicies, settings: Mapping[str, str]
     ) -> list[TopicFacts]:
         def sample(topic: str) -> TopicFacts | None:
-            found = self._statistics(topic)
-            now = time.time_ns() // 1_000_000
-            if found is None:
+            if (found := self._statistics(topic)) is None:
                 return None
-            stats, internal = found
-            return TopicFacts(topic, stats, internal, policies, settings, now, self._limits, only=self._subscription)
+            now = time.time_ns() // 1_000_000
+            return TopicFacts(topic, *found, policies, settings, now, self._limits, only=self._subscription)
 
         self._requests += 2 * len(topics)
         facts = [one for one in self._map(sample, topics) if one is not None]
@@ -179,10 +178,9 @@ class _Observer:
         return facts
 
     def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats] | None:
-        try:
+        with contextlib.suppress(AdminNotFound):
             return self._admin.stats(topic), self._admin.internal_stats(topic)
-        except AdminNotFound:
-            return None
+        return None
 
     # -- the watch ---------------------------------------------------------------------------------------------------
 
@@ -242,20 +240,18 @@ class _Observer:
         return [replace(one, schemas=found.get(one.name)) for one in facts]
 
     def _schemas(self, topic: str) -> Mapping[int, SchemaInfo] | None:
-        try:
+        with contextlib.suppress(AdminNotFound, AdminUnauthorized):
             return self._admin.schemas(topic)
-        except (AdminNotFound, AdminUnauthorized):
-            return None
+        return None
 
     def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
         """Read entries; those that no longer exist are omitted."""
 
         def read(one: tuple[str, Position, bool]) -> EntryMetadata | None:
             topic, position, payload = one
-            try:
+            with contextlib.suppress(AdminNotFound):
                 return self._admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
-            except AdminNotFound:
-                return None
+            return None
 
         self._requests += len(wanted)
         found: dict[str, dict[Position, EntryMetadata]] = {}

@@ -1,16 +1,10 @@
 """Sticky Key_Shared consumers receive messages of each other's slots, as a batch is dispatched by its first key."""
 
-from __future__ import annotations
-
 import warnings
-from typing import TYPE_CHECKING
 
 import pulsar as official
 
 from ._support import Client, Counts, Env, key_slot, label
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CLAIM = "a message is delivered to the sticky Key_Shared consumer of its key's slot, whatever its batch"
 REFERENCE = "docs/key-ranges.md#batches-that-mix-keys"
@@ -57,14 +51,11 @@ def _subscribe(
     if pulsar is official:
         policy = pulsar.ConsumerKeySharedPolicy(key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=ranges)
         return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
-    builder = client.new_consumer().topic(topic).subscription_name("s").on_misrouted(_append_to(received[1 - turn]))
+    builder = client.new_consumer().topic(topic).subscription_name("s")
+    builder = builder.on_misrouted(lambda message: received[1 - turn].append(label(message)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the first consumer is alone for a moment
         return builder.key_shared_policy(pulsar.KeySharedPolicy.sticky_hash_range().ranges(*ranges)).subscribe()
-
-
-def _append_to(other: list[str]) -> Callable[[official.Message], None]:
-    return lambda message: other.append(label(message))
 
 
 def _receive_all(consumer: official.Consumer, received: list[str]) -> None:

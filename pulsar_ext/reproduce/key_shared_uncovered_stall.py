@@ -32,7 +32,8 @@ def run(pulsar: Client, env: Env) -> Counts:
                     pulsar.KeySharedPolicy.sticky_hash_range().ranges((_OWN.start, _OWN.stop - 1))
                 ).subscribe()
             _fill(client, topic, keys)
-            found = [label(message) for message in _reader(pulsar, client, topic)]
+            ranges = [(_OWN.start, _OWN.stop - 1)]
+            found = list(map(label, client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=ranges)))
             note = f"by a reader of these slots; the consumer: {caught[0].category.__name__}"
     return Counts(len(own), len(found), stuck=len(own) - len(found), duplicated=len(found) - len(set(found)), note=note)
 
@@ -42,10 +43,6 @@ def _subscribe(pulsar: Client, client: official.Client, topic: str) -> official.
         key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(_OWN.start, _OWN.stop - 1)]
     )
     return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
-
-
-def _reader(pulsar: Client, client: official.Client, topic: str) -> official.Reader:
-    return client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[(_OWN.start, _OWN.stop - 1)])
 
 
 def _fill(client: official.Client, topic: str, keys: list[str]) -> None:

@@ -345,8 +345,11 @@ class PulsarContainer(Standalone):
         bindings: dict[str, Any] = {f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)}
         container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
-        aliases = self._join(container)
-        if aliases:
+        aliases: tuple[str, ...] = ()
+        if self._network is not None:
+            aliases = self._aliases or (self._name,)
+            # Only the network's name is read.
+            container.with_network(cast("Network", self._network)).with_network_aliases(*aliases)
             settings |= listener_settings(aliases[0], _BROKER_PORT, ports.broker, tls=self._profile.tls)
         self._identity = Identity.make(self._profile, aliases)
         self._identity.write(self._home)
@@ -358,15 +361,6 @@ class PulsarContainer(Standalone):
             container.with_env(f"PULSAR_PREFIX_{key}", value)
         container.with_env("PULSAR_MEM", f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}")
         return container
-
-    def _join(self, container: DockerContainer) -> tuple[str, ...]:
-        """Connect the container to its network, if any, and return the broker's names there."""
-        if self._network is None:
-            return ()
-        names = self._aliases or (self._name,)
-        # It only reads the network's name.
-        container.with_network(cast("Network", self._network)).with_network_aliases(*names)
-        return names
 
     def _halt(self) -> None:
         self._program.halt()

@@ -316,13 +316,12 @@ def _check(directory: Path, version: str) -> None:
 
 
 def _record(directory: Path, version: str) -> None:
-    manifest = {"version": version, "jars": {path.name: _facts(path) for path in sorted(directory.glob("*.jar"))}}
+    jars: dict[str, dict[str, object]] = {}
+    for path in sorted(directory.glob("*.jar")):
+        status = path.stat()
+        jars[path.name] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
+    manifest = {"version": version, "jars": jars}
     (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-
-
-def _facts(path: Path) -> dict[str, object]:
-    status = path.stat()
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
 
 
 def _sums(directory: Path) -> dict[str, str]:
