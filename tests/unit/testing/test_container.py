@@ -1,9 +1,10 @@
-"""Listeners of a broker on a Docker network."""
+"""Listeners of a broker on a Docker network, and programs in containers."""
 
 import pytest
+from docker.errors import NotFound
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.testing.container import check_alias, check_settings, listener_settings
+from pulsar_ext.testing.container import ContainerProgram, check_alias, check_settings, listener_settings
 
 
 def test_each_listener_advertises_its_address():
@@ -36,3 +37,50 @@ def test_listener_settings_of_the_caller_raise():
     check_settings({"maxMessageSize": 1})
     with pytest.raises(InvalidUse, match="sets bindAddresses: omit"):
         check_settings({"bindAddresses": "x"})
+
+
+class EngineContainer:
+    """Container of an engine; `removed` ones are not found."""
+
+    def __init__(self):
+        self.status, self.removed, self.ended = "running", False, []
+        self.attrs = {"State": {"Pid": 7, "ExitCode": 3}}
+
+    def reload(self):
+        if self.removed:
+            raise NotFound("no such container")
+
+    def logs(self, since):
+        self.reload()
+        return f"from {since}".encode()
+
+    def kill(self):
+        self.status = "exited"
+
+    def stop(self, timeout):
+        self.ended.append(timeout)
+        self.status = "exited"
+
+    def wait(self):
+        self.ended.append("waited")
+
+
+def test_container_program_follows_its_container():
+    """A program has a process id while it runs and an exit status afterwards, and is ended once."""
+    program = ContainerProgram()
+    assert (program.is_running(), program.pid, program.log_text(), program.finish(0)) == (False, None, "", None)
+    program.container = engine = EngineContainer()
+    assert (program.is_running(), program.pid, program.finish(0)) == (True, 7, None)
+    assert (program.log_text(), program.log_text(2_000_000_000)) == ("from None", "from 2.0")
+    program.halt()
+    program.halt()
+    program.kill()
+    assert (len(engine.ended), program.pid, program.finish(1)) == (1, None, 3)
+
+
+def test_removed_container_has_no_log():
+    """A removed container does not run, and its log is empty."""
+    program = ContainerProgram()
+    program.container = EngineContainer()
+    program.container.removed = True
+    assert (program.is_running(), program.pid, program.log_text()) == (False, None, "")
