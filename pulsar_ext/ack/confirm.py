@@ -208,11 +208,11 @@ class ScopedConsumer(Protocol[R_co]):
         """Stop appending to a list that `_record_()` returned, and return its messages."""
         ...
 
-    def negative_acknowledge(self, message: Any, /) -> R_co:
+    def negative_acknowledge(self, message: object, /) -> R_co:
         """Negatively acknowledge a message."""
         ...
 
-    def acknowledge_many(self, messages: Iterable[Any], /) -> R_co:
+    def acknowledge_many(self, messages: Iterable[object], /) -> R_co:
         """Acknowledge messages."""
         ...
 
@@ -225,7 +225,7 @@ class ScopeCore(Generic[R_co]):
     """The common part of the blocking and the asyncio scope: its messages, and the calls at its end."""
 
     def __init__(
-        self, consumer: ScopedConsumer[R_co], messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int
+        self, consumer: ScopedConsumer[R_co], messages: Iterable[object] | None, *, confirm: bool, timeout_ms: int
     ) -> None:
         self._consumer, self._confirm, self._timeout_ms = consumer, confirm, timeout_ms
         self._given = None if messages is None else list(messages)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
+    from .order import Arguments
     from .source import Source
 
 
@@ -64,7 +65,7 @@ OFFICIAL_POLICY: Final = pulsar.ConsumerBatchReceivePolicy(-1, _OFFICIAL_BYTES, 
 """The C++ client's behaviour without a policy."""
 
 
-def configure_prefetch(named: dict[str, Any], *, screens: bool) -> int:
+def configure_prefetch(named: Arguments, *, screens: bool) -> int:
     """Reserve the C++ consumer's `batch_receive()` for prefetching; return the size of a fetch, 0 without prefetching.
 
     Nothing is prefetched with the application's own policy or listener, with a small queue, or if a timeout begins when

@@ -7,7 +7,7 @@ import logging
 import time
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import pulsar
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
 
-    from .order import Native, Target
+    from .order import Arguments, Native, Target
     from .seeks import Topics
 
     Official: TypeAlias = "pulsar.Consumer | pulsar.Reader"
@@ -74,20 +74,20 @@ class ExcludedAcks(Protocol):
 class _Reopener(Generic[N]):
     """Common base of both reopeners."""
 
-    _defaults: ClassVar[dict[str, Any]]
+    _defaults: ClassVar[Arguments]
     """Defaults of the arguments."""
 
     def __init__(
         self,
         handle: NativeHolder[N],
         open_official: Callable[..., Official],
-        named: dict[str, Any],
+        named: Arguments,
         context: ClientContext,
     ) -> None:
         self._handle, self._open_official, self._context = handle, open_official, context
         self._keep(named)
 
-    def _keep(self, named: dict[str, Any]) -> None:
+    def _keep(self, named: Arguments) -> None:
         """Keep non-default arguments in two tuples: a dictionary of all takes 800 bytes per consumer."""
         defaults = self._defaults
         own = {name: one for name, one in named.items() if name not in defaults or one is not defaults[name]}
@@ -95,7 +95,7 @@ class _Reopener(Generic[N]):
         self._names, self._values = _NAMES.setdefault(names, names), tuple(own.values())
 
     @property
-    def _named(self) -> dict[str, Any]:
+    def _named(self) -> Arguments:
         """The arguments by name."""
         return self._defaults | dict(zip(self._names, self._values, strict=True))
 
@@ -130,7 +130,7 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
         self,
         handle: NativeHolder[InnerConsumer],
         open_official: Callable[..., Official],
-        named: dict[str, Any],
+        named: Arguments,
         context: ClientContext,
         *,
         gate: SeekGate,

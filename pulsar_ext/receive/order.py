@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
     from pulsar_ext.message import Message
 
+    Arguments = dict[str, Any]
+    """Official arguments of a consumer or a reader, by name."""
     Native = InnerConsumer | InnerReader
     Target = InnerMessageId | int
     """Of a seek: a C++ id, or a publish time in milliseconds."""

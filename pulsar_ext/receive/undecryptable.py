@@ -16,7 +16,7 @@ import logging
 import math
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._runtime.context import ClientContext
 
-    from .order import ReceiveOrder
+    from .order import Arguments, ReceiveOrder
     from .seeks import Topics
 
 _CONSUME, _DISCARD = pulsar.ConsumerCryptoFailureAction.CONSUME, pulsar.ConsumerCryptoFailureAction.DISCARD
@@ -51,7 +51,7 @@ R = TypeVar("R")
 M = TypeVar("M")
 
 
-def tolerates_decryption_failure(named: dict[str, Any]) -> bool:
+def tolerates_decryption_failure(named: Arguments) -> bool:
     """Return if messages that cannot be decrypted are skipped or delivered, by the official arguments."""
     return named["crypto_failure_action"] in (_CONSUME, _DISCARD)
 
@@ -249,7 +249,7 @@ class PermitWatch(Watch):
             )
 
 
-def raise_on_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> None:
+def raise_on_encrypted_chunks(context: ClientContext, named: Arguments) -> None:
     """Raise if undecrypted consumption would meet encrypted chunked messages, as far as that can be checked."""
     if named["crypto_failure_action"] != _CONSUME:
         return

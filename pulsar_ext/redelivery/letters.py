@@ -20,7 +20,7 @@ import logging
 import queue
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pulsar
 from pulsar.schema import BytesSchema
@@ -137,7 +137,7 @@ class LetterEncryption:
         keys = encryption.keys()
         return min((str(one.key) for one in keys), default=None)
 
-    def options(self, key: str | None) -> dict[str, Any]:
+    def options(self, key: str | None) -> dict[str, object]:
         """Return the producer options for letters encrypted with a key."""
         return {} if key is None else {"encryption_key": key, "crypto_key_reader": self._reader}
 

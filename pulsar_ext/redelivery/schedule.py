@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NEVER: Final = -math.inf
-_EMPTY_QUEUE: Final[list[Any]] = []
-_NO_ITEMS: Final[dict[Any, Any]] = {}
+_EMPTY_QUEUE: Final[list[tuple[float, int, object]]] = []
+_NO_ITEMS: Final[dict[object, Any]] = {}
 """Shared by queues to which nothing was added, which most are; never modified."""
 
 

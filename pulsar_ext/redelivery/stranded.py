@@ -27,7 +27,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pulsar
 
@@ -265,8 +265,10 @@ class LeftoverWatch(ConsumerWatch):
     _PATIENCE_SECONDS = 3.0
     __slots__ = ("_known", "max_pending_chunked", "redeliver")
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, context: ClientContext, order: ReceiveOrder, topics: Topics, subscription: str, acks: Acknowledger
+    ) -> None:
+        super().__init__(context, order, topics, subscription, acks)
         self.max_pending_chunked = 0
         """Maximum number of incomplete messages of the native consumer; 0 without a limit."""
         self.redeliver: Callable[[str, list[Position]], None] = lambda *_: None

@@ -18,7 +18,7 @@ import logging
 import time
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.position import Position
     from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.filter import ScreenedSource
-    from pulsar_ext.receive.order import ReceiveOrder
+    from pulsar_ext.receive.order import Arguments, ReceiveOrder
 
     from .schedule import Backoff
 
@@ -391,7 +391,7 @@ class RedeliveryOptions:
         check_backoff("negative_ack_redelivery_backoff", self.negative_ack_redelivery_backoff)
         check_backoff("ack_timeout_redelivery_backoff", self.ack_timeout_redelivery_backoff)
 
-    def retry_topics(self, named: dict[str, Any], *, is_shared: bool) -> RetryTopics | None:
+    def retry_topics(self, named: Arguments, *, is_shared: bool) -> RetryTopics | None:
         """Add the retry topic to a subscription with `enable_retry`."""
         if self.ack_timeout_redelivery_backoff is not None and not named["unacked_messages_timeout_ms"]:
             raise InvalidUse("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, to which it is added")
@@ -408,7 +408,7 @@ class RedeliveryOptions:
 
 def configure_redelivery(
     context: ClientContext,
-    named: dict[str, Any],
+    named: Arguments,
     acks: Acknowledger,
     order: ReceiveOrder,
     options: RedeliveryOptions,
