@@ -64,8 +64,8 @@ from .stored import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
-    from pulsar_ext.produce.options import Arguments
 
 
 _MAX_LEDGERS = 16

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.callbacks import SendCallback
 
     from .core import Item
-    from .options import Arguments, Options
+    from .options import Options
     from .outcome import BulkOutcome
 
 

@@ -42,11 +42,12 @@ from .sender import HandleSender, WrappingSender, check_callback, post_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.schema.key_value import KeyValueSchema
 
     from .dispatch import BatchDispatcher
-    from .options import Arguments, Columns, Options, SequenceCounter
+    from .options import Columns, Options, SequenceCounter
     from .sender import Sender
 
 

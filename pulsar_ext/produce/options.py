@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulsar_ext._native.core import SequenceBase
+from pulsar_ext._native.signatures import Arguments
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Arguments = dict[str, Any]
-"""The official arguments of an opening, such as `create_producer()`, by name."""
-Options = dict[str, Any]
+Options = Arguments
 """The official arguments of a send after content and callback, by name."""
 Columns = dict[str, Iterable[Any]]
 """The options of the messages of a `send_many`."""

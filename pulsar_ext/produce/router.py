@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext._native.signatures import Arguments
 
     from .batch import BatchingConfig, Bounds
-    from .options import Arguments, Options
+    from .options import Options
 
 
 _MASK = (1 << 64) - 1

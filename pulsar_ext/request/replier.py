@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._native.results import Result
+    from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.process.processing import Steps
-    from pulsar_ext.produce.options import Arguments
     from pulsar_ext.producer import Producer
 
     Send = Callable[[Answer, dict[str, str], object], object]
