@@ -981,11 +981,12 @@ constexpr std::size_t most_templates = 1024;
 // batch_message(payload, number of messages, sequence id, encoded keys and properties): return the binding's message
 // that is one entry with these messages.
 PyObject* batch_message(PyObject*, PyObject* args) {
-    PyObject *payload, *keys;
+    Py_buffer payload;
+    PyObject* keys;
     int size;
     unsigned long long sequence_id;
-    if (!PyArg_ParseTuple(args, "SiKS", &payload, &size, &sequence_id, &keys)) return nullptr;
-    return guarded([&]() -> PyObject* {
+    if (!PyArg_ParseTuple(args, "y*iKS", &payload, &size, &sequence_id, &keys)) return nullptr;
+    PyObject* entry = guarded([&]() -> PyObject* {
         auto found = templates.find(size);
         if (found == templates.end()) {
             Owned made(PyObject_CallFunction(empty_batch, "i", size));
@@ -995,15 +996,18 @@ PyObject* batch_message(PyObject*, PyObject* args) {
             found = templates.emplace(size, *message).first;
         }
         Text content, fields;
-        content.reserve(static_cast<std::size_t>(PyBytes_Size(payload) + PyBytes_Size(keys)) + 32);
+        const auto length = static_cast<std::size_t>(payload.len);
+        content.reserve(length + static_cast<std::size_t>(PyBytes_Size(keys)) + 32);
         put_bytes(fields, keys);
-        put_metadata(content, fields, static_cast<std::size_t>(PyBytes_Size(payload)), sequence_id);
-        put_bytes(content, payload);
+        put_metadata(content, fields, length, sequence_id);
+        content.append(static_cast<const char*>(payload.buf), length);
         client.set_content(&found->second, std::move(content));
         const Message made = client.message_of_batch(found->second, 0, 1, nullptr);
         client.set_content(&found->second, Text());
         return bound_to(made);
     });
+    PyBuffer_Release(&payload);
+    return entry;
 }
 
 // deliver(failed, callbacks, result, ledger, entry, partition): call each callback that is not None with the result and
@@ -1232,14 +1236,6 @@ PyObject* send_async(PyObject* object, PyObject* const* args, Py_ssize_t size, P
     });
 }
 
-// joins(dispatch, sequence, content, callback): add a plain message to the open batch; return False if it cannot join.
-PyObject* joins(PyObject*, PyObject* const* args, Py_ssize_t size) {
-    auto* dispatch = size == 4 ? of_type<Dispatch>(args[0], dispatch_type) : nullptr;
-    auto* sequence = size == 4 ? of_type<Sequence>(args[1], sequence_type) : nullptr;
-    if (dispatch == nullptr || sequence == nullptr) return PyErr_Format(PyExc_TypeError, "joins() got other arguments");
-    return guarded([&] { return PyBool_FromLong(join(dispatch, sequence, args[2], args[3])); });
-}
-
 PyMethodDef send_async_definition = {
     "send_async", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(send_async)), METH_FASTCALL | METH_KEYWORDS,
     "send_async($self, content, callback, *args, **kwargs)\n--\n\nPublish a message; see `Producer.send_async`."};
@@ -1339,7 +1335,6 @@ PyMethodDef functions[] = {
     {"batch_message", batch_message, METH_VARARGS, nullptr},
     {"deliver", deliver, METH_VARARGS, nullptr},
     {"joiner", joiner, METH_VARARGS, nullptr},
-    {"joins", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(joins)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

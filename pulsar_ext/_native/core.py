@@ -326,11 +326,11 @@ if TYPE_CHECKING or _core is None:
         last: int
         steady: bool
 
-    Items = batch_payload = batch_message = deliver = joiner = joins = read_block = None
+    Items = batch_payload = batch_message = deliver = joiner = read_block = None
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
-    Items, joiner, joins = _core.Items, _core.joiner, _core.joins
+    Items, joiner = _core.Items, _core.joiner
 
     def read_block(reader: Any, /, *limits: int) -> Any:
         """Return the messages that a C++ reader has, up to a number, a size and a timeout, as columns."""

@@ -148,7 +148,7 @@ class Batch:
             self.keys = keys[0]
             self.count = len(self.contents)
 
-    def payload(self) -> bytes:
+    def payload(self) -> bytes | memoryview:
         """Return the payload of its messages."""
         return batch_payload(self.contents, self.ids, self.fields)
 

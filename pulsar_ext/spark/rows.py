@@ -241,9 +241,9 @@ class RowBatch(Batch):
         self._rows = rows
         self.ids, self.outcome, self.count, self.keys = ids, outcome, len(rows), rows.keys[0].as_py()
 
-    def payload(self) -> bytes:
+    def payload(self) -> memoryview:
         """Return the payload of the messages."""
-        return bytes(self._rows.written(self.ids))
+        return self._rows.written(self.ids)
 
     def halves(self) -> list[Batch]:
         """Return the first and the second half of a batch of at least two messages."""

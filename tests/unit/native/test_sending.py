@@ -36,12 +36,11 @@ def test_batches_are_written_as_in_python(messages, with_fields, keys, sequence_
     fields = fields if with_fields else None
     payload = batch_payload(contents, ids, fields)
     assert payload == b"".join(batch_parts(contents, ids, fields))
-    made, expected = (
-        entry_message(payload, len(ids), sequence_id, keys),
-        batch_message(whole_batch((payload,), len(ids), sequence_id, keys), len(ids)),
-    )
-    for name in ("data", "partition_key", "ordering_key", "properties", "event_timestamp", "has_null_value"):
-        assert getattr(made, name)() == getattr(expected, name)()
+    expected = batch_message(whole_batch((payload,), len(ids), sequence_id, keys), len(ids))
+    for given_payload in (payload, memoryview(payload)):
+        made = entry_message(given_payload, len(ids), sequence_id, keys)
+        for name in ("data", "partition_key", "ordering_key", "properties", "event_timestamp", "has_null_value"):
+            assert getattr(made, name)() == getattr(expected, name)()
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.none(), st.integers(0, 2**62), st.binary(max_size=2), _KEYS)))
