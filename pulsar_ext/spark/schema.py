@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
@@ -26,54 +17,16 @@ from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
 from .values import PartDecoder, decoder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from .options import Settings
 
 
-COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "value": ("binary", "string"),
-        "__key": ("binary", "string"),
-        "__topic": ("string",),
-        "__messageId": ("binary",),
-        "__publishTime": ("timestamp",),
-        "__eventTime": ("timestamp",),
-        "__messageProperties": ("map<string,string>",),
-        "__orderingKey": ("binary",),
-        "__partition": ("int",),
-        "__sequenceId": ("bigint",),
-        "__producerName": ("string",),
-        "__firstChunkId": ("binary",),
-        "__keySlot": ("int",),
-        "__ledgerId": ("bigint",),
-        "__entryId": ("bigint",),
-        "__beginLedgerId": ("bigint",),
-        "__beginEntryId": ("bigint",),
-        "__batchIndex": ("int",),
-    }
-)
-"""Spark types of each column, the default first; docs/spark.md describes the columns."""
-STANDARD: Final = tuple(COLUMNS)[:13]
-"""Columns of `load()` without a schema."""
-
 KEY_PART: Final = "__keyPart"
 """Column of a KEY_VALUE topic's keys, with option `keyFormat`."""
 
-WRITTEN: Final = {
-    name: COLUMNS[name] if name != "__orderingKey" else ("binary", "string")
-    for name in ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
-}
-"""Columns that a write accepts, with their types; it ignores the other columns of a read."""
-
-
 _MILLIS = 1000
 _MOST_MILLIS = (2**63 - 1) // _MILLIS
-
-
-def column_of(block: MessageBlock, name: str, kind: pa.DataType) -> pa.Array:
-    """Return one column of a block as an Arrow array of that type."""
-    return _COLUMNS[name](block, kind)
 
 
 def _key(block: MessageBlock, kind: pa.DataType) -> pa.Array:
@@ -141,35 +94,52 @@ def _typed(block: MessageBlock, column: pa.Array, kind: pa.DataType) -> pa.Array
         raise
 
 
-_COLUMNS: dict[str, Callable[[MessageBlock, pa.DataType], pa.Array]] = {
-    "value": lambda block, kind: _typed(block, block.values, kind),
-    "__key": _key,
-    "__orderingKey": lambda block, kind: _non_empty(block.ordering_keys).cast(kind),
-    "__topic": lambda block, kind: pa.repeat(pa.scalar(block.topic, kind), len(block)),
-    "__partition": lambda block, kind: pa.repeat(pa.scalar(block.partition, kind), len(block)),
-    "__messageId": lambda block, kind: binary_of(block.inners.ids()).cast(kind),
-    "__firstChunkId": _first_chunk_id,
-    "__publishTime": _publish_time,
-    "__eventTime": _event_time,
-    "__messageProperties": _properties,
-    "__sequenceId": lambda block, kind: pa.array(block.numbers("sequence_id"), kind),
-    "__producerName": lambda block, kind: _typed(block, binary_of(block.inners.octets("producer_name")), kind),
-    "__keySlot": lambda block, kind: pa.array(block.slots, kind),
-    "__ledgerId": lambda block, kind: pa.array(block.positions[0], kind),
-    "__entryId": lambda block, kind: pa.array(block.positions[1], kind),
-    "__beginLedgerId": lambda block, kind: pa.array(block.begin_columns[0], kind),
-    "__beginEntryId": lambda block, kind: pa.array(block.begin_columns[1], kind),
-    "__batchIndex": lambda block, kind: pa.array(block.positions[2], kind),
+class Column(NamedTuple):
+    """A column of messages: its Spark types, the default first, and the function that makes an Arrow array of it."""
+
+    types: tuple[str, ...]
+    of: Callable[[MessageBlock, pa.DataType], pa.Array]
+
+
+COLUMNS: Final = {
+    "value": Column(("binary", "string"), lambda block, kind: _typed(block, block.values, kind)),
+    "__key": Column(("binary", "string"), _key),
+    "__topic": Column(("string",), lambda block, kind: pa.repeat(pa.scalar(block.topic, kind), len(block))),
+    "__messageId": Column(("binary",), lambda block, kind: binary_of(block.inners.ids()).cast(kind)),
+    "__publishTime": Column(("timestamp",), _publish_time),
+    "__eventTime": Column(("timestamp",), _event_time),
+    "__messageProperties": Column(("map<string,string>",), _properties),
+    "__orderingKey": Column(("binary",), lambda block, kind: _non_empty(block.ordering_keys).cast(kind)),
+    "__partition": Column(("int",), lambda block, kind: pa.repeat(pa.scalar(block.partition, kind), len(block))),
+    "__sequenceId": Column(("bigint",), lambda block, kind: pa.array(block.numbers("sequence_id"), kind)),
+    "__producerName": Column(
+        ("string",), lambda block, kind: _typed(block, binary_of(block.inners.octets("producer_name")), kind)
+    ),
+    "__firstChunkId": Column(("binary",), _first_chunk_id),
+    "__keySlot": Column(("int",), lambda block, kind: pa.array(block.slots, kind)),
+    "__ledgerId": Column(("bigint",), lambda block, kind: pa.array(block.positions[0], kind)),
+    "__entryId": Column(("bigint",), lambda block, kind: pa.array(block.positions[1], kind)),
+    "__beginLedgerId": Column(("bigint",), lambda block, kind: pa.array(block.begin_columns[0], kind)),
+    "__beginEntryId": Column(("bigint",), lambda block, kind: pa.array(block.begin_columns[1], kind)),
+    "__batchIndex": Column(("int",), lambda block, kind: pa.array(block.positions[2], kind)),
 }
+"""Columns of a read, described in docs/spark.md."""
+STANDARD: Final = tuple(COLUMNS)[:13]
+"""Columns of `load()` without a schema."""
+WRITTEN: Final = {
+    name: COLUMNS[name].types if name != "__orderingKey" else ("binary", "string")
+    for name in ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
+}
+"""Columns that a write accepts, with their types; it ignores the other columns of a read."""
 
 
 _TYPES = {
-    "binary": BinaryType(),
-    "string": StringType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
+    "binary": types.BinaryType(),
+    "string": types.StringType(),
+    "int": types.IntegerType(),
+    "bigint": types.LongType(),
+    "timestamp": types.TimestampType(),
+    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
 }
 
 
@@ -187,7 +157,7 @@ def full_schema(settings: Settings) -> StructType:
         elif name == "value":
             fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
         elif name in COLUMNS:
-            fields[name] = _field(name, COLUMNS[name][0])
+            fields[name] = _field(name, COLUMNS[name].types[0])
         elif name in own:
             fields[name] = own[name]
         else:
@@ -206,9 +176,9 @@ def check_schema(schema: StructType, settings: Settings) -> None:
         known[KEY_PART] = key.type.simpleString()
     for field in schema.fields:
         kind = field.dataType.simpleString()
-        allowed = (known[field.name],) if field.name in known else COLUMNS.get(field.name)
-        if allowed is None or (decoder is not None and field.name == "value" and field.name not in known):
+        if field.name not in known and (field.name not in COLUMNS or (decoder is not None and field.name == "value")):
             raise InvalidUse(_no_column(field.name, decoder, settings))
+        allowed = (known[field.name],) if field.name in known else COLUMNS[field.name].types
         if kind not in allowed:
             raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
 
@@ -242,7 +212,7 @@ class BatchMaker:
         if self._keys is not None and KEY_PART in self._schema.names:
             values[KEY_PART] = self._keys.column(block, self._schema.field(KEY_PART).type)
         arrays = [
-            values[field.name] if field.name in values else column_of(block, field.name, field.type)
+            values[field.name] if field.name in values else COLUMNS[field.name].of(block, field.type)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -132,7 +132,7 @@ def test_rows_do_not_depend_on_selected_columns(spark, broker, client, admin, to
     ids = read(spark, broker, topic).load().select("__messageId").collect()
     begin = MessageId.deserialize(bytes(ids[batch + 3]["__messageId"])).to_text()
     every = [name for name, column in COLUMNS.items() if name not in ("__sequenceId", "__keySlot")]
-    types = {name: kinds[0] for name, kinds in COLUMNS.items()}
+    types = {name: column.types[0] for name, column in COLUMNS.items()}
     for options in ({}, {"startingOffsets": begin, "splitBy": "entries", "minPartitions": "3"}):
         reading = read(spark, broker, topic, **options)
         wanted = reading.schema(", ".join(f"{name} {kind}" for name, kind in types.items())).load()

@@ -36,7 +36,8 @@ def test_columns_are_documented():
     """The table has each column in order, with its types, and whether it is loaded and written."""
     documented = table("columns")
     assert list(documented) == list(COLUMNS)
-    for name, types in COLUMNS.items():
+    for name, column in COLUMNS.items():
         *found, meaning = documented[name]
-        assert found == [" or ".join(types), "yes" if name in STANDARD else "", "yes" if name in WRITTEN else ""], name
+        uses = ["yes" if name in names else "" for names in (STANDARD, WRITTEN)]
+        assert found == [" or ".join(column.types), *uses], name
         assert meaning, name
