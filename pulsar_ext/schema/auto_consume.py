@@ -201,7 +201,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known versions."""
-        super().begin(admin_api, reads=reads)
+        del admin_api, reads
         self._versions = {}
 
     def schema_info(self) -> SchemaInfo:

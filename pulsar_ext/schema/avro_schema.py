@@ -130,7 +130,7 @@ class AvroSchema(TypedSchema[T], _Official):
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known definitions of other writers."""
-        super().begin(admin_api, reads=reads)
+        del admin_api, reads
         self._readers = {}
         reset_writer_schemas(self, None if self.model is None else self.model.definition)
 

@@ -85,7 +85,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known versions."""
-        super().begin(admin_api, reads=reads)
+        del admin_api, reads
         self._versions = {}
 
     def schema_info(self) -> SchemaInfo:

@@ -64,13 +64,12 @@ class TypedSchema(Generic[T]):
             reads: whether it is for a consumer or a reader.
         """
         mine = copy.copy(self)
+        mine._admin_api_ = admin_api
         mine.begin(admin_api, reads=reads)
         return mine
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget what is known of topics."""
-        del reads
-        self._admin_api_ = admin_api
 
     @property
     def is_compared(self) -> bool:
