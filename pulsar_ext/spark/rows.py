@@ -221,7 +221,7 @@ class EncodedRows:
 
     def written(self, ids: Sequence[int]) -> memoryview:
         """Return the rows with their sequence ids, encoded as `batch_parts` does."""
-        numbers = _as_array(ids)
+        numbers = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids, np.int64)
         upper = numbers >> 7
         low = _LOW_BYTES.take(pa.array(numbers & 0x7F | np.where(upper > 0, _MORE, 0)))
         high = _each(pa.array(upper), lambda number: varint(number) if number else b"")
@@ -270,11 +270,6 @@ def divide(sizes: NDArray[np.int64], most: int, most_bytes: int) -> list[slice]:
 def lengths_of(column: pa.Array) -> NDArray[np.int64]:
     """Return the number of bytes of each value; a null has 0."""
     return np.asarray(compute.binary_length(column).fill_null(0))
-
-
-def _as_array(ids: Sequence[int]) -> NDArray[np.int64]:
-    """Return sequence ids as a NumPy array."""
-    return np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids, np.int64)
 
 
 def _each(numbers: pa.Array, write: Callable[[int], bytes]) -> pa.Array:

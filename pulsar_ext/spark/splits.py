@@ -140,17 +140,10 @@ def plan_splits(
         return [Split(tuple(wanted), part) for part in full.split(parts)]
     if split_by == "partition" or min_partitions is None:
         return [Split((segment,), ranges) for segment in wanted]
-    return [Split((piece,), ranges) for piece in _share(wanted, min_partitions)]
-
-
-def _share(segments: Sequence[Segment], parts: int) -> list[Segment]:
-    """Cut the segments into `parts` pieces of similar size, or a few more."""
-    total = sum(segment.entries for segment in segments)
-    pieces: list[Segment] = []
-    for segment in segments:
-        # Rounded up, so that there are at least `parts` pieces.
-        pieces += segment.cut(max(1, -(-segment.entries * parts // total)))
-    return pieces
+    total = sum(segment.entries for segment in wanted)
+    # Rounded up, so that there are at least `min_partitions` pieces.
+    shares = [(segment, -(-segment.entries * min_partitions // total)) for segment in wanted]
+    return [Split((piece,), ranges) for segment, share in shares for piece in segment.cut(share)]
 
 
 def limit_entries(
