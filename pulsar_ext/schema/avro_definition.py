@@ -93,8 +93,12 @@ def _define_named(shape: Named, named: set[str], form: Form) -> dict[str, object
             return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
     fields = []
     for field in shape.fields:
-        defined = {"name": field.name, "type": _define(field.shape, named, form)}
-        fields.append(defined | _aliases(field) | _default_of(field) if form is Form.WHOLE else defined)
+        defined: dict[str, object] = {"name": field.name, "type": _define(field.shape, named, form)}
+        fields.append(defined)
+        if form is Form.WHOLE:
+            defined |= _aliases(field)
+            if field.default is not None:
+                defined["default"] = written_default(field.shape, field.default())
     return {"type": "record", **begin, **_aliases(shape), "fields": fields}
 
 
@@ -107,10 +111,6 @@ def _logical_definition(scalar: Scalar) -> dict[str, object]:
         return {"type": scalar.type, "java-class": scalar.logical}
     digits = {"precision": scalar.precision, "scale": scalar.scale} if scalar.logical == "decimal" else {}
     return {"type": scalar.type, "logicalType": scalar.logical, **digits}
-
-
-def _default_of(field: Field) -> dict[str, object]:
-    return {} if field.default is None else {"default": written_default(field.shape, field.default())}
 
 
 def written_default(shape: Shape, value: object) -> object:

@@ -191,7 +191,8 @@ class _Reading:
 
     def _field(self, given: _ModelField) -> Field:
         shape = self._shape(given.annotation, given.metadata)
-        marks = [*given.metadata, *_marks(given.annotation)]
+        annotated = get_args(given.annotation)[1:] if get_origin(given.annotation) is Annotated else ()
+        marks = [*given.metadata, *annotated]
         named = next((mark for mark in marks if isinstance(mark, AvroName)), None)
         name = named.name if named else given.wire or given.name
         if not _NAME.fullmatch(name):
@@ -290,18 +291,19 @@ class _Reading:
         return InvalidUse(f"{'.'.join(self._path)}: {why}. Nothing was opened.")
 
 
-def _marks(annotation: object) -> tuple[object, ...]:
-    return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-
-
 def _dataclass_fields(model: type[Any]) -> Iterator[_ModelField]:
-    hints = _hints(model)
+    try:
+        hints = typing.get_type_hints(model, include_extras=True)
+    except NameError as error:
+        raise InvalidUse(
+            f"An annotation of {model.__name__} cannot be read: {error}. Define the types that it names in a module, "
+            "not in a function. Nothing was opened."
+        ) from None
     for field in dataclasses.fields(model):
-        if not field.init:
-            continue  # computed from other fields
-        has_factory = field.default is dataclasses.MISSING
-        default = _empty(field.default_factory) if has_factory else constant(field.default)
-        yield _ModelField(field.name, hints[field.name], default=default)
+        if field.init:  # otherwise it is computed from other fields
+            has_factory = field.default is dataclasses.MISSING
+            default = _empty(field.default_factory) if has_factory else constant(field.default)
+            yield _ModelField(field.name, hints[field.name], default=default)
 
 
 def _pydantic_fields(model: type[BaseModel]) -> Iterator[_ModelField]:
@@ -321,13 +323,3 @@ def _pydantic_fields(model: type[BaseModel]) -> Iterator[_ModelField]:
 def _empty(factory: object) -> Callable[[], object] | None:
     """Return a factory of empty collections; others may return another value, so another schema, each time."""
     return factory if factory in _EMPTY else None
-
-
-def _hints(model: type[object]) -> dict[str, object]:
-    try:
-        return typing.get_type_hints(model, include_extras=True)
-    except NameError as error:
-        raise InvalidUse(
-            f"An annotation of {model.__name__} cannot be read: {error}. Define the types that it names in a module, "
-            "not in a function. Nothing was opened."
-        ) from None

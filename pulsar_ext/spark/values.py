@@ -142,31 +142,26 @@ def _field(field: _Complex) -> types.StructField:
     return types.StructField(field["name"], _spark(field["type"]), nullable=True)
 
 
-def _spark(kind: Avro) -> types.DataType:
+def _spark(kind: Avro) -> types.DataType:  # noqa: PLR0911  # one for each type
     kind = not_null(kind)
     if isinstance(kind, str):
         if kind not in _AVRO_SIMPLE:
             raise InvalidUse(f"The Avro type {kind!r} cannot be a column.")
         return _AVRO_SIMPLE[kind]()
-    return _logical(kind) or _composed(kind)
-
-
-def _logical(kind: _Complex) -> types.DataType | None:
-    name = kind.get("logicalType", "")
-    if name == _DECIMAL:
+    logical = kind.get("logicalType")
+    if logical == _DECIMAL:
         return types.DecimalType(kind["precision"], kind.get("scale", 0))
-    return _AVRO_LOGICAL[name]() if name in _AVRO_LOGICAL else None
-
-
-def _composed(kind: _Complex) -> types.DataType:
-    name = kind.get("type", "")
-    if name == "record":
-        return types.StructType([_field(one) for one in kind["fields"]])
-    if name == "array":
-        return types.ArrayType(_spark(kind["items"]))
-    if name == "map":
-        return types.MapType(types.StringType(), _spark(kind["values"]))
-    return _spark(name)
+    if logical in _AVRO_LOGICAL:
+        return _AVRO_LOGICAL[logical]()
+    match kind.get("type", ""):
+        case "record":
+            return types.StructType([_field(one) for one in kind["fields"]])
+        case "array":
+            return types.ArrayType(_spark(kind["items"]))
+        case "map":
+            return types.MapType(types.StringType(), _spark(kind["values"]))
+        case inner:
+            return _spark(inner)
 
 
 def not_null(kind: Avro) -> str | _Complex:
