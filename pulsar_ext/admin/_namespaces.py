@@ -5,7 +5,6 @@ the REST path below `/admin/v2/`, in which `N` is `namespaces/{tenant}/{namespac
 `tenant/namespace`.
 """
 
-# callers do not pass the session, so no docstring lists it
 from __future__ import annotations
 
 from dataclasses import dataclass

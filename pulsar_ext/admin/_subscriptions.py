@@ -5,8 +5,6 @@ Mirrors `org.apache.pulsar.client.admin.Topics`. Each docstring has the REST pat
 repeated.
 """
 
-# callers do not pass the session, so no docstring lists it
-
 from __future__ import annotations
 
 from typing import Literal

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import httpcore2  # noqa: F401  # otherwise the first request of a consumer's monitor would import it, for 30 ms
 import httpx2
@@ -168,22 +168,6 @@ def _may_keep() -> bool:
     return socket.socket.__module__ == "socket" or threading.get_native_id() == _main_thread_id
 
 
-class Transport(Protocol):
-    """Sends one HTTP request and receives its response."""
-
-    tls: TlsFiles
-
-    async def fetch(
-        self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
-    ) -> Answer:
-        """Send a request and read the whole response; raise `httpx2.RequestError`, also after the timeout."""
-        raise NotImplementedError
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait between two attempts."""
-        raise NotImplementedError
-
-
 class SyncTransport:
     """Blocking transport. Thread-safe; a forked child opens its own connections.
 
@@ -220,7 +204,7 @@ class SyncTransport:
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
-        """Send one request; see `Transport`."""
+        """Send a request and read the whole response; raise `httpx2.RequestError`, also after the timeout."""
         end, (context, client) = time.monotonic() + timeout_seconds, self._acquire()
         body = bytearray()
         try:
@@ -236,7 +220,7 @@ class SyncTransport:
         return answer
 
     async def sleep(self, seconds: float) -> None:
-        """Block for `seconds`; see `Transport`."""
+        """Block between two attempts."""
         time.sleep(seconds)  # noqa: ASYNC251  # this transport blocks on purpose
 
     def close(self) -> None:
@@ -286,7 +270,7 @@ class AsyncTransport:
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
-        """Send one request; see `Transport`."""
+        """Send a request and read the whole response; raise `httpx2.RequestError`, also after the timeout."""
         end, body = time.monotonic() + timeout_seconds, bytearray()
         try:
             async with (
@@ -301,7 +285,7 @@ class AsyncTransport:
             raise httpx2.ReadError(str(error)) from error
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for `seconds`; see `Transport`."""
+        """Wait between two attempts."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
@@ -309,6 +293,9 @@ class AsyncTransport:
         self._closed = True
         if used := self._clients.pop(asyncio.get_running_loop(), None):
             await used.client.aclose()
+
+
+Transport = SyncTransport | AsyncTransport
 
 
 def _answer(response: httpx2.Response, body: bytearray) -> Answer:

@@ -76,29 +76,20 @@ Backend = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Admin API of a command, its credentials, and the certificates that it trusts."""
+    """Admin API of a command, its credentials, and the certificates that it trusts.
+
+    Args:
+        trust_certs: File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an
+            authority of its own.
+        certificate: File of the client certificate to authenticate with. Needs --key as well.
+        key: File of the private key that belongs to --certificate.
+    """
 
     admin_url: AdminUrl = None
     token: Token = field(default=None, repr=False)
-    trust_certs: Annotated[
-        str | None,
-        Parameter(
-            env_var="PULSAR_EXT_TRUST_CERTS",
-            help="File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an "
-            "authority of its own.",
-        ),
-    ] = None
-    certificate: Annotated[
-        str | None,
-        Parameter(
-            env_var="PULSAR_EXT_CERTIFICATE",
-            help="File of the client certificate to authenticate with. Needs --key as well.",
-        ),
-    ] = None
-    key: Annotated[
-        str | None,
-        Parameter(env_var="PULSAR_EXT_KEY", help="File of the private key that belongs to --certificate."),
-    ] = None
+    trust_certs: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TRUST_CERTS")] = None
+    certificate: Annotated[str | None, Parameter(env_var="PULSAR_EXT_CERTIFICATE")] = None
+    key: Annotated[str | None, Parameter(env_var="PULSAR_EXT_KEY")] = None
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
