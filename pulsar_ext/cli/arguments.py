@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
+import pulsar
 from cyclopts import Parameter
 
+from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationToken
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_ext import Client, PulsarAdmin
+    from pulsar_ext import Client
 
 
 LOCAL_URL = "pulsar://localhost:6650"
@@ -97,14 +99,10 @@ class Access:
 
     def find_admin_url(self, service_url: str = LOCAL_URL) -> str:
         """Return the URL of the admin API, by default the usual port of the broker's host."""
-        from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # loaded only if needed
-
         return self.admin_url or derive_admin_url(service_url, has_secret=self.token is not None)
 
     def open_admin(self) -> PulsarAdmin:
         """Open the admin API."""
-        from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded only if needed
-
         return PulsarAdmin(
             self.find_admin_url(),
             token=self.token,
@@ -127,8 +125,6 @@ class Reach(Access):
 
     def open_client(self, url: str, admin: PulsarAdmin | str | None) -> Client:
         """Open a client that logs errors only."""
-        import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
-
         from pulsar_ext import Client  # noqa: PLC0415  # loaded only by the command that needs it
 
         authentication = None

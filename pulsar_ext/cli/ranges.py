@@ -13,9 +13,10 @@ from rich.text import Text
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.text import counted
+from pulsar_ext.key_shared.coverage import key_cover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
-from pulsar_ext.key_shared.plan import plan_key_hash_ranges
+from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram, weights_of
 from pulsar_ext.look.page import cover_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
@@ -103,8 +104,6 @@ def plan(
         key_forms: How to distinguish a key of bytes from text that looks like base64. `exact` asks the admin API
             about each such key, `auto` about some, `text` about none.
     """
-    from pulsar_ext.key_shared.plan import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
-
     # Invalid arguments raise before anything is read.
     plan_key_hash_ranges({}, parts)
     png = choose_picture(png)
@@ -145,8 +144,6 @@ def check(
         subscription: Name of the subscription.
         whose: A key, as text, whose slot and consumer to show. May be repeated.
     """
-    from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
-
     check_writable(html, "--html")
     with reach.open_admin() as admin:
         covers = key_cover(admin, topic, subscription)

@@ -10,13 +10,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
+from pulsar_ext.skip.boundaries import Backlog
 
 from .arguments import Flag, Json, Reach
 from .output import print_json
 
 if TYPE_CHECKING:
-    from pulsar_ext.skip.boundaries import Backlog
     from pulsar_ext.skip.skipper import SkipResult
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
@@ -50,8 +51,6 @@ def skip(
         unit: What to count: messages, or entries as the broker's own skip does. A batch is one entry.
         dry_run: Only show what would be skipped; the cursor does not move.
     """
-    from pulsar_ext.skip.boundaries import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
-
     with reach.connected() as (client, admin):
         # Read before the skip, after which the broker may delete ledgers.
         internal = admin.internal_stats(topic)
@@ -87,8 +86,6 @@ def _around(ledgers: list[tuple[int, int]], result: SkipResult) -> list[tuple[in
 
 def _bar(ledger_id: int, entries: int, largest: int, result: SkipResult, backlog: Backlog, *, moved: bool) -> Text:
     """Draw one ledger; a cell is one entry, or several if there are more entries than cells."""
-    from pulsar_ext.ids.position import Position  # noqa: PLC0415  # loaded only by the command that needs it
-
     cells = max(1, min(entries, round(entries * _WIDTH / max(largest, _WIDTH))))
     cursor = result.position_after if moved else result.position_before
     bar, pointed = Text(), cursor.ledger_id != ledger_id

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pulsar
 from cyclopts import App
 
-from pulsar_ext import __version__
+from pulsar_ext import __version__, native_status
+from pulsar_ext.client.features import unavailable_features
 
 from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 from .output import print_json, print_result
@@ -20,9 +21,6 @@ app = App(
 @app.default
 def version(*, as_json: Json = False) -> None:
     """Show both versions, the use of the native core, and features that the installed client does not support."""
-    from pulsar_ext import native_status  # noqa: PLC0415  # loaded only by this command
-    from pulsar_ext.client.features import unavailable_features  # noqa: PLC0415  # loaded only by this command
-
     unavailable, native = unavailable_features(), native_status()
     if as_json:
         versions = {"pulsar_ext": __version__, "pulsar-client": pulsar.__version__}
