@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
-    """An official error; `error()` returns its `pulsar.Result`.
-
-    Args:
-        result: the result.
-        msg: the message.
-    """
+    """An official error; `error()` returns its `pulsar.Result`."""
 
     def __init__(self, result: Result, msg: str | None = None) -> None:
         Exception.__init__(self, result, msg)

@@ -34,14 +34,7 @@ _OK = pulsar.Result.Ok
 
 
 class Producer(AsyncProducerHandle, Generic[T]):
-    """A `pulsar.asyncio.Producer` with the features of `pulsar_ext.Producer`; made by `Client.create_producer()`.
-
-    Args:
-        blocking: the blocking producer.
-        executor: runs blocking calls.
-        capacity: the number of pending messages up to which a send never blocks; None if no send ever blocks.
-        patience: the time in seconds that a close waits for sends that wait for room.
-    """
+    """A `pulsar.asyncio.Producer` with the features of `pulsar_ext.Producer`; made by `Client.create_producer()`."""
 
     def __init__(
         self, blocking: BlockingProducer[T], executor: Executor, capacity: int | None, *, patience: float
@@ -50,7 +43,9 @@ class Producer(AsyncProducerHandle, Generic[T]):
         self.blocking = blocking
         self._executor = executor
         self._capacity = capacity
+        """Number of pending messages up to which a send never blocks; None if no send ever blocks."""
         self._patience = patience
+        """Time in seconds that a close waits for sends that wait for room."""
         self._in_flight = 0
         """Number of sends without a result."""
         self._queued = 0

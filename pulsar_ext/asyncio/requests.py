@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 class Replies:
-    """Replies to one request, as an asynchronous iterator; made by `Requester.request_many()`.
-
-    Args:
-        exchange: the request.
-        arrived: the queue of its replies.
-    """
+    """Replies to one request, as an asynchronous iterator; made by `Requester.request_many()`."""
 
     def __init__(self, exchange: Exchange, arrived: asyncio.Queue[Message | BaseException]) -> None:
         self._exchange, self._arrived = exchange, arrived
@@ -91,14 +86,7 @@ class Requester(Closing[BlockingRequester]):
 
 
 class Replier:
-    """Answers the requests of one topic; made by `Client.replier()`.
-
-    Args:
-        consumer: the consumer of requests.
-        executor: runs blocking calls.
-        producers: the producers of replies.
-        replying: handles a request.
-    """
+    """Answers the requests of one topic; made by `Client.replier()`."""
 
     def __init__(self, consumer: Consumer, executor: Executor, producers: ReplyProducers, replying: Replying) -> None:
         self.consumer, self._executor = consumer, executor

@@ -217,14 +217,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                     await client.close()
 
     async def ping(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  # FastStream's signature
-        """Look up one topic of a subscriber or a publisher; return true if the broker answers.
+        """Return true if this is connected and the broker answers a lookup in `timeout` seconds, by default 5.
 
-        Args:
-            timeout: seconds to wait for an answer; 5 by default.
-
-        Returns:
-            False also if the broker is not connected. Without a known topic name, a topic that does not exist is
-            looked up.
+        The topic is one of a subscriber or a publisher, or else one that does not exist.
         """
         client = self._connection
         if client is None:

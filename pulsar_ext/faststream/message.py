@@ -65,12 +65,6 @@ class PulsarMessage(StreamMessage[Raw]):
 
     For a subscriber with `batch=True`, `raw_message` is a tuple of messages, to which each call applies together.
     Only the first call of `ack()`, `nack()` or `reject()` has an effect.
-
-    Args:
-        raw_message: the received message or messages.
-        consumer: that received it; None for a reply and in memory, without acknowledgements.
-        rejection: the action of `reject()`.
-        **parsed: as for FastStream's `StreamMessage`.
     """
 
     def __init__(

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 
 class PulsarPublisher(PublisherUsecase):
-    """Publisher to one topic; created by `broker.publisher()`.
-
-    Args:
-        config: the settings.
-        specification: for AsyncAPI.
-    """
+    """Publisher to one topic; created by `broker.publisher()`."""
 
     _outer_config: PulsarBrokerConfig
     is_batch = False

@@ -101,14 +101,6 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     A message is received only when a handler can run for it. `stop()` receives no more messages, except the rest of a
     batch if the broker acknowledges only whole batches. It waits for the handlers for the broker's `graceful_timeout`,
     cancels the remaining ones, and closes the consumer: unacknowledged messages are redelivered.
-
-    Args:
-        config: the settings.
-        specification: for AsyncAPI.
-        calls: the handlers.
-
-    Raises:
-        SetupError: `Client.subscribe()` does not accept one of the arguments.
     """
 
     _outer_config: PulsarBrokerConfig
@@ -213,11 +205,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
         """Receive one message of a subscriber without handlers; acknowledge it with `await message.ack()`.
 
-        Args:
-            timeout: seconds to wait.
-
-        Returns:
-            None if no message arrived in time.
+        Return None if none arrived in `timeout` seconds.
 
         Raises:
             AssertionError: there are handlers, which receive the messages; as in FastStream's other brokers.
