@@ -1,21 +1,30 @@
 """Run steps of the suite one after another, also after failures, and show the duration of each.
 
-python tests/suite.py                     # types, unit, docs, core, pure
+python tests/suite.py                     # types, docs, unit, core, pure
 python tests/suite.py rest --part 3/10    # the rest; arguments after the steps are passed to the last one
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+from pulsar_ext.testing.rpc import PoolServer
+from pulsar_ext.testing.shared import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _BACKEND = os.environ.get("PULSAR_EXT_BACKEND", "process")
 """A process with an archive of classes takes half the processor time of a container to start."""
@@ -24,6 +33,24 @@ _ON_BROKERS = ["--pulsar-backend", _BACKEND, "-n", "4", "--dist", "loadgroup", "
 _HOT = ("receive", "ids", "ack", "produce")
 """Packages that use the native core."""
 _PAGES = "tests/docs/test_browser.py"
+_SAME = (
+    *(f"tests/unit/native/test_{name}.py" for name in ("locks", "replicated", "thread_state", "threads")),
+    *(f"tests/unit/ids/test_{name}.py" for name in ("position", "topic_name")),
+    "tests/unit/ack/test_tracker.py",
+    "tests/unit/ack/test_unacked.py",
+    "tests/unit/receive/test_compacted.py",
+    "tests/unit/receive/test_screened.py",
+    # Its model chooses itself if a queue makes messages as the core does.
+    "tests/unit/receive/test_two_moves.py",
+)
+"""Unit tests of these packages whose code never imports the native core."""
+_RESTARTED = ("tests/integration/produce/test_direct.py::test_messages_arrive_after_broker_restart",)
+"""Reconnection is the official producer's; `produce/test_chunks_cut.py` has it without the core, too."""
+
+
+def _without(deselected: Iterable[str], *paths: str) -> list[str]:
+    """Return the arguments that run tests of some paths except the deselected ones."""
+    return [*paths, *(argument for one in deselected for argument in ("--deselect", one))]
 
 
 @dataclass(frozen=True)
@@ -34,11 +61,16 @@ class Step:
     minutes: float
     commands: list[list[str]]
     environment: dict[str, str] = field(default_factory=dict)
+    is_beside: bool = False
+    """True if it uses one core, and so runs beside the next step."""
 
 
 STEPS = {
     "types": Step(
-        "mypy, strict, and pyright's view of the API", 0.5, [["mypy"], ["pyright", "--pythonpath", sys.executable]]
+        "mypy, strict, and pyright's view of the API",
+        0.5,
+        [["mypy"], ["pyright", "--pythonpath", sys.executable]],
+        is_beside=True,
     ),
     "unit": Step("tests without a broker", 2, [["pytest", "tests/unit", "-n", "2"]]),
     "docs": Step("the site, its links and its reference", 0.5, [["pytest", "tests/docs", "--ignore", _PAGES]]),
@@ -52,9 +84,12 @@ STEPS = {
         "receiving, sending, ids and acknowledgements without the native core",
         1.5,
         [
-            ["pytest", "-n", "2", *(f"tests/unit/{room}" for room in ("native", "message", *_HOT))],
+            ["pytest", "-n", "2", *_without(_SAME, *(f"tests/unit/{room}" for room in ("native", "message", *_HOT)))],
             *_FETCH,
-            ["pytest", *(f"tests/integration/{room}" for room in _HOT), "--tier", "core", *_ON_BROKERS],
+            [
+                *("pytest", "--tier", "core", *_ON_BROKERS),
+                *_without(_RESTARTED, *(f"tests/integration/{room}" for room in _HOT)),
+            ],
         ],
         {"PULSAR_EXT_NATIVE": "0"},
     ),
@@ -66,7 +101,7 @@ STEPS = {
 }
 REPORTS = "build/reports"
 """Directory of pytest's reports in JUnit's format."""
-DEFAULT = ["types", "unit", "docs", "core", "pure"]
+DEFAULT = ["types", "docs", "unit", "core", "pure"]
 
 
 def main(arguments: list[str]) -> int:
@@ -76,24 +111,57 @@ def main(arguments: list[str]) -> int:
     named = [*itertools.takewhile(STEPS.__contains__, arguments)]
     options = arguments[len(named) :]
     steps = named or DEFAULT
-    console, rows, start = Console(), [], time.monotonic()
-    for number, name in enumerate(steps, 1):
-        step = STEPS[name]
-        elapsed = f"{(time.monotonic() - start) / 60:.1f} min elapsed"
-        console.rule(f"{number} of {len(steps)}: {name}, {step.about} (usually {step.minutes:g} min, {elapsed})")
-        begun = time.monotonic()
-        failed = False
-        for command in step.commands:
-            extra = ["--junitxml", f"{REPORTS}/{name}.xml", *(options if number == len(steps) else ())]
-            extra = extra if command[0] == "pytest" else []
-            environment = {**os.environ, **step.environment}
-            failed |= subprocess.run([*command, *extra], env=environment, check=False).returncode != 0
-        rows.append((name, "failed" if failed else "passed", f"{time.monotonic() - begun:.0f} s"))
+    console, rows, beside, start = Console(), [], {}, time.monotonic()
+    with _brokers(console) as shared:
+        for number, name in enumerate(steps, 1):
+            step = STEPS[name]
+            elapsed = f"{(time.monotonic() - start) / 60:.1f} min elapsed"
+            console.rule(f"{number} of {len(steps)}: {name}, {step.about} (usually {step.minutes:g} min, {elapsed})")
+            begun = time.monotonic()
+            if step.is_beside and number < len(steps):
+                beside[name] = [_begin(command) for command in step.commands]
+                continue
+            failed = False
+            for command in step.commands:
+                extra = ["--junitxml", f"{REPORTS}/{name}.xml", *(options if number == len(steps) else ())]
+                extra = extra if command[0] == "pytest" else []
+                environment = {**os.environ, **shared, **step.environment}
+                failed |= subprocess.run([*command, *extra], env=environment, check=False).returncode != 0
+            rows.append((name, "failed" if failed else "passed", f"{time.monotonic() - begun:.0f} s"))
+            for other in [*beside]:
+                failed = sum(_end(console, process) for process in beside.pop(other)) > 0
+                rows.append((other, "failed" if failed else "passed", f"beside {name}"))
     table = Table("step", "", "took")
     for row in rows:
         table.add_row(*row, style="red" if row[1] == "failed" else "")
     console.print(table)
     return sum(row[1] == "failed" for row in rows)
+
+
+@contextlib.contextmanager
+def _brokers(console: Console) -> Iterator[dict[str, str]]:
+    """Yield the variable by which the workers of all steps share brokers; see the conftest of the integration tests."""
+    lines: list[str] = []
+    pool = Pool(_BACKEND, lines.append)
+    server = PoolServer(lambda: pool)
+    try:
+        yield {"SUITE_BROKERS": json.dumps(server.ticket)}
+    finally:
+        server.close()
+        pool.close()
+        for line in dict.fromkeys(lines):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _begin(command: list[str]) -> subprocess.Popen[str]:
+    """Start a command whose output is kept."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _end(console: Console, process: subprocess.Popen[str]) -> bool:
+    """Show the output of a command at its end; return True if it failed."""
+    console.print(process.communicate()[0].strip(), highlight=False, markup=False, soft_wrap=True)
+    return process.returncode != 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import json
 import os
 
 import pytest
@@ -17,6 +18,7 @@ from timings import Timings
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.backend import process_problem
 from pulsar_ext.testing.profiles import THROUGH
+from pulsar_ext.testing.run import TICKET
 
 
 @pytest.fixture
@@ -42,6 +44,13 @@ def _part(text):
 def pytest_configure(config):
     """Time the fixtures."""
     config.pluginmanager.register(Timings())
+
+
+@pytest.hookimpl(optionalhook=True, trylast=True)
+def pytest_configure_node(node):
+    """Let xdist's workers use the brokers of `tests/suite.py`, which outlive this run, if it was started there."""
+    if brokers := os.environ.get("SUITE_BROKERS"):
+        node.workerinput[TICKET] = json.loads(brokers)
 
 
 def pytest_generate_tests(metafunc):
