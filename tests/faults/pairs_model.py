@@ -433,20 +433,27 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
         makes: True if it returns messages, as the native core does; False for C++ messages.
     """
     replaced = (
-        (pulsar_ext.consumer, "get_ident", lambda: thread),
-        (prefetch, "drainer", lambda cls, *_: (lambda queue: queue.fetch_made(cls)) if makes else Queue.fetch),
-        (prefetch, "IS_USED", makes),
-        (prefetch, "_OFFICIAL_MILLIS", 0),
-        (prefetch, "_FAST_SECONDS", 1.0),
-        (prefetch, "_MIN_FETCH", 2),
-        (prefetch, "_SINGLE_RECEIVES", 4),
-        (prefetch, "_MAX_FETCH", 8),
+        (vars(pulsar_ext.consumer), {"get_ident": lambda: thread}),
+        (vars(prefetch), _MAKING if makes else _FETCHING),
     )
-    before = [getattr(module, name) for module, name, _ in replaced]
-    for module, name, value in replaced:
-        setattr(module, name, value)
+    before = [{name: names[name] for name in values} for names, values in replaced]
+    for names, values in replaced:
+        names.update(values)
     try:
         yield
     finally:
-        for (module, name, _), value in zip(replaced, before, strict=True):
-            setattr(module, name, value)
+        for (names, _), values in zip(replaced, before, strict=True):
+            names.update(values)
+
+
+_FETCHING: Final[dict[str, object]] = {
+    "drainer": lambda *_: Queue.fetch,
+    "IS_USED": False,
+    "_OFFICIAL_MILLIS": 0,
+    "_FAST_SECONDS": 1.0,
+    "_MIN_FETCH": 2,
+    "_SINGLE_RECEIVES": 4,
+    "_MAX_FETCH": 8,
+}
+"""Names of the prefetch with the modelled queue; the numbers are small, so that few messages reach them."""
+_MAKING: Final = _FETCHING | {"drainer": lambda cls, *_: lambda queue: queue.fetch_made(cls), "IS_USED": True}
