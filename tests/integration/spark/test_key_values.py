@@ -40,27 +40,30 @@ def read(broker, topic, **options):
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-@pytest.mark.core(each="way", slow="Java is started")
-@pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_keys_and_values_use_their_schema_version(broker, admin, topic, way):
+@pytest.mark.core(slow="Java is started")
+def test_keys_and_values_use_their_schema_version(broker, admin, pulsar_topic_factory):
     """Keys and values are decoded by the topic's schema or the user's; a null value keeps its separated key."""
-    encoding, kind = way
-    keep_everything(admin, topic)
-    run_java("KeyedVersions", Reach.of(broker).java_settings(), topic, encoding, kind.upper())
-    columns = {"valueFormat": kind, "keyFormat": kind}
-    found = read(broker, topic, columns="value,__keyPart", **columns)
-    assert [(row["name"], row["flag"]) for row in found] == [("n1", b"\1"), (None, None), ("n2", b"\2")]
-    first = {"country": None, "region": "r1"}
-    assert [row["__keyPart"] for row in found] == [first, first, {"country": "c2", "region": "r2"}]
-    assert [row["area"] for row in found] == [None, None, "a2"]
-    parts = json.loads(admin.schema(topic, 0).data)
-    own = {"valueSchema": json.dumps(parts["value"]), "keySchema": json.dumps(parts["key"])}
-    found = read(broker, topic, columns="name,__keyPart", **columns, **own)
-    assert [(row["name"], row["__keyPart"]) for row in found] == [
-        ("n1", {"region": "r1"}),
-        (None, {"region": "r1"}),
-        ("n2", {"region": "r2"}),
+    topics = [pulsar_topic_factory(f"{encoding}-{kind}", broker=broker) for encoding, kind in WAYS]
+    keep_everything(admin, topics[0])
+    ways = [
+        word for topic, (encoding, kind) in zip(topics, WAYS, strict=True) for word in (topic, encoding, kind.upper())
     ]
+    run_java("KeyedVersions", Reach.of(broker).java_settings(), *ways)
+    for topic, (_, kind) in zip(topics, WAYS, strict=True):
+        columns = {"valueFormat": kind, "keyFormat": kind}
+        found = read(broker, topic, columns="value,__keyPart", **columns)
+        assert [(row["name"], row["flag"]) for row in found] == [("n1", b"\1"), (None, None), ("n2", b"\2")], topic
+        first = {"country": None, "region": "r1"}
+        assert [row["__keyPart"] for row in found] == [first, first, {"country": "c2", "region": "r2"}], topic
+        assert [row["area"] for row in found] == [None, None, "a2"], topic
+        parts = json.loads(admin.schema(topic, 0).data)
+        own = {"valueSchema": json.dumps(parts["value"]), "keySchema": json.dumps(parts["key"])}
+        found = read(broker, topic, columns="name,__keyPart", **columns, **own)
+        assert [(row["name"], row["__keyPart"]) for row in found] == [
+            ("n1", {"region": "r1"}),
+            (None, {"region": "r1"}),
+            ("n2", {"region": "r2"}),
+        ], topic
 
 
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
