@@ -30,7 +30,8 @@ def free_port(taken: Container[int] = ()) -> int:
     """
     # Not the application's random numbers: two processes with one seed would choose the same ports.
     first = random.SystemRandom().randrange(len(_PORTS))
-    for port in sorted([*_PORTS[first:], *_PORTS[:first]], key=_reserved_ports.__contains__):
+    ports: list[int] = [*_PORTS[first:], *_PORTS[:first]]
+    for port in sorted(ports, key=_reserved_ports.__contains__):
         if port not in taken and is_free(port) and _reserve(port):
             _reserved_ports.add(port)
             return port
