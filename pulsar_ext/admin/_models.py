@@ -163,15 +163,18 @@ class SubscriptionStats:
     raw: Json = field(repr=False, compare=False)
 
     @property
+    def _consumers(self) -> Sequence[Json]:
+        return self.raw.get("consumers") or ()
+
+    @property
     def sessions(self) -> frozenset[tuple[str, str]]:
         """Each consumer's address and its connection time, as the broker has them."""
-        consumers = self.raw.get("consumers") or ()
-        return frozenset((one.get("address", ""), one.get("connectedSince", "")) for one in consumers)
+        return frozenset((one.get("address", ""), one.get("connectedSince", "")) for one in self._consumers)
 
     @property
     def held_messages(self) -> int:
         """Number of unacknowledged messages of the connected consumers."""
-        return sum(one.get("unackedMessages", 0) for one in self.raw.get("consumers") or ())
+        return sum(one.get("unackedMessages", 0) for one in self._consumers)
 
     @property
     def most_held(self) -> int:
@@ -180,7 +183,7 @@ class SubscriptionStats:
         The broker does not count them on Exclusive and Failover subscriptions.
         """
         counter = "msgOutCounter" if self.type in _UNCOUNTED else "unackedMessages"
-        return sum(one.get(counter, 0) for one in self.raw.get("consumers") or ())
+        return sum(one.get(counter, 0) for one in self._consumers)
 
     @property
     def delivered_messages(self) -> int:
@@ -203,7 +206,7 @@ class SubscriptionStats:
         active = self.active_consumer if self.type in _UNCOUNTED else None
         return all(
             one.get("availablePermits", 0) > 0 and not one.get("blockedConsumerOnUnackedMsgs")
-            for one in self.raw.get("consumers") or ()
+            for one in self._consumers
             if active is None or one.get("consumerName") == active
         )
 

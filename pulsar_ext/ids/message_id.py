@@ -166,8 +166,7 @@ class MessageId(MessageIdHandle):
             if not self._batch_size:
                 return InnerMessageId(partition, ledger_id, entry_id, batch_index)
             self._data = encode(MessageIdData(ledger_id, entry_id, partition, batch_index, batch_size=self._batch_size))
-        made: InnerMessageId = deserialize_inner(self._data or b"")
-        return made
+        return deserialize_inner(self._data or b"")
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
