@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import _pulsar
 import pulsar
@@ -11,6 +11,9 @@ import pulsar
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 from .c_api import TRIED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 InnerClient = _pulsar.Client
 InnerConsumer = _pulsar.Consumer
@@ -73,7 +76,7 @@ def batch_messages(payload: bytes, size: int, base: InnerMessageId) -> list[Inne
     return batch.messages()
 
 
-def serialized_ids(messages: list[Any]) -> list[bytes]:
+def serialized_ids(messages: Sequence[object]) -> list[bytes]:
     """Return the serialized ids of messages of this library."""
     return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, map(attrgetter("inner"), messages))))
 
@@ -103,7 +106,7 @@ def official_message(inner: InnerMessage | None) -> pulsar.Message:
     return pulsar.Message._wrap(inner)
 
 
-def inner_message_of(official: Any) -> InnerMessage:
+def inner_message_of(official: pulsar.Message) -> InnerMessage:
     """Return the C++ message of an official one."""
     inner: InnerMessage = official._message
     return inner

@@ -180,7 +180,7 @@ class ClientContext:
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """Producers that may have pending messages; each adds itself."""
-        self.interceptors: list[tuple[type, Callable[[], Any]]] = []
+        self.interceptors: list[tuple[type, Callable[[], object]]] = []
         """Factories of interceptors for every producer, consumer or reader, with the kind that each creates."""
         self.chains: WeakSet[_Chain] = WeakSet()
         """The interceptors of producers, consumers and readers, which are closed with the client."""

@@ -109,7 +109,7 @@ class Closing(Generic[B]):
         await self.close()
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[None, None, T]]:
     """Return the coroutine method that runs the blocking method on a thread, with its signature and docstring."""
     name = method.__name__
 

@@ -60,7 +60,7 @@ class Producer(AsyncProducerHandle, Generic[T]):
         """When closing: done when every waiting send has begun; several closes may wait for it."""
 
     @with_signature_of(pulsar.asyncio.Producer.send)
-    async def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
+    async def send(self, content: T, *args: object, **kwargs: object) -> MessageId:
         """Publish a message and wait until it is persisted, with the official arguments.
 
         If the queue is full and `block_if_queue_full` is set, it waits for room without blocking the loop. A cancelled

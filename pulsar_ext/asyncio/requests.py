@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.request.requester import Requester as BlockingRequester
 
@@ -59,7 +59,7 @@ class Requester(Closing[BlockingRequester]):
         """Topic of the replies."""
         return self.blocking.reply_topic
 
-    async def request(self, content: object, *, timeout_ms: int | None = None, **options: Any) -> Message:
+    async def request(self, content: object, *, timeout_ms: int | None = None, **options: object) -> Message:
         """Send a request and await its first reply; cancelling does not cancel the request.
 
         The arguments and errors are those of the blocking client.
@@ -70,13 +70,13 @@ class Requester(Closing[BlockingRequester]):
         raise exchange.unanswered()
 
     def request_many(
-        self, content: object, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
+        self, content: object, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: object
     ) -> Replies:
         """Send a request and return an asynchronous iterator of its replies; see the blocking client."""
         return self._begin(content, repliers, timeout_ms, options)[1]
 
     def _begin(
-        self, content: object, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
+        self, content: object, repliers: int | None, timeout_ms: int | None, options: dict[str, object]
     ) -> tuple[Exchange, Replies]:
         arrived: asyncio.Queue[Message | BaseException] = asyncio.Queue()
         deliver = partial(running_loop_bridge().call_soon, arrived.put_nowait)

@@ -23,7 +23,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
-from .message import PulsarParser
+from .message import PulsarParser, Raw
 from .response import PulsarPublishCommand
 from .sender import encoded, encoded_batch
 
@@ -147,7 +147,7 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
 
 async def _deliver(subscriber: PulsarSubscriber, *messages: Message) -> Response:
     """Let a subscriber handle a message, or a batch of them if it handles batches."""
-    raw: Any = messages if subscriber.is_batch else messages[0]
+    raw: Raw = messages if subscriber.is_batch else messages[0]
     return await subscriber.process_message(raw)
 
 
