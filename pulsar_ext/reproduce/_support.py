@@ -630,10 +630,9 @@ class IsolatedProcess:
 
     def _read(self) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = json.loads(self._result.read_text())
+            return dict(json.loads(self._result.read_text()))
         except FileNotFoundError:
             return {}
-        return answer
 
     def _kill(self) -> None:
         if self._leader:

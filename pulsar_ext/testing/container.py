@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, cast
 
 from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from testcontainers.core.network import Network
+
+    from .access import Options
 
 
 _HALT_SECONDS: Final = 20
@@ -342,7 +344,7 @@ class PulsarContainer(Standalone):
             container.with_command(["bash", "-c", command])
         # A broker on a network listens on another port for this machine.
         inside = _BROKER_PORT if self._network is None else HOST_PORT
-        bindings: dict[str, Any] = {f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)}
+        bindings: Options = {f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)}
         container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
         aliases: tuple[str, ...] = ()

@@ -24,29 +24,6 @@ if TYPE_CHECKING:
     from .shared import SharedBroker
     from .tenancy import Tenancy
 
-__all__ = [
-    "BrokerFactory",
-    "ClientFactory",
-    "NamespaceFactory",
-    "TopicFactory",
-    "_pulsar_clusters",
-    "_pulsar_tenants",
-    "pulsar_admin",
-    "pulsar_async_client_factory",
-    "pulsar_broker",
-    "pulsar_broker_factory",
-    "pulsar_client",
-    "pulsar_client_factory",
-    "pulsar_cluster",
-    "pulsar_fault_proxy",
-    "pulsar_namespace",
-    "pulsar_namespace_factory",
-    "pulsar_own_broker",
-    "pulsar_through",
-    "pulsar_topic",
-    "pulsar_topic_factory",
-]
-
 
 C = TypeVar("C", bound="pulsar_ext.Client | pulsar_ext.asyncio.Client")
 C_co = TypeVar("C_co", bound="pulsar_ext.Client | pulsar_ext.asyncio.Client", covariant=True)

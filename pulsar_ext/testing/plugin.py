@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from .fixtures import *  # noqa: F403  # pytest finds fixtures by their names in the plugin's module
 from .run import BROKER_LOGS, RUN, TICKET, Run, log_lines
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+pytest_plugins = ["pulsar_ext.testing.fixtures"]
 _LOG_LINES = 400
 
 
