@@ -67,7 +67,7 @@ class TestBatchIndexes:
         """A broker that keeps acknowledgements inside batches."""
         return pulsar_broker_factory("batch-index-acks")
 
-    @pytest.mark.core
+    @pytest.mark.core(slow="a broker of another profile starts")
     @pytest.mark.parametrize("type_", TYPES)
     def test_acked_messages_of_a_batch_are_not_redelivered(self, client, topic, type_):
         """A confirmed flush keeps partial acknowledgements by ids of any form over a new connection."""

@@ -11,7 +11,7 @@ import pulsar_ext as pulsar
 COUNT = 60
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a connection is dead until a timeout")
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_acks_on_a_dead_connection_are_resent(pulsar_fault_proxy, client_factory, broker, admin, topic, partitions):
     """Sixty messages acknowledged on a connection that swallows everything for seconds leave no backlog.

@@ -15,7 +15,7 @@ from pulsar_ext.ids.position import Position, PositionRange
 BOTH_CLIENTS = True
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a broker of another profile starts")
 def test_stats_show_ledgers_and_cursors(admin, client, topic):
     """Three ledgers of 10, 10 and 5 entries, and holes in a cursor, are read correctly."""
     positions = send_entries(client, topic)

@@ -49,7 +49,7 @@ def test_inherited_client_raises_in_a_forked_child(program, client, topic):
     assert contents(client, topic) == [b"before", b"child", b"after"]
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="processes are started")
 @pytest.mark.through
 def test_worker_process_sends_everything_on_exit(program, client, topic):
     """A multiprocessing child that ends without close, forked or spawned, has sent all its messages."""

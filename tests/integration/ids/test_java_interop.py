@@ -102,7 +102,7 @@ def _topic_of(topics, kind, text):
     return f"{topics[1]}-partition-{text.split(':')[-1]}" if kind == "partitioned" else topics[0]
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="Java is started")
 def test_reads_java_ids(sent_by_java):
     """Bytes and text of Java ids of every kind are parsed into equal ids, which return both unchanged."""
     assert {sent.kind for sent in sent_by_java} == KINDS

@@ -14,7 +14,7 @@ import pulsar_ext as pulsar
 BOTH_CLIENTS = True
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a receive is interrupted at many moments")
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
 @pytest.mark.parametrize(
     ("what", "queue"),

@@ -36,7 +36,7 @@ def send_each_kind(client, topic):
     client.create_producer(topic).send(payload(6, 20))
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="delays of a backoff")
 @pytest.mark.parametrize("type_", TYPES[2:])
 def test_nack_backoff_delays_redelivery(client, topic, recording_backoff, type_):
     """Batched, chunked and unbatched messages are redelivered twice soon, and then only after ten minutes."""
