@@ -513,7 +513,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         """Stop recording in a list that `_record_()` returned, and return its messages."""
         recorder = self._recorder
         if recorder is not None:
-            recorder.end(noted)
+            noted = recorder.end(noted)
             if not recorder.lists:
                 self._recorder, self._source = None, recorder.source
                 self._order.begin_epoch()

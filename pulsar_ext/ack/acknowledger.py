@@ -76,14 +76,16 @@ class DuplicateFilter:
         order: the receive order of the consumer.
         collector: the consumer's acknowledgements.
         queue_size: size of the receiver queue of each topic and partition.
+        max_queued: maximum number of messages in all these queues.
     """
 
-    __slots__ = ("_collector", "_count", "_delivered", "_order", "_queue_size", "_read")
+    __slots__ = ("_collector", "_count", "_delivered", "_max_queued", "_order", "_queue_size", "_read")
 
-    def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int) -> None:
-        self._order, self._collector, self._queue_size = order, collector, queue_size
-        self._delivered: set[int] = set()
-        """Identities of the messages delivered since the last `expect()`; none of them is delivered twice."""
+    def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int, max_queued: int) -> None:
+        self._order, self._collector, self._queue_size, self._max_queued = order, collector, queue_size, max_queued
+        self._delivered: dict[int, InnerMessage] = {}
+        """The messages delivered since the last `expect()`, none of which is delivered twice, by identity. They stay
+        alive, so that no other message gets their identity."""
         self._read = 0
         """Number of messages at the start of the inbox that are in `_delivered`."""
         self._count = 0
@@ -117,7 +119,7 @@ class DuplicateFilter:
         if self._collector.is_redelivered_duplicate(inner):
             self._count = 0
             return True
-        self._delivered.add(id(inner))
+        self._delivered[id(inner)] = inner
         self._count += 1
         if self._count > self._max_in_a_row:
             self._delivered.clear()
@@ -128,7 +130,8 @@ class DuplicateFilter:
     @property
     def _max_in_a_row(self) -> int:
         """Number of consecutive messages, none dropped, after which no redelivered message is expected."""
-        return (self._queue_size + _MAX_PREFETCHED) * max(self._collector.number_of_topics, 1)
+        queued = self._queue_size * max(self._collector.number_of_topics, 1)
+        return min(queued, self._max_queued) + _MAX_PREFETCHED
 
 
 _log = logging.getLogger("pulsar_ext.acks")
@@ -151,6 +154,7 @@ class Acknowledger(TransitionSubscriber):
         is_shared: bool,
         keeps_indexes: bool,
         queue_size: int = 1000,
+        max_queued: int = 50_000,
     ) -> None:
         collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
         self.collector, self.inbox, self._grouping = collector, collector.inbox, grouping
@@ -160,7 +164,7 @@ class Acknowledger(TransitionSubscriber):
         self.lock = OwnedLock()
         self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
-        self._redelivered = DuplicateFilter(order, collector, queue_size)
+        self._redelivered = DuplicateFilter(order, collector, queue_size, max_queued)
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._processed_inbox = False
         self.inner: InnerConsumer | None = None

@@ -129,8 +129,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
 
     def _end_record_(self, recorded: list[Any]) -> list[Message[T]]:
         """Stop recording in a list that `_record_()` returned, and return its messages."""
-        self._queue.records.end(recorded)
-        return [self.blocking._message_of_(inner) for inner in recorded]
+        return [self.blocking._message_of_(inner) for inner in self._queue.records.end(recorded)]
 
     def ack_scope(
         self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections import deque
@@ -285,6 +286,7 @@ def _make_parts(
     order = ReceiveOrder(
         numbers=not IS_USED and queued and not screens_first and not named["unacked_messages_timeout_ms"]
     )
+    several = 1 if isinstance(topic, str) else len(topic) if isinstance(topic, list) else sys.maxsize
     acks = Acknowledger(
         context,
         order,
@@ -295,6 +297,7 @@ def _make_parts(
         is_shared=is_shared,
         keeps_indexes=bool(named["batch_index_ack_enabled"]),
         queue_size=max(named["receiver_queue_size"], 1),
+        max_queued=named["max_total_receiver_queue_size_across_partitions"] * several,
     )
     # This library decides which messages of a batch are acknowledged; the C++ client must let all of them pass.
     named["batch_index_ack_enabled"] = True

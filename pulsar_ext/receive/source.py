@@ -130,9 +130,10 @@ class Records:
         for record in self.lists:
             record.clear()
 
-    def end(self, record: list[InnerMessage]) -> None:
-        """Stop recording in this list."""
+    def end(self, record: list[InnerMessage]) -> list[InnerMessage]:
+        """Stop recording in this list; return its messages, each once, as a message screened twice is noted twice."""
         self.lists.discard(record)
+        return list({id(inner): inner for inner in record}.values())
 
 
 class Recorder(Records):
