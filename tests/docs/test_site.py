@@ -54,8 +54,9 @@ def test_inherited_official_methods_have_entries():
 def test_every_fixture_command_and_variable_has_an_entry():
     """Fixtures, commands, and environment variables are in the reference."""
     testing, commands, options = text_of("testing"), text_of("commands"), text_of("options")
-    for module in (fixtures,):
-        assert [name for name in module.__all__ if name.startswith("pulsar_") and f'id="{name}"' not in testing] == []
+    named = re.findall(r"^def (pulsar_\w+)", Path(fixtures.__file__).read_text(), re.MULTILINE)
+    assert len(named) >= 13
+    assert [name for name in named if f'id="{name}"' not in testing] == []
     known = [name for name in command_line() if not name.startswith("-")]
     assert len(known) >= 7
     assert [name for name in known if f"pulsar-ext-{name}" not in commands] == []
