@@ -180,7 +180,6 @@ class Client(AsyncClientHandle):
     diagnose = awaited(BlockingClient.diagnose)
     look = awaited(BlockingClient.look)
     create_reader_group = _opening(BlockingClient.create_reader_group, RangeReaderGroup)
-    create_table_view = _opening(BlockingClient.create_table_view, TableView)
     requester = _opening(BlockingClient.requester, Requester)
 
     @_made_of(BlockingClient)
@@ -191,6 +190,13 @@ class Client(AsyncClientHandle):
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+    async def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: type[T] | TypedSchema[T] | None = None
+    ) -> TableView[T]:
+        """Create a table view; see `pulsar_ext.Client.create_table_view`."""
+        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
+        return TableView(await self._executor.open(opening), self._executor)
 
     @documented_by(pulsar.asyncio.Client.create_producer)
     async def create_producer(

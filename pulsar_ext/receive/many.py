@@ -36,7 +36,7 @@ from pulsar_ext.errors import InvalidUse
 from .order import NOTHING, Part, Transition, TransitionSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pulsar_ext._native.messages import InnerConsumer, InnerMessage
     from pulsar_ext._runtime.context import ClientContext
@@ -207,7 +207,7 @@ class Prefetch(TransitionSubscriber):
         now = time.monotonic()
         is_fast, self._since = now - self._since < self._taken * _FAST_AWAITED_SECONDS, now
         with contextlib.suppress(pulsar.PulsarException):  # a request gets the same error, and handles it
-            self._taken = self.fetch(self._drain if is_fast else self._drain_one)
+            self._taken = self.fetch(only_one=not is_fast)
         return self._prefetched if self._are_made else NOTHING
 
     def _inners(self, kept: Iterator[Any]) -> Iterator[InnerMessage]:
@@ -225,7 +225,7 @@ class Prefetch(TransitionSubscriber):
             self._fast = now - self._since < self._taken * _FAST_SECONDS
             self._taken, self._since = 0, now
         if not ahead and self._fast and self._single_left <= 0 and not self._context.calls_back:
-            ahead = self.fetch(self._drain)
+            ahead = self.fetch()
             if ahead < (1 if IS_USED else _MIN_FETCH):
                 self.note_few_found()
         return ahead
@@ -244,8 +244,9 @@ class Prefetch(TransitionSubscriber):
         """Receive messages one by one for a while, as too few arrive for fetching."""
         self._single_left = 1 if IS_USED else _SINGLE_RECEIVES
 
-    def fetch(self, drain: Callable[[Any], list[Any]]) -> int:
+    def fetch(self, *, only_one: bool = False) -> int:
         """Fetch messages in the queue if none are prefetched; return the number of prefetched messages."""
+        drain = self._drain_one if only_one else self._drain
         with self._lock:
             self._fetch_blocks += 1  # first: the handler of a signal may receive, or close the consumer, from here on
             try:
@@ -301,7 +302,7 @@ class Prefetch(TransitionSubscriber):
         size, deadline = 0, time.monotonic() + _OFFICIAL_MILLIS / 1000
         left = 0.0 if batch else 1.0
         while left > 0:
-            ahead = self.fetch(self._drain)
+            ahead = self.fetch()
             size += sum(inner.length() for inner in self._inners(copy(self._prefetched)))
             if batch and size > _OFFICIAL_BYTES:
                 return
