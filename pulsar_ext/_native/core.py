@@ -24,11 +24,13 @@ import _pulsar
 import pulsar
 
 from .c_api import TRIED, address_of
-from .messages import EMPTY_MESSAGE, InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
-from .results import InnerConsumer, raise_result
+from .messages import EMPTY_MESSAGE, InnerConsumer, InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
+from .results import raise_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from .messages import InnerReader
 
 _IdOf = TypeVar("_IdOf", bound="Callable[[Any], Any]")
 
@@ -159,7 +161,7 @@ def _prove(core: Any) -> None:
         raise ImportError("it uses a consumer or a reader that was never opened")
 
 
-def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
+def _prove_more(core: Any, messages: list[InnerMessage], received: list[Any]) -> None:
     """Check that ids match the binding's and that messages return the C++ message they hold; raise like `_prove()`."""
     _, other, built, _ = messages
     ids = [message.message_id() for message in received]
@@ -182,7 +184,7 @@ def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
         raise ImportError("it returns another C++ message than the one it holds")
 
 
-def _prove_columns(core: Any, messages: list[Any]) -> None:
+def _prove_columns(core: Any, messages: list[InnerMessage]) -> None:
     """Check the columns of a block of messages; raise like `_prove()`."""
     builder = InnerMessageBuilder()
     builder.sequence_id(4321)
@@ -202,12 +204,12 @@ def _prove_columns(core: Any, messages: list[Any]) -> None:
         raise ImportError("it reads other columns than the messages have")
 
 
-def _any_message() -> Any:
+def _any_message() -> InnerMessage:
     """Return a new object of the binding with a C++ message."""
     return InnerMessageBuilder().build()
 
 
-def _empty_batch(count: int) -> Any:
+def _empty_batch(count: int) -> InnerMessage:
     """Return the first C++ message of a batch of `count` empty messages."""
     return batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0]
 
@@ -217,7 +219,7 @@ def _refuse(result: int) -> None:
     raise_result(pulsar.Result(result))
 
 
-def _address_at(bound: Any) -> int | None:
+def _address_at(bound: object) -> int | None:
     """Return the address that a binding object stores after its Python header."""
     return ctypes.c_void_p.from_address(id(bound) + object.__basicsize__).value
 
@@ -259,7 +261,7 @@ if TYPE_CHECKING or _core is None:
             """Return the index in the batch; -1 if the message is not in a batch."""
             return self._order[3] if self._order else self.inner.batch_index()
 
-    def held(_: IdBase) -> Any:
+    def held(_: IdBase) -> InnerMessageId | None:
         """Return the C++ id that an id got from its message, or None."""
         return None
 
@@ -274,11 +276,11 @@ if TYPE_CHECKING or _core is None:
         """
         return None
 
-    def runs(_: list[Any], /) -> list[Run] | None:
+    def runs(_: Sequence[object], /) -> list[Run] | None:
         """Return the runs of neighbouring messages, in their order; None if the core is not used."""
         return None
 
-    def acknowledge(consumer: Any, messages: list[Any], /) -> None:
+    def acknowledge(consumer: InnerConsumer, messages: Sequence[MessageBase], /) -> None:
         """Acknowledge messages of one topic individually with a C++ consumer."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
 
@@ -332,7 +334,7 @@ else:
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
     Items, joiner = _core.Items, _core.joiner
 
-    def read_block(reader: Any, /, *limits: int) -> Any:
+    def read_block(reader: InnerReader, /, *limits: int) -> Any:
         """Return the messages that a C++ reader has, up to a number, a size and a timeout, as columns."""
         return _core.read_block(reader, address_of(reader, "to read messages natively"), *limits)
 

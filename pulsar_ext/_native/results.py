@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
-InnerConsumer = _pulsar.Consumer
 Result = _pulsar.Result
 Timeout = _pulsar.Timeout
 AlreadyClosed = _pulsar.AlreadyClosed

@@ -20,7 +20,7 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pulsar
 
@@ -43,28 +43,34 @@ from .errors import PulsarException, error_of, raise_for, translated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
+    from pulsar_ext._native.results import Result
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
     from pulsar_ext.message import Message
 
+    Outcome = Result | BaseException
+    ReceiveAsync = Callable[[Callable[[Outcome, Any], None]], object]
 
+
+R = TypeVar("R")
 _LINGER_SECONDS = 1.0
 """Time in seconds that an idle thread waits for another request before it ends."""
 
 
-class BlockingReceiver:
+class BlockingReceiver(Generic[R]):
     """Serves requests one after the other, so that messages keep their order.
 
     Args:
         receive: blocks, and returns the received object or raises.
     """
 
-    def __init__(self, receive: Callable[[], Any]) -> None:
+    def __init__(self, receive: Callable[[], R]) -> None:
         self._receive = receive
-        self._requests: deque[Callable[[Any, Any], None]] = deque()
+        self._requests: deque[Callable[[Outcome, R | None], None]] = deque()
         self._changed = Condition()
         self._runs = False
 
-    def receive_async(self, callback: Callable[[Any, Any], None]) -> None:
+    def receive_async(self, callback: Callable[[Outcome, R | None], None]) -> None:
         """Call `callback(pulsar.Result.Ok, received)` or `callback(error, None)` on a thread."""
         with self._changed:
             self._requests.append(callback)
@@ -109,21 +115,21 @@ class ReceiveQueue(TransitionSubscriber):
         inner: the C++ consumer or reader; None with a `BlockingReceiver`, which finds the current one.
         receive_async_of: returns the function that requests one message: the object's `receive_async` or
             `read_next_async`, or a `BlockingReceiver`'s. Its callback gets a result or an error, and a message.
-        message_of: makes a message of a requested C++ message; None if messages of ours are requested.
+        message_of: makes a message of a requested one, if that is a C++ message.
         fetch: returns messages that the C++ object has, without waiting; None if messages can only be requested.
     """
 
     def __init__(
         self,
-        inner: Any,
-        receive_async_of: Callable[[Any], Callable[[Any], object]],
-        message_of: Callable[[Any], Message] | None = None,
+        inner: InnerConsumer | InnerReader | None,
+        receive_async_of: Callable[[InnerConsumer | InnerReader | None], ReceiveAsync],
+        message_of: Callable[[Any], Message] = lambda message: message,
         fetch: Callable[[], Iterator[Message]] | None = None,
     ) -> None:
         self._receive_async_of, self._asks_inner = receive_async_of, inner is not None
         self._message_of, self._fetch = message_of, fetch
         self._ask(receive_async_of(inner))
-        self._arrived: deque[Any] = deque()
+        self._arrived: deque[Message | BaseException] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._bridge: LoopBridge | None = None
         self._closed = False
@@ -139,21 +145,21 @@ class ReceiveQueue(TransitionSubscriber):
         self._woken: set[asyncio.Future[None]] = set()
         """Futures of callers that were woken and have not run yet; one arrived message is reserved for each."""
         self._taken = 0
-        self.drops: Callable[[Any], bool] | None = None
+        self.drops: Callable[[Message], bool] | None = None
         """Returns true for a message that was acknowledged and redelivered, and must be dropped."""
-        self._checked: Any = None
+        self._checked: Message | BaseException | None = None
         """The last message that was checked and must be delivered."""
         self.records = Records()
         """Records messages as they are taken."""
 
-    def get_next(self) -> Any:
+    def get_next(self) -> Message | None:
         """Take an available message; return None if the caller must wait for `get()`, perhaps for other tasks."""
         if self._taken >= _YIELD_EVERY or self._waiters or self._woken:
             return None
         self._taken += 1
         return self.get_ready()
 
-    async def get(self) -> Any:
+    async def get(self) -> Message:
         """Wait for the next message and take it.
 
         Raises:
@@ -170,7 +176,7 @@ class ReceiveQueue(TransitionSubscriber):
             message = None if self._is_held or not self._arrived else self._pop()
         return message
 
-    def get_ready(self) -> Any:
+    def get_ready(self) -> Message | None:
         """Take an available message; return None without one, or if an error comes first."""
         if self._is_held:
             return None
@@ -199,7 +205,7 @@ class ReceiveQueue(TransitionSubscriber):
         self.is_silent = False
         self._continue()
 
-    def put(self, items: Iterable[Any]) -> None:
+    def put(self, items: Iterable[Message | BaseException]) -> None:
         """Append the messages or the error of a cancelled caller; callable from any thread."""
         with self._lock:
             self._arrived.extend(items)
@@ -216,7 +222,7 @@ class ReceiveQueue(TransitionSubscriber):
         if transition is Transition.ANOTHER_CLUSTER:
             self.records.drop()
 
-    def drop_topics(self, is_affected: Callable[[Any], bool], /) -> None:
+    def drop_topics(self, is_affected: Callable[[InnerMessage], bool], /) -> None:
         """Drop the arrived messages of the affected topics."""
         with self._lock:
             # No condition in a loop here: see `_native/locks.py`.
@@ -229,13 +235,13 @@ class ReceiveQueue(TransitionSubscriber):
         self.is_replaced = False
         self._continue()
 
-    def on_reopen(self, inner: Any, ahead: Iterator[Any], /) -> None:
+    def on_reopen(self, inner: InnerConsumer | InnerReader, ahead: Iterator[InnerMessage], /) -> None:
         """Continue with the new C++ object, and repeat the requests of the old one; callable from any thread."""
         if self._asks_inner:
             with self._lock:
                 self._ask(self._receive_async_of(inner))
                 self._requested = 0
-                self._arrived.extend(ahead if self._message_of is None else map(self._message_of, ahead))
+                self._arrived.extend(map(self._message_of, ahead))
         self.is_replaced = False
         self._continue()
 
@@ -281,7 +287,7 @@ class ReceiveQueue(TransitionSubscriber):
                 self._arrived.popleft()
                 self._request_for_all()
 
-    def _pop(self) -> Any:
+    def _pop(self) -> Message:
         message, self._checked = self._arrived.popleft(), None
         if isinstance(message, BaseException):
             raise message
@@ -332,12 +338,12 @@ class ReceiveQueue(TransitionSubscriber):
                     self._requested -= 1
                 raise
 
-    def _ask(self, receive_async: Callable[[Any], object]) -> None:
+    def _ask(self, receive_async: ReceiveAsync) -> None:
         """Send later requests to this function."""
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 
-    def _on_answer(self, requested_from: Callable[[Any], object], result: Any, message: Any) -> None:
+    def _on_answer(self, requested_from: ReceiveAsync, result: Outcome, message: Any) -> None:
         """Add the message or error of a request; callable from any thread."""
         keep_thread_state()
         if requested_from is not self._receive_async:
@@ -345,7 +351,7 @@ class ReceiveQueue(TransitionSubscriber):
         if result == _OK:
             with self._lock:
                 self._requested -= 1
-                self._arrived.append(message if self._message_of is None else self._message_of(message))
+                self._arrived.append(self._message_of(message))
             self._notify()
             return
         closed = result == pulsar.Result.AlreadyClosed
@@ -442,8 +448,8 @@ class AsyncReceiving(Generic[T]):
         self,
         blocking: Any,
         executor: Executor,
-        receive_async_of: Callable[[Any], Callable[[Any], object]] | None,
-        receive: Callable[[], Any],
+        receive_async_of: Callable[[InnerConsumer | InnerReader | None], ReceiveAsync] | None,
+        receive: Callable[[], Message[T]],
     ) -> None:
         """Set up the receives over the blocking counterpart.
 
@@ -474,7 +480,7 @@ class AsyncReceiving(Generic[T]):
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
         if (message := queue.get_next()) is not None:
-            return message  # type: ignore[no-any-return]  # a call would cost as much
+            return message
         # Replaced by a seek that is in progress, or that could not finish.
         take = self._take_after_reopening if queue.is_replaced else queue.get
         if timeout_millis is None:
@@ -574,11 +580,11 @@ class AsyncSeeking(AsyncReceiving[T]):
             raise_for(pulsar.Result.InvalidConfiguration)
         return self._queue
 
-    def _start_listener_(self, listener: Callable[[Any, Message[T]], object]) -> None:
+    def _start_listener_(self, listener: Callable[[Self, Message[T]], object]) -> None:
         """Call a listener with every message until this is closed."""
         self._listener_task = asyncio.create_task(self._listen(listener))
 
-    async def _listen(self, listener: Callable[[Any, Message[T]], object]) -> None:
+    async def _listen(self, listener: Callable[[Self, Message[T]], object]) -> None:
         while True:
             try:
                 message = await anext(self)

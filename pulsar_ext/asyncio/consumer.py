@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pulsar
 
@@ -31,6 +31,7 @@ from .errors import error_of, raise_for, translating
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pulsar_ext._native.messages import InnerMessageId
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
 
@@ -94,7 +95,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         for receiving in list(self._batches):
             _complete(receiving, pulsar.Result.AlreadyClosed, [])
 
-    async def acknowledge(self, message: Any) -> None:
+    async def acknowledge(self, message: object) -> None:
         """Acknowledge one message with all its chunks, by the message or any id of it; see `pulsar_ext.Consumer`."""
         if isinstance(message, MessageHandle | InnerMessage):
             with translating():
@@ -102,7 +103,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         else:
             await self._executor.run(self.blocking.acknowledge, message)
 
-    async def acknowledge_many(self, messages: Iterable[Any]) -> None:
+    async def acknowledge_many(self, messages: Iterable[object]) -> None:
         """Acknowledge several messages at once, each like `acknowledge()`."""
         await self._executor.run(self.blocking.acknowledge_many, list(messages))
 
@@ -123,16 +124,16 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         pending: int = self.blocking.pending_acks()
         return pending
 
-    def _record_(self) -> list[Any]:
+    def _record_(self) -> list[InnerMessage]:
         """Record received C++ messages from now on in the returned list."""
         return self._queue.records.begin()
 
-    def _end_record_(self, recorded: list[Any]) -> list[Message[T]]:
+    def _end_record_(self, recorded: list[InnerMessage]) -> list[Message[T]]:
         """Stop recording in a list that `_record_()` returned, and return its messages."""
         return [self.blocking._message_of_(inner) for inner in self._queue.records.end(recorded)]
 
     def ack_scope(
-        self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
+        self, messages: Iterable[object] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
     ) -> AckScope:
         """Acknowledge messages together at the end of a block, or redeliver all of them after an exception.
 
@@ -145,7 +146,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
-    async def negative_acknowledge(self, message: Any) -> None:
+    async def negative_acknowledge(self, message: object) -> None:
         """Redeliver one whole message after `negative_ack_redelivery_delay_ms`, by the message or any id of it."""
         if isinstance(message, MessageHandle) and not has_first_chunk(message.inner.message_id().serialize()):
             with translating():
@@ -162,10 +163,10 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """Delete the subscription; cancelling does not cancel that."""
         await self._executor.end(self.blocking.unsubscribe, self._end_receives_)
 
-    async def get_last_message_id(self) -> Any:
+    async def get_last_message_id(self) -> InnerMessageId:
         """Return the C++ id of the topic's last entry, as officially; `MessageId.wrap` makes it a `MessageId`."""
-        last = await self._executor.run(self.blocking.get_last_message_id)
-        return last.inner
+        last: InnerMessageId = (await self._executor.run(self.blocking.get_last_message_id)).inner
+        return last
 
     @property
     def misrouted(self) -> int:
@@ -241,7 +242,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
             run.end()
 
 
-def _complete(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:
+def _complete(receiving: Future[list[Message]], result: pulsar.Result | BaseException, messages: list[Message]) -> None:
     """Complete the future of a batch with a `pulsar.Result` or an error, unless it is completed."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(result, BaseException):
@@ -255,7 +256,7 @@ def _complete(receiving: Future[list[Message]], result: Any, messages: list[Mess
 class AckScope(ScopeCore[Awaitable[None]]):
     """Block that acknowledges its messages at the end, and redelivers them if it raises."""
 
-    async def __aenter__(self) -> Self | list[Any]:
+    async def __aenter__(self) -> Self | list[object]:
         return self.begin()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
