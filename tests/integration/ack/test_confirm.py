@@ -66,8 +66,8 @@ def test_slow_poll_sends_nothing_without_connection(pulsar_fault_proxy, client_f
     messages = drain(consumer.receive, 20)
     poll, seen, may_continue = Acknowledger._poll_connection, threading.Event(), threading.Event()
 
-    def slowly(self, now, *, connected):
-        must_request = poll(self, now, connected=connected)
+    def slowly(self, inner, now, *, connected):
+        must_request = poll(self, inner, now, connected=connected)
         if connected and not seen.is_set():
             seen.set()
             assert may_continue.wait(30)
