@@ -9,7 +9,7 @@ PART ?=
 
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
-	@echo '                      10 minutes on two cores; the first time more, with about 1 GB to fetch'
+	@echo '                      9 minutes on two cores; the first time more, with about 1 GB to fetch'
 	@echo 'make test-all         the same, the pages in a browser, and the rest of the integration tests: two hours; PART=3/10: a part of it'
 	@echo 'make reproduce        each known defect, the official client beside pulsar_ext: 6 minutes'
 	@echo 'make docs             the site, in .site/html'
@@ -22,7 +22,7 @@ help:
 
 test: $(VENV)/ready
 	@echo 'make test: ruff, mypy, pyright, the unit tests, the site, and the core of the integration tests on real brokers.'
-	@echo 'It takes 10 minutes on two cores; the first time more, with about 1 GB to fetch.'
+	@echo 'It takes 9 minutes on two cores; the first time more, with about 1 GB to fetch.'
 	$(TOX) run -q -e lint,suite
 
 test-all: $(if $(PART),,test) $(VENV)/ready
