@@ -85,7 +85,8 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Forget the known versions."""
-        del admin_api, reads
+        del reads
+        self._admin_api_ = admin_api
         self._versions = {}
 
     def schema_info(self) -> SchemaInfo:

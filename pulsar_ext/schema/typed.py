@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from pulsar_ext._native.schemas import without_writers
+from pulsar_ext.errors import InvalidUse
 
 from .reading import SchemaText, cannot_read
 
@@ -26,14 +27,20 @@ else:
     T = TypeVar("T")
 
 
+def _no_admin_api() -> PulsarAdmin:
+    raise InvalidUse("The schema belongs to no client: pass it as schema= to open a producer, consumer or reader.")
+
+
 class TypedSchema(Generic[T]):
     """A schema whose values have one type; must precede the official class among the bases."""
 
     reads_null_values = False
     """Whether it decodes messages without a value itself; otherwise they are None."""
 
+    _admin_api_: Callable[[], PulsarAdmin] = staticmethod(_no_admin_api)
+    """Returns the client's admin API, in copies of a client that query it; another copy keeps no client alive."""
+
     if TYPE_CHECKING:  # members of the official classes
-        _admin_api_: Callable[[], PulsarAdmin]
         _record_cls: type[T]
 
         def encode(self, obj: T) -> bytes:
@@ -64,12 +71,11 @@ class TypedSchema(Generic[T]):
             reads: whether it is for a consumer or a reader.
         """
         mine = copy.copy(self)
-        mine._admin_api_ = admin_api
         mine.begin(admin_api, reads=reads)
         return mine
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
-        """Forget what is known of topics."""
+        """Forget what is known of topics; a subclass that queries the admin API keeps it, and so the client."""
 
     @property
     def is_compared(self) -> bool:
