@@ -232,7 +232,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901, PLR0912  # a call would cost as much
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -255,13 +255,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                         break
                     new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
                     message = new()
-                    run = order.run
-                    if run is not None and run.thread == get_ident():
-                        for message.inner, message.number in run.messages:
-                            if (redelivery_filter := order.redelivery_filter) is None:
-                                return message
-                            redelivery_filter.unseen.append(message.inner)
-                            break
                     for message.inner in order.ready:
                         if (redelivery_filter := order.redelivery_filter) is None:
                             return message
@@ -273,8 +266,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                     timeout_millis -= POLL_MILLIS
             except AlreadyClosed:
                 pass  # or replaced: the slow path distinguishes them
-        else:
-            self._order.claim(get_ident())
         return self._receive_next_(timeout_millis)
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
@@ -340,7 +331,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             if messages or not batch:  # else none of them was for the application
                 return messages
 
-    def __iter__(self) -> Iterator[Message[T]]:  # noqa: C901, PLR0912  # as in `receive()`
+    def __iter__(self) -> Iterator[Message[T]]:  # noqa: C901  # as in `receive()`
         """Receive one message after the other until the consumer is closed."""
         order, tried = self._order, None
         while not self._closed:
@@ -359,26 +350,15 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                     yield message
                     if order.made is not made:
                         break
-                run = order.run
-                if run is not None and run.thread == get_ident():
-                    for message.inner, message.number in run.messages:
-                        if (redelivery_filter := order.redelivery_filter) is not None:
-                            redelivery_filter.unseen.append(message.inner)
-                            break
-                        yield message
-                        if order.run is not run:
-                            break
-                        message = new()
-                else:
-                    ready = order.ready
-                    for message.inner in ready:
-                        if (redelivery_filter := order.redelivery_filter) is not None:
-                            redelivery_filter.unseen.append(message.inner)
-                            break
-                        yield message
-                        if order.ready is not ready:
-                            break
-                        message = new()
+                ready = order.ready
+                for message.inner in ready:
+                    if (redelivery_filter := order.redelivery_filter) is not None:
+                        redelivery_filter.unseen.append(message.inner)
+                        break
+                    yield message
+                    if order.ready is not ready:
+                        break
+                    message = new()
             except Timeout:
                 self._context.callbacks.raise_inside("a receive without messages")
             except AlreadyClosed:
@@ -450,7 +430,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                     continue
                 self._take_ahead(batch)
                 if self._prefetch is not None:
-                    self._order.claim(thread)
                     self._prefetch.batch(batch)
                     return batch
                 if not batch:
@@ -477,22 +456,16 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
 
     def _take(self, kept: list[Message], limit: int) -> None:
         """Append messages that have arrived to a list until it has `limit` of them, or raise `pulsar.Timeout`."""
-        thread = get_ident()
         while len(kept) < limit:
             new = self._message_class
-            numbers, ahead, left = self._order.claim(thread), self._fetching(), limit - len(kept)
+            ahead, left = self._fetching(), limit - len(kept)
             source: Iterator[Any] = map(self._source.wait, repeat(0, left))
             are_made = False
             if ahead is not None:
                 source, are_made = ahead.available_messages(left)
-                self._note_foreign_fetch(ahead)
             message = new()
             if are_made:
                 kept.extend(source)
-            elif numbers is not None:
-                for message.inner, message.number in zip(source, numbers, strict=False):
-                    kept.append(message)
-                    message = new()
             else:
                 for message.inner in source:
                     kept.append(message)
@@ -506,7 +479,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         if self._recorder is None:
             self._recorder = Recorder(self._source)
             self._source = self._recorder
-            self._order.begin_epoch()
+            self._order.drop_ready()
         return self._recorder.begin()
 
     def _end_record_(self, noted: list[InnerMessage]) -> list[Message[T]]:
@@ -516,31 +489,25 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             noted = recorder.end(noted)
             if not recorder.lists:
                 self._recorder, self._source = None, recorder.source
-                self._order.begin_epoch()
+                self._order.drop_ready()
         return [self._message_of_(inner) for inner in noted]
 
     def _refill(self) -> None:
-        """Offer messages to this thread's next receives, with numbers if numbering is possible."""
+        """Offer messages to the next receives."""
         self._wait_while_paused(POLL_MILLIS)
-        numbers, ahead = self._order.claim(get_ident()), self._fetching()
+        ahead = self._fetching()
         if ahead is None:
-            self._order.offer(self._fast_source(), numbers)
+            self._order.offer(self._fast_source())
             return
         source, are_made = ahead.next_messages()
-        self._note_foreign_fetch(ahead)
         if are_made:
             self._order.offer_made(source)
         else:
-            self._order.offer(source, numbers)
+            self._order.offer(source)
 
     def _wait_while_paused(self, timeout_millis: int) -> None:
         if self._order.is_paused and not self._closed:
             self._pause.wait(timeout_millis)
-
-    def _note_foreign_fetch(self, ahead: Prefetch) -> None:
-        """Skip a number if another thread fetched: during its fetch, this thread may have received later messages."""
-        if ahead.is_from_other_thread:
-            self._order.skip_number()
 
     def _fetching(self) -> Prefetch | None:
         """Return the prefetch; None without prefetching, or if another source precedes it."""
@@ -694,7 +661,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             pulsar.AlreadyClosed: the consumer is closed.
         """
         self._raise_if_closed()
-        self._order.stop_numbering()  # a redelivered message arrives later, between numbered ones
         if isinstance(message, pulsar.Message):
             if self._is_of_another_cluster(message):
                 return

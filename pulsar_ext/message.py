@@ -37,9 +37,6 @@ _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "e
 class Message(MessageHandle, Generic[T]):
     """A received message; `data()`, `value()`, `properties()` and so on are the official ones."""
 
-    number = 0
-    """Number among the messages that one thread received; 0 if it was received without a number."""
-
     cluster = 0
     """Number of the cluster that it was received from; the first one of a client is 0. An acknowledgement of another
     cluster's message is dropped."""

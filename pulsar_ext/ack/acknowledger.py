@@ -156,7 +156,7 @@ class Acknowledger(TransitionSubscriber):
         queue_size: int = 1000,
         max_queued: int = 50_000,
     ) -> None:
-        collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
+        collector = AckCollector(context, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
         self.collector, self.inbox, self._grouping = collector, collector.inbox, grouping
         self.limit = grouping.limit
         """Number of messages in the inbox at which it is read; 0 after a close."""
@@ -383,12 +383,10 @@ class Acknowledger(TransitionSubscriber):
     def schedule(self) -> None:
         """Let the scheduler process the inbox."""
         if self._delivery.watch.polled_at is None:  # the connection was not polled
-            self._order.begin_epoch()
             with self.lock:
                 self._redelivered.expect(-math.inf)
         self.scheduled = True
         self._context.scheduler.watch(self)
-        self.collector.number_messages(time.monotonic())
 
     def process_inbox(self) -> None:
         """Read the inbox, and send the group if it is full."""
@@ -581,7 +579,6 @@ class Acknowledger(TransitionSubscriber):
         if not (self._grouping.passes_singles and self._processed_inbox):
             self._absorb(passing=self._grouping.passes_singles)
         self._processed_inbox = False
-        collector.stop_numbering_if_idle(WATCH_SECONDS, now)
         if now - self._last_release >= PARTIAL_BATCH_SECONDS:
             self._last_release = now
             collector.release_partial()
@@ -594,8 +591,6 @@ class Acknowledger(TransitionSubscriber):
         if not len(self.inbox):
             return
         now = time.monotonic()
-        if self._delivery.watch.may_have_changed(now):
-            self._order.begin_epoch()
         try:
             if self.collector.absorb(now, self._native_if_ready if passing else lambda: None):
                 self._last_sent = now
@@ -644,7 +639,6 @@ class Acknowledger(TransitionSubscriber):
         if connected:
             self._resend(inner, now)
         if report.is_doubtful:
-            self._order.begin_epoch()
             self._redelivered.expect(self._delivery.watch.since if connected else -math.inf)
         idle = self._is_shared and now - self._last_sent > WATCH_SECONDS
         return self.collector.may_have_chunks and (

@@ -269,19 +269,19 @@ class ConnectionWatch:
         """Time of the next action if the connection does not change; infinite without one."""
         return min(self._resend_times[:1] + self._chunks[:1], default=math.inf)
 
-    def may_have_changed(self, now: float) -> bool:
+    def _may_have_changed(self, now: float) -> bool:
         """Return True if the connection may have been lost since the last poll."""
         return self.polled_at is None or not is_same_connection(self.polled_at, now)
 
     def check_connection(self, now: float, *, connected: bool) -> None:
         """Poll during a long operation; the next `poll()` handles a disconnection."""
         self.is_down = self.is_down or not connected
-        if not self.may_have_changed(now):
+        if not self._may_have_changed(now):
             self.polled_at = now
 
     def is_unchanged(self, now: float, *, connected: bool) -> bool:
         """Poll while nothing is due; return True if nothing has changed, otherwise call `poll()`."""
-        if connected is self.is_down or self.may_have_changed(now):
+        if connected is self.is_down or self._may_have_changed(now):
             self.is_down = self.is_down or not connected
             return False
         self.polled_at = now
@@ -302,7 +302,7 @@ class ConnectionWatch:
     def poll(self, now: float, *, connected: bool, can_ask: bool = False) -> ConnectionReport:
         """Poll the connection."""
         starts = self.polled_at is None
-        slept = not starts and self.may_have_changed(now)
+        slept = not starts and self._may_have_changed(now)
         if starts:  # the connection may have been opened just now
             self._resend_times, self.since = [now + RESEND_SECONDS[0]], -math.inf
         previous, self.polled_at = self.polled_at or now, now

@@ -134,46 +134,6 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
         at += 1
 
 
-def gather_numbered(
-    numbers: list[int],
-    read: Callable[[int, int], Sequence[bytes]],
-    own: range,
-    *,
-    mixed: bool = False,
-) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read the ids of numbered messages; read only the ends of a batch if the numbers show what is between them.
-
-    Messages with consecutive numbers were received in a row by one thread, from a queue that keeps batches in order.
-    If the first and the last of them are as far apart in their batch as their numbers are, they are that part of it.
-    A number that is not in `own` shows nothing; `read` returns the ids of a slice. The queue is `mixed` if several
-    partitions share it. Yield what `gather()` yields.
-    """
-    at, count = 0, len(numbers)
-    while at < count:
-        number, stop = numbers[at], count
-        if number in own:
-            first = read(at, at + 1)[0]
-            match = _SHAPE.fullmatch(first)
-            if match is not None and match[7] is not None and not (mixed and match[4] is not None):
-                index, size = _number(match[6]), _number(match[7])
-                stop = min(at + size - index, count)
-                length = stop - at
-                if (
-                    length > 1
-                    and numbers[at:stop] == list(range(number, number + length))
-                    and read(stop - 1, stop)[0] == match[1] + _tails(size)[index + length - 1]
-                ):
-                    partition = -1 if match[4] is None else _number(match[4])
-                    entry = (_number(match[2]), _number(match[3]))
-                    yield partition, entry, size, ((1 << length) - 1) << index, stop - 1
-                    at = stop
-                    continue
-        if stop <= at:
-            stop = count  # an index after the end of its batch
-        yield from ((*found[:4], at + found[4]) for found in gather(read(at, stop)))
-        at = stop
-
-
 def _number(octets: bytes) -> int:
     value = 0
     for shift, octet in enumerate(octets):

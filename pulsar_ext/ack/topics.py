@@ -1,16 +1,7 @@
 """Store a consumer's acknowledgements per topic or partition: pending, sent and unconfirmed ones.
 
-`acknowledge()` appends the message to the inbox and returns. The inbox is read some hundred messages at a time. The
-native core reads their ids in C++. Without it, asking the C++ client for a message's id costs more than the rest of an
-acknowledgement, so received messages are numbered to avoid most of these calls. A consumer's only thread receives them
-from one queue, where the messages of a batch are adjacent and in order. If the first and the last of some messages with
-consecutive numbers are as far apart in their batch as their numbers are, all messages between them belong to the batch.
-
-Messages removed from the queue in between only increase the distance, and then nothing is concluded. The `ReceiveOrder`
-excludes redelivered and unordered messages. A seek, a redelivery and a possible reconnection begin an epoch, and only
-numbers of the current epoch are used. A number is skipped before messages that another thread prefetched. Nothing is
-numbered after a negative acknowledgement or with several receiving threads. The ids of messages of several partitions
-or topics are always read.
+`acknowledge()` appends the message to the inbox and returns. The inbox is read some hundred messages at a time: by the
+native core in C++, and without it by the bytes of their ids.
 """
 
 from __future__ import annotations
@@ -34,7 +25,7 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .delivery import TopicDelivery
 from .groups import AckGroup, Singles, whole_without
-from .ids import acknowledged_by, acknowledged_up_to, gather, gather_numbered, is_complete_id, singles
+from .ids import acknowledged_by, acknowledged_up_to, gather, is_complete_id, singles
 from .native_sender import NativeSender
 from .tracker import AckTracker, RecentAcks
 
@@ -46,7 +37,6 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
-    from pulsar_ext.receive.order import ReceiveOrder
     from pulsar_ext.receive.seeks import Topics
 
     from .groups import Entry
@@ -300,9 +290,9 @@ _message_id = InnerMessage.message_id
 class AckInbox:
     """The acknowledgements of one consumer that were not read yet; any thread may append."""
 
-    __slots__ = ("_mixed", "_one", "_order", "ids", "messages", "position_ids", "positions")
+    __slots__ = ("_one", "ids", "messages", "position_ids", "positions")
 
-    def __init__(self, topics: Topics, order: ReceiveOrder) -> None:
+    def __init__(self, topics: Topics) -> None:
         self.messages: list[Message] = []
         """Messages acknowledged one by one."""
         self.ids: list[MessageId] = []
@@ -311,9 +301,7 @@ class AckInbox:
         """Messages acknowledged cumulatively."""
         self.position_ids: list[MessageId] = []
         """Received or sent ids acknowledged cumulatively."""
-        self._order = order
         self._one = isinstance(topics, str)
-        self._mixed = not (isinstance(topics, str) and TopicName.parse(topics).is_partition)
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
@@ -334,9 +322,6 @@ class AckInbox:
         """Read acknowledged messages; `at_once` if single ones need not be read one by one."""
         taken = list(kept)
 
-        def read(start: int, stop: int) -> list[bytes]:
-            return serialized_ids(taken[start:stop])
-
         def id_at(at: int) -> InnerMessageId:
             return _message_id(taken[at].inner)
 
@@ -351,20 +336,13 @@ class AckInbox:
             all_singles = _singles_of(found) if found and at_once and self._one else None
             entries = chain.from_iterable(map(entries_of, () if all_singles else found))
             return read_as(entries, topic_at=topic_at, singles=all_singles, messages=taken if all_singles else [])
+        data = serialized_ids(taken)
         if not self._one:
-            each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
+            each = ((*one[:4], at) for at in range(len(taken)) for one in gather(data[at : at + 1]))
             return read_as(each, topic_at=topic_at)
-        # If the first message is single, probably all are, and numbers have no use.
-        if at_once and (len(taken) == 1 or singles(read(0, 1)) is not None):
-            data = read(0, len(taken))
-            if (all_singles := singles(data)) is not None:
-                return read_as((), singles=all_singles, messages=taken)
-            return read_as(gather(data))
-        own = self._order.epoch_numbers()
-        if not own:
-            return read_as(gather(read(0, len(taken))))
-        numbers = [one.number for one in taken]
-        return read_as(gather_numbered(numbers, read, own, mixed=self._mixed))
+        if at_once and (all_singles := singles(data)) is not None:
+            return read_as((), singles=all_singles, messages=taken)
+        return read_as(gather(data))
 
 
 def _read_ids(kept: list[MessageId]) -> InboxBatch:
@@ -406,9 +384,6 @@ class AckCollector:
     __slots__ = (
         "_before",
         "_context",
-        "_numbering",
-        "_order",
-        "_single",
         "_topics",
         "acknowledged",
         "by_topic",
@@ -419,11 +394,9 @@ class AckCollector:
         "inbox",
     )
 
-    def __init__(
-        self, context: ClientContext, order: ReceiveOrder, topics: Topics, *, runs: bool, keeps_indexes: bool
-    ) -> None:
-        self._context, self._order, self._topics = context, order, topics
-        self.inbox = AckInbox(topics, order)
+    def __init__(self, context: ClientContext, topics: Topics, *, runs: bool, keeps_indexes: bool) -> None:
+        self._context, self._topics = context, topics
+        self.inbox = AckInbox(topics)
         self.by_topic = AcksByTopic(topics, runs=runs, keeps_indexes=keeps_indexes)
         self.count = 0
         """Number of acknowledgements read since the last group was sent."""
@@ -437,7 +410,6 @@ class AckCollector:
         """Called with the id of each acknowledged chunked message."""
         self.chunks_begin: Callable[[], None] = lambda: None
         """Called when the first chunked message is acknowledged."""
-        self._numbering = self._single = False
 
     @property
     def may_have_chunks(self) -> bool:
@@ -461,9 +433,6 @@ class AckCollector:
             self._before, self.acknowledged = self.acknowledged, now
         if inbox.messages:
             taken = inbox.read(inbox.messages, at_once=True)
-            if self._single != (taken.singles is not None):
-                self._single = not self._single  # numbers have no use for single messages
-                self._order.set_numbering(wanted=self._numbering and not self._single)
             if taken.singles is not None and (inner := pass_to()) is not None:
                 self._pass_to_native(taken.singles, taken.messages, now, inner)
                 passed = True
@@ -483,18 +452,6 @@ class AckCollector:
             self._add_positions(taken)
             del inbox.position_ids[: taken.size]
         return passed
-
-    def number_messages(self, now: float) -> None:
-        """Assign numbers to received messages from now on: they are being acknowledged."""
-        if not self._numbering and self._order.may_number:
-            self.acknowledged, self._numbering, self._single = now, True, False
-            self._order.set_numbering(wanted=True)
-
-    def stop_numbering_if_idle(self, idle_seconds: float, now: float) -> None:
-        """Stop numbering received messages if none was acknowledged for `idle_seconds`."""
-        if self._numbering and now - self.acknowledged > idle_seconds:
-            self._numbering = False
-            self._order.set_numbering(wanted=False)
 
     @property
     def pending(self) -> int:

@@ -20,7 +20,6 @@ from pulsar_ext._native.consumer_settings import (
     set_priority_level,
     set_subscription_properties,
 )
-from pulsar_ext._native.core import IS_USED
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._runtime.callbacks import guard_event, guard_listener, weak_listener
 from pulsar_ext.ack.acknowledger import Acknowledger
@@ -283,9 +282,7 @@ def _make_parts(
     flow = Flow(listens=bool(named["message_listener"])) if queued and tolerates_decryption_failure(named) else None
     if flow is not None and not named["consumer_name"]:
         named["consumer_name"] = unique_name()
-    order = ReceiveOrder(
-        numbers=not IS_USED and queued and not screens_first and not named["unacked_messages_timeout_ms"]
-    )
+    order = ReceiveOrder()
     several = 1 if isinstance(topic, str) else len(topic) if isinstance(topic, list) else sys.maxsize
     acks = Acknowledger(
         context,
@@ -307,8 +304,6 @@ def _make_parts(
         order.add_subscriber(redelivery.compaction)
     order.add_subscriber(redelivery)
     order.add_subscriber(acks)
-    if redelivery.screens:
-        order.stop_numbering()
     return Subscription(
         context=context,
         order=order,

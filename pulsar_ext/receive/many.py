@@ -16,7 +16,6 @@ prefetched in a client with a listener, which may block, or while a consumer or 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from copy import copy
@@ -99,7 +98,6 @@ class Prefetch(TransitionSubscriber):
         "_each",
         "_fast",
         "_fetch_blocks",
-        "_fetcher",
         "_inner",
         "_is_moving",
         "_left",
@@ -129,7 +127,6 @@ class Prefetch(TransitionSubscriber):
         self._timeouts: Iterator[int] = NOTHING
         self._waits: Iterator[InnerMessage] = NOTHING
         """Waits for one message each; its timeouts are exhausted before messages are fetched, which come first."""
-        self._fetcher = 0
         self._lock = OwnedLock()
         self._fetch_blocks = 0
         """Number of running fetches, each of which excludes the others, plus the permanent blocks."""
@@ -235,11 +232,6 @@ class Prefetch(TransitionSubscriber):
         """Number of prefetched messages."""
         return length_hint(self._prefetched)
 
-    @property
-    def is_from_other_thread(self) -> bool:
-        """True if there are prefetched messages that another thread fetched."""
-        return self._fetcher != threading.get_ident() and length_hint(self._prefetched) > 0
-
     def note_few_found(self) -> None:
         """Receive messages one by one for a while, as too few arrive for fetching."""
         self._single_left = 1 if IS_USED else _SINGLE_RECEIVES
@@ -251,7 +243,6 @@ class Prefetch(TransitionSubscriber):
             self._fetch_blocks += 1  # first: the handler of a signal may receive, or close the consumer, from here on
             try:
                 if self._fetch_blocks == 1 and not self._is_moving and not length_hint(self._prefetched):
-                    self._fetcher = threading.get_ident()
                     _exhaust(self._timeouts)
                     # Assigned without Python code in between: a Ctrl-C finds the messages in the queue or here.
                     for kept in map(iter, map(drain, (self._inner,))):
@@ -286,7 +277,7 @@ class Prefetch(TransitionSubscriber):
             _exhaust(self._timeouts)
             _exhaust(self._prefetched)
             self._inner, self._each, self._wait = inner, self._source.each, self._source.wait
-            self._prefetched, self._are_made, self._fetcher = ahead, False, 0
+            self._prefetched, self._are_made = ahead, False
 
     def end(self) -> None:
         """Drop the prefetched messages, and stop fetching."""

@@ -1,19 +1,14 @@
-"""The order of what a consumer or a reader has received: its epochs and its message numbers (pure).
+"""The order of what a consumer or a reader has received, and the transitions that end it (pure).
 
-Within an epoch, messages arrive in topic order. A seek, a redelivery, a cursor reset, a new connection, a close and a
-fork each end an epoch. An object that keeps messages or acknowledgements is a `TransitionSubscriber`, which is notified
-of every such `Transition`.
+Between two transitions, messages arrive in topic order. A seek, a redelivery, a cursor reset and a close are
+transitions. An object that keeps messages or acknowledgements is a `TransitionSubscriber`, which is notified of each.
 
 A transition that moves the cursor replaces the C++ object, because the old one remembers too much. It holds incomplete
 chunked messages, and rejects their redelivered first chunk; it drops redelivered messages that were acknowledged; it
 drops messages before its start position. The new one is opened after every subscriber has dropped what it kept, so
 messages from before and after the transition never mix.
 
-Within an epoch, the messages that one thread receives are numbered while they are acknowledged. Two numbers show which
-messages of a batch lie between them, without asking each for its id, which is the most expensive step of an
-acknowledgement; see `pulsar_ext.ack.topics`. A number contains its epoch, so outdated numbers are recognised.
-
-No clock, socket or thread is used here: threads are numbers, and the lock only makes each method atomic.
+No clock, socket or thread is used here: the lock only makes each method atomic.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ import contextlib
 from bisect import insort
 from collections import deque
 from enum import Enum, IntEnum, auto
-from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -43,14 +37,10 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Iterator[Any]] = iter(())
 """An empty iterator, shared to save the 50 bytes that each one takes."""
-_BITS: Final = 40
-"""Number of bits that count the messages of one epoch."""
-_EPOCHS = count(1)
-"""Shared by all consumers: a message may be acknowledged by another consumer than the one that received it."""
 
 
 class Transition(Enum):
-    """An event that ends an epoch."""
+    """An event that ends the order of the messages received before it."""
 
     SEEK = "seek"
     REDELIVERY = "redelivery"
@@ -197,30 +187,16 @@ def raise_unless(is_wanted: Callable[[], bool]) -> None:
         raise OutdatedError
 
 
-class NumberedRun:
-    """The numbered messages that one thread receives; `messages` is empty until messages are offered."""
-
-    __slots__ = ("messages", "numbers", "thread")
-
-    def __init__(self, thread: int, numbers: Iterator[int], messages: Iterator[tuple[InnerMessage, int]]) -> None:
-        self.thread, self.numbers, self.messages = thread, numbers, messages
-
-
 class ReceiveOrder:
-    """The order in which a consumer's messages are delivered to the application.
-
-    `numbers` is false if single messages may be redelivered between others.
-    """
+    """The order in which a consumer's messages are delivered to the application."""
 
     __slots__ = (
         "_ahead",
         "_is_retired",
         "_lock",
-        "_may_number",
         "_moving",
         "_subscribers",
         "cluster",
-        "epoch",
         "is_paused",
         "is_screening",
         "is_silent",
@@ -229,20 +205,13 @@ class ReceiveOrder:
         "ready",
         "redelivery_filter",
         "reopener",
-        "run",
-        "wants_numbers",
     )
 
-    def __init__(self, *, numbers: bool = False) -> None:
-        self.epoch = next(_EPOCHS)
+    def __init__(self) -> None:
         self.ready: Iterator[InnerMessage] = NOTHING
-        """The next messages without numbers, for any thread: an iterator of C++ messages, or one that always raises."""
+        """The next messages, for any thread: an iterator of C++ messages, or one that always raises."""
         self.made: Iterator[Message] = NOTHING
         """Messages of ours before these, for any thread; they do not have to be created any more."""
-        self.run: NumberedRun | None = None
-        """The next messages with numbers, for one thread; while it is set, `ready` is empty."""
-        self.wants_numbers = False
-        """Whether numbers save work now."""
         self.is_paused = False
         """Whether delivery is paused."""
         self.is_silent = False
@@ -253,7 +222,6 @@ class ReceiveOrder:
         """Creates the filter for that; None if the consumer screens each message anyway."""
         self.redelivery_filter: Screening | None = None
         """The filter that screens messages now, or None."""
-        self._may_number = numbers
         self._subscribers: list[TransitionSubscriber] = []
         self._lock = OwnedLock()
         self._moving = OwnedLock()
@@ -297,7 +265,7 @@ class ReceiveOrder:
                 for subscriber in self._subscribers:
                     ready.append(subscriber)  # first: a Ctrl-C may interrupt its `on_before()` at the end
                     subscriber.on_before(transition)
-                self.begin_epoch()
+                self.drop_ready()
                 yield
             except BaseException:
                 _call_each([subscriber.on_abandon for subscriber in ready], transition)
@@ -305,7 +273,7 @@ class ReceiveOrder:
             try:
                 self._retire(transition)
             finally:
-                self.begin_epoch()
+                self.drop_ready()
                 deque(self._ahead, 0)
                 _call_each([subscriber.on_after for subscriber in self._subscribers], transition)
             if reopens:
@@ -356,16 +324,14 @@ class ReceiveOrder:
                 inner, self._ahead = self.reopener.reopen_native()
                 for subscriber in self._subscribers:
                     subscriber.on_reopen(inner, self._ahead)
-                self.begin_epoch()
+                self.drop_ready()
                 self._is_retired = False
                 if self.reopener is None:  # closed in between
                     deque(self._ahead, 0)
 
-    def begin_epoch(self) -> None:
-        """Begin a new epoch: later messages do not continue the order of earlier ones."""
+    def drop_ready(self) -> None:
+        """Let no receive take a message that was offered before."""
         with self._lock:
-            self.epoch = next(_EPOCHS)
-            self.run = None
             self.made = self.ready = NOTHING
 
     def end(self, raising: Any) -> None:
@@ -373,15 +339,14 @@ class ReceiveOrder:
         self._lock, self._moving = OwnedLock(), OwnedLock()  # after a fork, the old ones may stay locked
         self.reopener = None
         deque(self._ahead, 0)
-        self._may_number, self.run, self.ready, self.is_paused = False, None, raising, False
-        self.made = NOTHING
+        self.made, self.ready, self.is_paused = NOTHING, raising, False
         self.stop_screening()
 
     def pause(self) -> None:
         """Stop delivery until `resume()`."""
         with self._lock:
             self.is_paused = True
-            self.begin_epoch()
+            self.drop_ready()
 
     def resume(self) -> None:
         """Continue delivery."""
@@ -395,7 +360,7 @@ class ReceiveOrder:
                 self.is_screening = True
                 if self.make_redelivery_filter is not None:
                     self.redelivery_filter = self.make_redelivery_filter()
-                self.begin_epoch()
+                self.drop_ready()
 
     def end_screening(self) -> None:
         """End the screening of messages."""
@@ -407,67 +372,17 @@ class ReceiveOrder:
         with self._lock:
             self.make_redelivery_filter = self.redelivery_filter = None
 
-    def set_numbering(self, *, wanted: bool) -> None:
-        """Turn the numbering of received messages on or off."""
-        self.wants_numbers = wanted
-        self.begin_epoch()
-
-    @property
-    def may_number(self) -> bool:
-        """True if messages may be numbered."""
-        return self._may_number
-
-    def stop_numbering(self) -> None:
-        """Disable numbering permanently: messages are received out of order."""
-        if self._may_number:
-            with self._lock:
-                self._may_number = False
-                self.begin_epoch()
-
-    def claim(self, thread: int) -> Iterator[int] | None:
-        """Return the numbers for the messages that a thread receives; None without numbering.
-
-        Numbering ends permanently when a second thread receives, as messages of several threads have no order.
-        """
-        with self._lock:
-            run = self.run
-            if run is None:
-                if not (self.wants_numbers and self._may_number):
-                    return None
-                run = self.run = NumberedRun(thread, count((self.epoch << _BITS) + 1), iter(()))
-                self.ready = NOTHING
-            elif run.thread != thread:
-                self.stop_numbering()
-                return None
-            return run.numbers
-
     def offer_made(self, messages: Iterator[Message]) -> None:
-        """Offer messages of ours, which get no numbers, to the next receives, unless they are paused."""
+        """Offer messages of ours to the next receives, unless they are paused."""
         with self._lock:
             if not self.is_paused:
                 self.made = messages
 
-    def offer(self, source: Iterator[InnerMessage], numbers: Iterator[int] | None) -> None:
-        """Offer C++ messages to the next receives, unless they are paused, or an epoch has begun since `claim()`."""
+    def offer(self, source: Iterator[InnerMessage]) -> None:
+        """Offer C++ messages to the next receives, unless they are paused."""
         with self._lock:
-            if self.is_paused:
-                return
-            if numbers is None:
+            if not self.is_paused:
                 self.ready = source
-            elif self.run is not None and self.run.numbers is numbers:
-                self.run = NumberedRun(self.run.thread, numbers, zip(source, numbers, strict=False))
-
-    def skip_number(self) -> None:
-        """Skip a number: another thread may have received a message between the previous and the next one."""
-        with self._lock:
-            if self.run is not None:
-                next(self.run.numbers)
-
-    def epoch_numbers(self) -> range:
-        """Return the numbers of this epoch; empty without numbering."""
-        with self._lock:
-            first = (self.epoch << _BITS) + 1
-            return range(0) if self.run is None else range(first, first + (1 << _BITS) - 1)
 
 
 def _call_each(calls: list[Callable[[Transition], None]], transition: Transition) -> None:

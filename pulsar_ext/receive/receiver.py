@@ -339,7 +339,7 @@ class Receiving(Generic[N, T]):
         self._closed = True
         _listening.discard(self)
         self._source = closed(type(self).__name__)
-        self._order.begin_epoch()
+        self._order.drop_ready()
 
     def _block_(self) -> None:
         """Make every later use raise, as the program ends."""

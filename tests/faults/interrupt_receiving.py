@@ -81,7 +81,7 @@ class Receiving(Rig):
         if self.variant == "fetched ahead" and self.handle._prefetch is not None:
             self.handle._prefetch._fast, self.handle._prefetch._single_left = True, 0
         if self.variant != "ready":
-            self.handle._order.begin_epoch()  # nothing is ready: the call takes its longest path
+            self.handle._order.drop_ready()  # nothing is ready: the call takes its longest path
 
     def reopen(self) -> None:
         """Continue with a new consumer: it gets the unacknowledged messages."""

@@ -208,8 +208,7 @@ class World:
 
     def __init__(self, *, is_shared: bool, fetches: bool, makes: bool = False) -> None:
         self.broker, self._makes = Broker(), makes
-        self.order = ReceiveOrder(numbers=not makes)
-        self.order.set_numbering(wanted=True)
+        self.order = ReceiveOrder()
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
         nothing.send_pending = nothing.mark_closed = lambda: None
@@ -244,7 +243,7 @@ class World:
             self.consumer._set_reopener_(Ground(self.broker, self.consumer))
         self.order.add_subscriber(self._noting[1])
         self.ended: str | None = None
-        self.floor = self.epoch = 0
+        self.floor = 0
         self.threads: dict[tuple[str, int], Came] = {}
         self.stamp = 0
         self.came: set[Came] = set()
@@ -382,7 +381,7 @@ class World:
             self.consumer._after_fork_(Refusing(lambda: ForkedClientError("forked")))
             self.ended = self.ended or what
         elif what == "reconnect":
-            order.begin_epoch()
+            order.drop_ready()
         elif what == "replace":
             order.replace()
         elif what == "redeliver":
@@ -401,8 +400,6 @@ class World:
 
     def check(self) -> None:
         """Check the invariants between any two steps."""
-        assert self.order.epoch >= self.epoch
-        self.epoch = self.order.epoch
         for lock in (self.order._lock, self.order._moving):
             assert not lock._is_owned()
         for noting in self._noting:

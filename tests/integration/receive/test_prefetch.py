@@ -14,11 +14,9 @@ from prefetched import COUNT, fetch_ahead, fill, prefetched_count, rest_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
-from pulsar_ext._native.core import IS_USED
 from pulsar_ext.receive.order import Transition
 
 SHARED = pulsar.ConsumerType.Shared
-_numbers = pytest.mark.skipif(IS_USED, reason="messages are numbered without the native core only")
 
 
 @pytest.mark.core
@@ -265,55 +263,6 @@ def test_acks_during_prefetch_reach_the_cursor(client, topic, admin):
     entries = lambda: {position.entry_id for position in acknowledged(admin, topic, "s")}  # noqa: E731
     eventually(lambda: entries() == set(range(2_000)) - skipped)
     assert entries() == set(range(2_000)) - skipped
-
-
-def _end_screening(consumer):
-    """Receive and acknowledge messages until none of the first acknowledgements' time is screened any more."""
-    for _ in range(2 * COUNT):
-        consumer.acknowledge(consumer.receive(10_000))
-
-
-@_numbers
-@pytest.mark.core
-def test_negative_acknowledgement_ends_numbering(client, topic):
-    """Messages are numbered inside and outside of scopes, and never again after a negative acknowledgement."""
-    consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=60_000)
-    fill(client, topic, 3 * COUNT)
-    _end_screening(consumer)
-
-    def numbers():
-        messages = [consumer.receive(10_000), *consumer.receive_many(10, 10_000), next(iter(consumer))]
-        consumer.acknowledge_many(messages)
-        return [message.number for message in messages]
-
-    numbers()
-    found = numbers()
-    with consumer.ack_scope(confirm=False):
-        found += numbers()
-    found += numbers()
-    assert found[0] > 0
-    assert found == sorted(set(found))
-    with consumer.ack_scope(confirm=False):
-        consumer.negative_acknowledge(consumer.receive(10_000))
-    assert not any(numbers())
-    assert not any(numbers())
-
-
-@_numbers
-@pytest.mark.core
-def test_other_threads_fetch_skips_a_number(client, topic):
-    """A fetch of another thread may return earlier messages than this one received, so a number is skipped."""
-    consumer = client.subscribe(topic, "s")
-    fill(client, topic, 3 * COUNT)
-    _end_screening(consumer)
-    before = [consumer.receive(10_000).number for _ in range(2)][1]
-    thread = threading.Thread(target=consumer._prefetch.fetch)
-    thread.start()
-    thread.join(20)
-    assert prefetched_count(consumer)
-    messages = [consumer.receive(10_000), *consumer.receive_many(2)]
-    assert 0 < before < messages[0].number - 1
-    assert messages[1].number < messages[2].number - 1
 
 
 @pytest.mark.core

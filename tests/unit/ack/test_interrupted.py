@@ -70,7 +70,7 @@ def opened(grouped):
     context = SimpleNamespace(scheduler=scheduler, senders=OpenSenders(), cluster=SimpleNamespace(number=lambda: 0))
     acks = Acknowledger(
         context,
-        ReceiveOrder(numbers=True),
+        ReceiveOrder(),
         SeekGate(None),
         TOPIC,
         "s",

@@ -1,15 +1,11 @@
-"""The order of received messages: epochs, numbers and transitions, without a broker, a thread or a clock."""
+"""The order of received messages and its transitions, without a broker, a thread or a clock."""
 
 from __future__ import annotations
 
 import contextlib
-from itertools import combinations, islice, permutations
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import ScreenedSource
@@ -17,7 +13,7 @@ from pulsar_ext.receive.many import Prefetch
 from pulsar_ext.receive.order import ReceiveOrder, Transition, TransitionSubscriber
 from pulsar_ext.receive.receiver import Interrupted
 
-MINE, OTHER = 1, 2
+MINE = 1
 
 
 class Noting(TransitionSubscriber):
@@ -60,7 +56,7 @@ class Replaceable:
 
 def subscribed(raised_by=None, transition=Transition.SEEK):
     """Return an order with three subscribers, and the list of their calls."""
-    order, calls = ReceiveOrder(numbers=True), []
+    order, calls = ReceiveOrder(), []
     for name in "abc":
         order.add_subscriber(Noting(calls, name, transition if name == raised_by else None))
     return order, calls
@@ -108,11 +104,9 @@ def test_outdated_transition_notifies_no_subscriber():
     """The check runs after other transitions; if it raises, nothing has changed."""
     order, calls = subscribed()
     order.reopener = Replaceable(calls)
-    epoch = order.epoch
     with pytest.raises(ZeroDivisionError), order.run_transition(Transition.CURSOR_RESET, lambda: divmod(1, 0)):
         calls.append("moved")
     assert calls == []
-    assert order.epoch == epoch
 
 
 @pytest.mark.parametrize("transition", [Transition.SEEK, Transition.CURSOR_RESET])
@@ -226,47 +220,20 @@ def test_interrupted_on_before_leaves_nothing_blocked(transition):
         assert blocks.items() <= vars(part).items()
 
 
-@pytest.mark.parametrize("first", Transition)
-def test_numbers_of_older_epochs_are_recognised(first):
-    """After a transition, no earlier number belongs to the epoch, and later numbers are greater than earlier ones."""
-    order = ReceiveOrder(numbers=True)
-    order.set_numbering(wanted=True)
-    old = list(islice(order.claim(MINE), 5))
-    assert all(number in order.epoch_numbers() for number in old)
-    with order.run_transition(first):
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_every_use_raises_after_end(ends_first):
+    """After `end()`, before or after a seek, nothing is ready that a receive could return."""
+    order, raising = ReceiveOrder(), object()
+    order.offer(iter([1]))
+    if ends_first:
+        order.end(raising)
+    with order.run_transition(Transition.SEEK):
         pass
-    new = list(islice(order.claim(MINE), 5))
-    assert not any(number in order.epoch_numbers() for number in old)
-    assert all(number in order.epoch_numbers() for number in new)
-    assert max(old) < min(new)
-
-
-def test_numbers_are_unique_across_consumers():
-    """A message may be acknowledged by another consumer, so consumers never share a number."""
-    orders = [ReceiveOrder(numbers=True) for _ in range(3)]
-    for order in orders:
-        order.set_numbering(wanted=True)
-    numbers = [number for order in orders for number in islice(order.claim(MINE), 100)]
-    assert len(set(numbers)) == len(numbers)
-
-
-@pytest.mark.parametrize("steps", list(permutations(["claim", "seek", "end"])))
-def test_every_use_raises_after_end(steps):
-    """After `end()`, in any order with a claim and a seek, receives raise and nothing is numbered."""
-    order, raising = ReceiveOrder(numbers=True), object()
-    order.set_numbering(wanted=True)
-    for step in steps:
-        if step == "claim":
-            order.claim(MINE)
-        elif step == "end":
-            order.end(raising)
-        else:
-            with order.run_transition(Transition.SEEK):
-                pass
-    assert order.run is None
-    if steps[-1] == "end":
+    if not ends_first:
+        order.end(raising)
         assert order.ready is raising
-    assert order.claim(MINE) is None
+    assert order.ready is not None
+    assert list(order.made) == []
 
 
 def test_transitions_know_their_effects():
@@ -279,49 +246,17 @@ def test_transitions_know_their_effects():
 def test_nothing_is_ready_during_a_pause():
     """A pause drops ready messages and ignores offered ones; after a resume, offered messages are ready."""
     order = ReceiveOrder()
-    flags = order.is_paused, order.is_silent, order.is_retired, order.may_number, order.wants_numbers
-    assert (flags, order.cluster) == ((False,) * 5, 0)
-    order.offer(iter([1]), None)
+    flags = order.is_paused, order.is_silent, order.is_retired
+    assert (flags, order.cluster) == ((False,) * 3, 0)
+    order.offer(iter([1]))
     order.pause()
-    order.offer(iter([2]), None)
+    order.offer(iter([2]))
     assert order.is_paused
     assert list(order.ready) == []
     order.resume()
     assert not order.is_paused
-    order.offer(iter([3]), None)
+    order.offer(iter([3]))
     assert list(order.ready) == [3]
-
-
-def test_numbers_belong_to_one_epoch():
-    """Numbers begin at 1 and never reach the next epoch's; offers with older numbers are ignored."""
-    order = ReceiveOrder(numbers=True)
-    order.set_numbering(wanted=True)
-    assert (order.may_number, order.wants_numbers) == (True, True)
-    assert order.epoch_numbers() == range(0)
-    old = order.claim(MINE)
-    assert order.epoch_numbers() == range((order.epoch << 40) + 1, (order.epoch + 1) << 40)
-    order.offer(iter("ab"), old)
-    assert list(order.run.messages) == [("a", order.epoch_numbers()[0]), ("b", order.epoch_numbers()[1])]
-    order.begin_epoch()
-    new = order.claim(MINE)
-    order.offer(iter("c"), old)
-    assert list(order.run.messages) == []
-    order.skip_number()
-    assert next(new) == order.epoch_numbers()[1]
-
-
-def test_second_thread_ends_numbering():
-    """After the first claim of a second thread, no thread gets numbers."""
-    order = ReceiveOrder(numbers=True)
-    order.set_numbering(wanted=True)
-    assert order.claim(MINE) is not None
-    epoch = order.epoch
-    assert order.claim(OTHER) is None
-    assert order.epoch > epoch
-    assert (order.run, order.may_number, order.claim(MINE)) == (None, False, None)
-    epoch = order.epoch
-    order.stop_numbering()
-    assert order.epoch == epoch
 
 
 def test_order_awaits_answers_of_its_subscribers():
@@ -347,7 +282,7 @@ def test_order_awaits_answers_of_its_subscribers():
 
 
 def test_unwanted_replacement_changes_nothing():
-    """A replacement that is not wanted any more changes nothing; a wanted one begins an epoch with a new object."""
+    """A replacement that is not wanted any more changes nothing; a wanted one opens a new object."""
     order, calls = subscribed()
     order.reopener = Replaceable(calls)
     order.replace(lambda: False)
@@ -361,7 +296,6 @@ def test_native_object_that_fails_to_close_is_replaced():
     """An object that failed to close is closed again, so that its users detect it, and the next call replaces it."""
     order, calls = subscribed()
     order.reopener = native = Replaceable(calls)
-    epochs = []
 
     def retire():
         calls.append("retire")
@@ -370,96 +304,8 @@ def test_native_object_that_fails_to_close_is_replaced():
 
     native.retire = retire
     with pytest.raises(KeyboardInterrupt), order.run_transition(Transition.SEEK):
-        epochs.append(order.epoch)
+        pass
     assert calls[3:] == ["retire", "retire", ("a", "after"), ("b", "after"), ("c", "after")]
     assert order.is_retired
-    epochs.append(order.epoch)
     order.reopen()
     assert not order.is_retired
-    assert order.epoch > epochs[1] > epochs[0]
-
-
-class Receiving(RuleBasedStateMachine):
-    """Two threads receive from one queue during seeks, redeliveries and changes of the numbering.
-
-    The queue is a count: a receive gets the next message of its epoch. Numbers may belong to the epoch only if their
-    messages arrived in the order of the numbers, without a message in between that another thread received.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.order = ReceiveOrder(numbers=True)
-        self.position = 0
-        self.ahead = iter(())
-        self.fetched_by_other = False
-        self.taken = []
-        """Number and position of each numbered message, in order."""
-
-    def _next(self):
-        self.position += 1
-        return self.position
-
-    @rule(wanted=st.booleans())
-    def number(self, wanted):
-        self.order.set_numbering(wanted=wanted)
-
-    @rule(thread=st.sampled_from([MINE, OTHER]), count=st.integers(0, 5))
-    def receive(self, thread, count):
-        """Receive ready messages first, and then refill."""
-        order = self.order
-        for _ in range(count):
-            run = order.run
-            for message in order.ready:
-                assert run is None, "messages without numbers are ready beside some with numbers"
-                assert message
-                break
-            else:
-                if run is not None and run.thread == thread:
-                    for message, number in run.messages:
-                        self.taken.append((number, message))
-                        break
-                    else:
-                        self._refill(thread)
-                else:
-                    self._refill(thread)
-
-    def _refill(self, thread):
-        numbers = self.order.claim(thread)
-        if self.fetched_by_other:
-            self.order.skip_number()
-            self.fetched_by_other = False
-        self.ahead = iter([self._next(), self._next()])
-        self.order.offer(self.ahead, numbers)
-
-    @rule(transition=st.sampled_from(Transition), fails=st.booleans())
-    def transition(self, transition, fails):
-        """Drop ready messages, and change the position."""
-        with contextlib.suppress(ZeroDivisionError), self.order.run_transition(transition):
-            self.position += 100
-            _ = 1 // (not fails)
-        assert not list(self.order.ready)
-
-    @rule(taken=st.integers(0, 2))
-    def other_thread_fetches(self, taken):
-        """Exhaust the prefetched messages; this thread's next one may precede those of the other thread."""
-        list(self.ahead)
-        self.position += taken
-        self.fetched_by_other = True
-
-    @invariant()
-    def numbers_match_positions(self):
-        """Two numbers that differ as their positions do enclose only such numbers."""
-        epoch_numbers = self.order.epoch_numbers()
-        inside = sorted(pair for pair in self.taken if pair[0] in epoch_numbers)
-        for first, between, last in combinations(inside[-8:], 3):
-            if last[0] - first[0] == last[1] - first[1]:
-                assert between[0] - first[0] == between[1] - first[1]
-
-    @invariant()
-    def numbers_increase(self):
-        numbers = [number for number, _ in self.taken]
-        assert numbers == sorted(set(numbers))
-
-
-TestReceiving = Receiving.TestCase
-TestReceiving.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
