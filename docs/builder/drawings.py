@@ -176,7 +176,7 @@ def _acknowledgements() -> Drawing:
 
 def _epochs() -> Drawing:
     one = Drawing(330, "Epochs: messages received before a seek are not delivered after it")
-    one.heading(30, "A seek, a redelivery or a reconnection begins a new epoch. Each message carries its epoch.")
+    one.heading(30, "A seek, a redelivery or a reset of the cursor begins a new epoch.")
     one.line(16, 92, 744, 92)
     one.box(30, 52, 300, "epoch 1", _BLUE, height=28)
     one.box(376, 52, 350, "epoch 2", _GREEN, height=28)
@@ -187,7 +187,7 @@ def _epochs() -> Drawing:
     one.row(40, 166, ["10", "11"], [_BLUE] * 2, width=44)
     one.note(150, 190, "fetched ahead")
     one.arrow(330, 184, 400, 184, dashed=True)
-    one.note(408, 190, "discarded: their numbers are of epoch 1", "#b42318")
+    one.note(408, 190, "discarded: they are of epoch 1", "#b42318")
     one.row(376, 110, ["3", "4", "5"], [_GREEN] * 3, width=44)
     one.note(536, 134, "delivered next")
     one.row(40, 222, ["ack of 8"], [_AMBER], width=92)
