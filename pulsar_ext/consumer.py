@@ -661,12 +661,12 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             pulsar.AlreadyClosed: the consumer is closed.
         """
         self._raise_if_closed()
-        if isinstance(message, pulsar.Message):
-            if self._is_of_another_cluster(message):
-                return
-            message = inner_message_of(message)
-        if isinstance(message, InnerMessage):
+        if type(message) is self._message_class:
             self._redelivery.nack_message(message)
+            return
+        if isinstance(message, InnerMessage | pulsar.Message):
+            if type(own := self._own(message)) is self._message_class:
+                self._redelivery.nack_message(own)
             return
         ours = as_message_id(message)
         topic = self._acks.collector.topic_of(ours)

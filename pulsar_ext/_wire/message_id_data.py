@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from pulsar_ext.errors import InvalidMessageId
 
-from .protobuf import bytes_field, fields, invalid_id_error, number_field, packed, signed
+from .protobuf import bytes_field, fields, invalid_id_error, number_field, packed, signed, varint_value
 
 _MAX_BYTES = 64 * 1024
 """Above any real size: the acknowledgement set of a batch of 100,000 messages has 13 KB."""
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _ACK_SET, _BATCH_SIZE, _FIRST_CHUNK = range(1, 8)
 FIRST_CHUNK_TAG = ord(":")
 """Only ids with this octet may have a first chunk; the search for it is fast."""
-_LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
-_INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
+_LONG = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
+_INT = rb"([\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
 _PLAIN = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
 """A plain id or a batch id without negative numbers, as nearly all ids are."""
 
@@ -52,6 +52,15 @@ def decode(data: bytes) -> MessageIdData:
     octets = bytes(data)
     if len(octets) > _MAX_BYTES:
         raise InvalidMessageId(f"{len(octets)} bytes are too many for a message id, which has at most {_MAX_BYTES}")
+    if (plain := _PLAIN.fullmatch(octets)) is not None:
+        ledger, entry, partition, index, size = plain.groups(b"")
+        return MessageIdData(
+            varint_value(ledger),
+            varint_value(entry),
+            varint_value(partition) if partition else -1,
+            varint_value(index) if index else -1,
+            batch_size=varint_value(size),
+        )
     return _decode(octets, nested=False)
 
 

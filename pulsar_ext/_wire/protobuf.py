@@ -38,6 +38,14 @@ def invalid_id_error(data: bytes, why: str) -> InvalidMessageId:
     return InvalidMessageId(f"{len(data)} bytes ({data[:24].hex()}…) are not a message id: {why}.")
 
 
+def varint_value(octets: bytes) -> int:
+    """Return the number that valid octets of a varint encode; 0 for none."""
+    value = 0
+    for octet in reversed(octets):
+        value = value << 7 | octet & 0x7F
+    return value
+
+
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:

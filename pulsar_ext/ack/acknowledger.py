@@ -279,6 +279,13 @@ class Acknowledger(TransitionSubscriber):
             self._absorb()
             self.collector.withdraw(message_id, time.monotonic())
 
+    def withdraw_message(self, message: Message) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered, if anything was acknowledged."""
+        if self.inbox or self.collector.by_topic:
+            with self.lock:
+                self._absorb()
+                self.collector.withdraw_message(message.inner, time.monotonic())
+
     @property
     def pending(self) -> int:
         """Number of pending acknowledgements: entries and partly acknowledged batches."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_ext._wire.message_id_data import decode
-from pulsar_ext._wire.protobuf import varint
+from pulsar_ext._wire.protobuf import varint, varint_value
 from pulsar_ext.chunks.resolver import is_unresolved
 from pulsar_ext.errors import AdminError, InvalidMessageId, InvalidUse, MessageIdUnresolved
 from pulsar_ext.ids.message_id import ChunkMessageId, Origin
@@ -135,9 +135,7 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
 
 
 def _number(octets: bytes) -> int:
-    value = 0
-    for shift, octet in enumerate(octets):
-        value |= (octet & 0x7F) << 7 * shift
+    value = varint_value(octets)
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -164,8 +164,12 @@ class TopicAcks(TopicDelivery):
             return False
         return remembered.has(entry, index) or self.tracker.holds(entry, index)
 
-    def withdraw(self, entry: Entry, index: int, size: int, now: float) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered; see `SentAcks.withdraw()`."""
+    def withdraw(self, inner_id: InnerMessageId, now: float) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered, unless the message is chunked."""
+        data = decode(inner_id.serialize())
+        if data.first_chunk is not None:
+            return
+        entry, index, size = (data.ledger_id, data.entry_id), data.batch_index, data.batch_size
         self.tracker.withdraw(entry, index, size)
         self.sent.withdraw(entry, index, size, now)
         if self.remembered is not None:
@@ -550,11 +554,15 @@ class AckCollector:
         return add
 
     def withdraw(self, message_id: MessageId, now: float) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered, unless the message is chunked."""
-        data = decode(message_id.serialize())
-        if data.first_chunk is None:
-            to = self.by_topic.of(self.topic_of(message_id), data.partition)
-            to.withdraw((data.ledger_id, data.entry_id), data.batch_index, data.batch_size, now)
+        """Withdraw the acknowledgement of a message that is to be redelivered, by its id."""
+        if (to := self.by_topic.known(self.topic_of(message_id), message_id.partition())) is not None:
+            to.withdraw(message_id.inner, now)
+
+    def withdraw_message(self, inner: InnerMessage, now: float) -> None:
+        """Withdraw the acknowledgement of a native message that is to be redelivered."""
+        inner_id = inner.message_id()
+        if (to := self.by_topic.of_message(inner, inner_id)) is not None:
+            to.withdraw(inner_id, now)
 
     def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
         """Acknowledge the messages of an entry, up to batch index `last`, that a seek into it skips."""

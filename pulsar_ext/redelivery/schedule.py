@@ -19,6 +19,7 @@ from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from pulsar_ext._native.messages import InnerMessage
+    from pulsar_ext.message import Message
 
 T = TypeVar("T")
 _NEVER: Final = -math.inf
@@ -178,14 +179,14 @@ class Delays:
     """Returns a delay to add to the timeout."""
     is_shared: bool
 
-    def nack_due_at(self, inner: InnerMessage | None) -> float:
+    def nack_due_at(self, message: Message | InnerMessage | None) -> float:
         """Return the time at which a message negatively acknowledged now is passed to the native consumer.
 
-        `inner` is None for an id, which has no redelivery count.
+        `message` is None for an id, which has no redelivery count.
         """
         delay = self.delay_ms / 1000
         if self.nack_backoff is not None:
-            delay = delay_of(self.nack_backoff, 0 if inner is None else inner.redelivery_count())
+            delay = delay_of(self.nack_backoff, 0 if message is None else message.redelivery_count())
         # The native consumer adds its own delay, which is subtracted here.
         return time.monotonic() + max(delay, _NATIVE_DELAY_SECONDS) - (_NATIVE_DELAY_SECONDS if self.is_shared else 0)
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ack.acknowledger import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
     from pulsar_ext.ids.position import Position
+    from pulsar_ext.message import Message
     from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.filter import ScreenedSource
     from pulsar_ext.receive.order import Arguments, ReceiveOrder
@@ -108,9 +109,9 @@ class Redelivery(TransitionSubscriber):
         """Called with the entries to be redelivered: negatively acknowledged ones, and timed out ones."""
 
     @lazy
-    def _nack_queue(self) -> SimpleQueue[tuple[float, InnerMessage]]:
+    def _nack_queue(self) -> SimpleQueue[tuple[float, Message]]:
         """Negatively acknowledged messages not processed yet; created lazily, as most consumers have none."""
-        nacked: SimpleQueue[tuple[float, InnerMessage]] = threads.Queue()
+        nacked: SimpleQueue[tuple[float, Message]] = threads.Queue()
         return nacked
 
     @property
@@ -151,11 +152,12 @@ class Redelivery(TransitionSubscriber):
         self._add(message_id, self._entries(message_id), due)
         self._scheduler.watch(self)
 
-    def nack_message(self, inner: InnerMessage) -> None:
-        """Redeliver a native message, or send its dead letter after the last redelivery."""
-        self._acks.withdraw(self._id_of(inner))
-        self._nack_queue.put((self._delays.nack_due_at(inner), inner))
-        self._watch()
+    def nack_message(self, message: Message) -> None:
+        """Redeliver a message, or send its dead letter after the last redelivery."""
+        self._acks.withdraw_message(message)
+        self._nack_queue.put((self._delays.nack_due_at(message), message))
+        if not self._scheduled:
+            self._watch()
 
     def redeliver_later(self, inner: InnerMessage) -> None:
         """Redeliver a native message after the delay, whatever its redelivery count."""
@@ -280,15 +282,16 @@ class Redelivery(TransitionSubscriber):
         next_due = min((one for one in delays if one is not None), default=None)
         return None if next_due is None else min(max(next_due, 0.01 if may_ask else _TICK_SECONDS), _TICK_SECONDS)
 
-    def _redeliver(self, nacked: InnerMessage, due: float) -> None:
+    def _redeliver(self, nacked: Message, due: float) -> None:
         letters = self.dead_letters
         if letters is not None and nacked.redelivery_count() >= letters.max_redeliver_count:
-            letters.send(nacked)
+            letters.send(nacked.inner)
         else:
-            message_id = self._id_of(nacked)
+            message_id = nacked.message_id()
+            message_id.topic_name(nacked.topic_name())
             self._add(message_id, self._entries_or_retry(message_id), due)
 
-    def _drain_nacked(self) -> Iterator[tuple[float, InnerMessage]]:
+    def _drain_nacked(self) -> Iterator[tuple[float, Message]]:
         """Yield the negatively acknowledged messages; another thread may do so too."""
         with contextlib.suppress(Empty):
             while True:
