@@ -312,8 +312,11 @@ class ScreenedSource(_BufferedSource):
 
     def _screen_unseen(self) -> None:
         """Screen the kept messages in their order, which is also the order of dead letters."""
-        with self._lock, contextlib.suppress(IndexError):  # a signal handler has taken the message in between
-            self._screen_each(self._ready, self._unseen)
+        with self._lock:
+            try:  # noqa: SIM105  # `suppress()` costs as much as the rest
+                self._screen_each(self._ready, self._unseen)
+            except IndexError:  # a signal handler has taken the message in between
+                pass
 
     def _screen_each(self, ready: deque[InnerMessage], unseen: deque[InnerMessage]) -> None:
         while unseen:
@@ -386,4 +389,8 @@ class RedeliveryFilter(ScreenedSource):
                 if self._order.redelivery_filter is None:
                     return inner
                 self._unseen.append(inner)
+        if not (self._unseen or self._ready):
+            self._unseen.extend(map(self._wait, (millis,)))
+        if (seen := self._next_screened()) is not None:
+            return seen
         return super().wait(millis)
