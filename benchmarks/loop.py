@@ -1,6 +1,6 @@
 """Loops that receive or send messages: the official client, ours without and with the native core, and Java.
 
-    python -m benchmarks.loop [--rounds 9] [--messages 100000] [--save] [--url URL ADMIN_URL]
+    python -m benchmarks.loop [--rounds 9] [--messages 200000] [--save] [--url URL ADMIN_URL]
 
 Starts its own broker. Each run has a fresh process, in turn; a figure is the median of nanoseconds of processor time
 per message: of the looping thread, and of the whole process. Ratios are of consecutive runs. `--save` writes
@@ -34,8 +34,8 @@ _WAYS: Final = {
     "fields": "`receive()`, six fields and the id",
     "acknowledge": "the same, and `acknowledge()`",
     "send": "`send_async()`, a callback each",
-    "acknowledge 30": "fields, id and `acknowledge()`, 30 partitions",
-    "send 30": "`send_async()`, a callback each, 30 partitions",
+    **{f"acknowledge {count}": f"fields, id and `acknowledge()`, {count} partitions" for count in (4, 30, 300)},
+    **{f"send {count}": f"`send_async()`, a callback each, {count} partitions" for count in (4, 30, 300)},
 }
 _SIDES: Final = {
     "pulsar": "pulsar-client",
@@ -73,12 +73,14 @@ def main() -> int:
     """Measure, print, and save if asked to."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loop", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="runs of each side and path (9)")
-    parser.add_argument("--messages", type=int, default=100_000, help="messages of a run (100,000)")
+    parser.add_argument("--messages", type=int, default=200_000, help="messages of a run (200,000)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-loop.md beside this program")
     parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a running broker, instead of a new one")
     arguments = parser.parse_args()
     with broker_at(arguments.url) as (url, admin_url):
-        topics = {partitions: _topics(url, admin_url, partitions, arguments.messages + 1) for partitions in (0, 30)}
+        topics = {
+            partitions: _topics(url, admin_url, partitions, arguments.messages + 1) for partitions in (0, 4, 30, 300)
+        }
         figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for number in range(arguments.rounds):
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
