@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._native.core import IS_USED
 from ._native.fork import closed, listening_stub, refuse_after_fork
 from ._native.handles import ConsumerHandle, adopt
 from ._native.messages import InnerConsumer, InnerMessage, inner_message_of
@@ -92,7 +91,7 @@ class Subscription:
     queued: bool = True
     """Whether it has a receiver queue, so that a receive with a timeout is possible."""
     fetches: int = 0
-    """The size of a fetch of the prefetch, see `configure_prefetch()`."""
+    """The size of a fetch of the prefetch, see `prefetch_size()`."""
     flow: Flow | None = None
     """The counts of messages, if undecryptable messages can use up permits."""
 
@@ -177,7 +176,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             order.add_subscriber(self._screened)
             self._source = self._screened
         elif subscription.fetches:
-            self._prefetch = Prefetch(self._context, self.inner, native, self._message_class, subscription.fetches)
+            self._prefetch = Prefetch(self.inner, native, self._message_class, subscription.fetches)
             order.add_subscriber(self._prefetch)
             self._source = self._prefetch
         if subscription.listens:
@@ -213,7 +212,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
 
     @property
     def _fetcher_(self) -> Callable[[], Iterator[Message[T]]] | None:
-        return None if self._prefetch is None or not IS_USED else self._prefetch.fetch_arrived
+        return None if self._prefetch is None else self._prefetch.fetch_arrived
 
     @property
     def _screened_(self) -> ScreenedSource | None:
@@ -293,8 +292,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                 kept.append(Consumer.receive(self, timeout_millis))  # without interceptors
                 self._take(kept, max_messages)
         except Timeout:
-            if self._prefetch is not None:
-                self._prefetch.note_few_found()
+            pass
         except AlreadyClosed:  # or replaced: messages received before that are returned first
             if not kept:
                 raise
@@ -429,12 +427,11 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                     self._context.senders.raise_if_ended()
                     continue
                 self._take_ahead(batch)
-                if self._prefetch is not None:
-                    self._prefetch.batch(batch)
-                    return batch
                 if not batch:
-                    for batch in iter(self.inner.batch_receive, None):
-                        batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
+                    if self._prefetch is not None:
+                        self._prefetch.drain_to(batch)
+                    for more in iter(self.inner.batch_receive, None):
+                        batch += more  # no call in between: a Ctrl-C leaves the batch to the next call
                         break
                     if self._flow is not None:
                         self._flow.received += len(batch)
@@ -458,18 +455,16 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         """Append messages that have arrived to a list until it has `limit` of them, or raise `pulsar.Timeout`."""
         while len(kept) < limit:
             new = self._message_class
-            ahead, left = self._fetching(), limit - len(kept)
-            source: Iterator[Any] = map(self._source.wait, repeat(0, left))
-            are_made = False
-            if ahead is not None:
-                source, are_made = ahead.available_messages(left)
+            before, left = len(kept), limit - len(kept)
+            if (ahead := self._fetching()) is not None:
+                kept.extend(ahead.available_messages(left))
+                if len(kept) == before:
+                    return
+                continue
             message = new()
-            if are_made:
-                kept.extend(source)
-            else:
-                for message.inner in source:
-                    kept.append(message)
-                    message = new()
+            for message.inner in map(self._source.wait, repeat(0, left)):
+                kept.append(message)
+                message = new()
 
     def _receives_of(self, inner: InnerConsumer) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
         return cooperative(inner.receive), inner.receive_async
@@ -528,9 +523,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         interrupted = self._interrupted  # first: later this raises only if it is closed
         if not self._closed:
             interrupted.block()
-        if (prefetch := self._prefetch) is not None:
-            self._prefetch = None
-            prefetch.end()
 
     def _end_batches_(self, deadline: float) -> None:
         """Wait until `deadline` for threads inside `batch_receive()`; close the C++ consumer to answer the others."""
@@ -960,7 +952,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
     def _enter_cluster(self) -> None:
         super()._enter_cluster()
         if self._prefetch is not None:
-            self._prefetch.make(self._message_class)
+            self._prefetch.set_message_class(self._message_class)
         if self._recorder is not None:
             self._recorder.drop()
 

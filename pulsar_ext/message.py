@@ -100,9 +100,9 @@ class Received(Message[T]):
     __init__ = object.__init__  # in C: the receive loop creates one per message
 
 
-def received(inner: InnerMessage) -> Message:
-    """Return a C++ message as one of ours."""
-    message: Message = Received()
+def received(inner: InnerMessage, cls: type[Message] | None = None) -> Message:
+    """Return a C++ message as one of ours, of a class."""
+    message: Message = (cls or Received)()
     message.inner = inner
     return message
 
@@ -144,9 +144,7 @@ def handled_in(message: Message) -> AbstractContextManager[object]:
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:
     """Return a message that official code created as one of ours."""
-    message = cls()
-    message.inner = inner_message_of(official)
-    return message
+    return received(inner_message_of(official), cls)
 
 
 class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official client ships no types

@@ -40,7 +40,7 @@ __all__ = [
     "MessageBase",
     "NativeStatus",
     "acknowledge",
-    "drainer",
+    "drain",
     "held",
     "id_reader",
     "native_status",
@@ -226,7 +226,6 @@ def _address_at(bound: object) -> int | None:
 
 _core, _why_not = _load()
 IS_USED: Final = _core is not None
-_batch_receive = InnerConsumer.batch_receive
 _inner = attrgetter("inner")
 
 if TYPE_CHECKING or _core is None:
@@ -284,20 +283,6 @@ if TYPE_CHECKING or _core is None:
         """Acknowledge messages of one topic individually with a C++ consumer."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
 
-    def drainer(_: type, _most: int, _most_bytes: int, /) -> Callable[[Any], list[Any]]:
-        """Return a function that takes messages from a C++ consumer's queue.
-
-        Args:
-            _: the class of the messages.
-            _most: the maximum number of messages.
-            _most_bytes: the size in bytes at which the batch ends, including the message that reaches it.
-
-        Returns:
-            A function of the C++ consumer. With the core it returns messages of the class, within half a millisecond;
-            without it, C++ messages according to the C++ consumer's batch receive policy.
-        """
-        return _batch_receive  # the binding has no type hints
-
     class DispatchBase:
         """Base of dispatchers, with what decides whether a message may join the open batch."""
 
@@ -329,6 +314,7 @@ if TYPE_CHECKING or _core is None:
         steady: bool
 
     Items = batch_payload = batch_message = deliver = joiner = read_block = None
+    drain: Any = None
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
@@ -340,7 +326,7 @@ else:
 
     batch_payload, batch_message, deliver = _core.batch_payload, _core.batch_message, _core.deliver
     held, serialized = _core.held, _core.serialized
-    drainer, runs, acknowledge, plain_id = partial(partial, _core.drain), _core.runs, _core.acknowledge, _core.plain_id
+    drain, runs, acknowledge, plain_id = _core.drain, _core.runs, _core.acknowledge, _core.plain_id
 
 
 def id_reader(cls: type, id_of: _IdOf) -> _IdOf:

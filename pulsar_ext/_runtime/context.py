@@ -188,8 +188,6 @@ class ClientContext:
         """The application's producers."""
         self.report_event: Callable[[Happening, str, str, int], object] = lambda *_: None
         """Called with an event, its topic and subscription, and a count."""
-        self.calls_back = False
-        """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._choose_admin = choose_admin
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
         self._admin_lock = Lock()

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 import pulsar
 import pulsar.asyncio
 
-from pulsar_ext._native.core import IS_USED
 from pulsar_ext._native.handles import AsyncClientHandle
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, own_arguments
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.router import HashingScheme
-from pulsar_ext.receive.many import OFFICIAL_POLICY
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
 
@@ -302,8 +300,6 @@ class Client(AsyncClientHandle):
             raise ValueError(  # the official client's error
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
-        if not IS_USED:  # a policy disables prefetching, which only the native core does without waiting
-            given["batch_receive_policy"] = batch_receive_policy or OFFICIAL_POLICY
         given["interceptors"] = chain = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
         events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
         given["consumer_event_listener"] = events

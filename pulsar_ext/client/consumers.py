@@ -31,7 +31,7 @@ from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.many import configure_prefetch
+from pulsar_ext.receive.many import prefetch_size
 from pulsar_ext.receive.native import ConsumerReopener
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.undecryptable import (
@@ -189,7 +189,6 @@ def open_consumer(
             listener = subscription.flow.handling(listener)
         native_listener = _Listener(listener, subscription, make_listening)
         named["message_listener"] = weak_listener(native_listener)
-        context.calls_back = True
     cluster, began = context.cluster.number(), time.monotonic()
     opened += map(call, (partial(subscribe, **named),))
     (official,) = opened
@@ -315,7 +314,7 @@ def _make_parts(
         is_shared=is_shared,
         listens=bool(named["message_listener"]),
         queued=queued,
-        fetches=configure_prefetch(named, screens=screens_first or redelivery.screens or flow is not None),
+        fetches=prefetch_size(named, screens=screens_first or redelivery.screens or flow is not None),
         flow=flow,
     )
 

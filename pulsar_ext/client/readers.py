@@ -66,7 +66,6 @@ def open_reader(
             listener if flow is None else flow.handling(listener), context, messages, topic, compaction
         )
         named["reader_listener"] = weak_listener(native_listener)
-        context.calls_back = True
     cluster = context.cluster.number()
     opened += map(call, (partial(create, **named),))
     (official,) = opened

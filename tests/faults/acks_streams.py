@@ -56,7 +56,7 @@ class Stream:
         held: list[Any] = []
         while not self._stop.is_set():
             if self._ahead:
-                consumer._prefetch.fetch()
+                consumer._prefetch.fetch(400)
             with contextlib.suppress(official.Timeout):
                 message = consumer.receive(100)
                 self.seen[label_of(message.data())] += 1

@@ -79,7 +79,7 @@ class Receiving(Rig):
         if self.feeder.sent - self.next < _AHEAD // 4:
             self.feeder.send(_AHEAD)
         if self.variant == "fetched ahead" and self.handle._prefetch is not None:
-            self.handle._prefetch._fast, self.handle._prefetch._single_left = True, 0
+            self.handle._prefetch._fast = True
         if self.variant != "ready":
             self.handle._order.drop_ready()  # nothing is ready: the call takes its longest path
 

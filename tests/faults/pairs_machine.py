@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["every_order", "every_two_at_once", "run_machine"]
 
 _WORLDS: Final = [
-    {"is_shared": is_shared, "fetches": fetches, "makes": makes}
-    for is_shared in (False, True)
-    for fetches, makes in ((False, False), (True, False), (True, True))
+    {"is_shared": is_shared, "fetches": fetches} for is_shared in (False, True) for fetches in (False, True)
 ]
 _UNWAITED: Final = ("close", "fork", "reconnect")
 """Moves that may happen during another one: the others wait for its end."""

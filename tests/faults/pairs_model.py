@@ -99,29 +99,27 @@ class Queue:
     receive_async = receive
 
     def batch_receive(self) -> list[Came]:
-        """Raise, or return nothing: a consumer that fetches ahead calls this only when it is closed."""
-        self._check()
-        return []
+        """Return three messages, unless it is interrupted."""
+        return self._take(3)
 
     def left(self) -> int:
         """Return the number of its messages."""
         return self._broker.sent - self._next if self.is_open else 0
 
-    def fetch(self) -> list[Came]:
-        """Return all messages at once, as `batch_receive()` does, unless it is interrupted."""
+    def fetch(self, cls: type[Message], most: int) -> list[Any]:
+        """Return messages at once, as the native core does, unless it is interrupted."""
+        return [adopt_message(SimpleNamespace(_message=one), cls) for one in self._take(most)]
+
+    def _take(self, most: int) -> list[Came]:
         self._check()
         messages: list[Came] = []
         with contextlib.suppress(Timeout):
             messages.append(self.receive(0))
         self._broker.receives = -1
         with contextlib.suppress(Timeout):
-            while len(messages) < 100:
+            while len(messages) < most:
                 messages.append(self.receive(0))
         return messages
-
-    def fetch_made(self, cls: type[Message]) -> list[Any]:
-        """Return what `fetch()` returns, as messages of a class."""
-        return [adopt_message(SimpleNamespace(_message=one), cls) for one in self.fetch()]
 
     def seek(self, target: int) -> None:
         self._check()
@@ -206,8 +204,8 @@ class World:
     `taken` has the deliveries since the cursor was last moved, in order.
     """
 
-    def __init__(self, *, is_shared: bool, fetches: bool, makes: bool = False) -> None:
-        self.broker, self._makes = Broker(), makes
+    def __init__(self, *, is_shared: bool, fetches: bool) -> None:
+        self.broker = Broker()
         self.order = ReceiveOrder()
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
@@ -220,7 +218,6 @@ class World:
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
             opener=client,
-            calls_back=False,
             callbacks=SimpleNamespace(raise_inside=lambda _: None),
             resolver=None,
             call_with_retries=lambda begin, _: begin(None),
@@ -236,9 +233,9 @@ class World:
             message_class(BytesSchema()),
             "topic",
             is_shared=is_shared,
-            fetches=fetches,
+            fetches=100 if fetches else 0,
         )
-        with _on(1, makes=makes):
+        with _on(1):
             self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
             self.consumer._set_reopener_(Ground(self.broker, self.consumer))
         self.order.add_subscriber(self._noting[1])
@@ -271,7 +268,7 @@ class World:
             interrupted: number of messages before a Ctrl-C; negative for no Ctrl-C.
         """
         self.broker.receives = interrupted
-        with _on(thread, makes=self._makes):
+        with _on(thread):
             came = self._receive(how, count)
         self.broker.receives = -1
         for one in came:
@@ -338,7 +335,7 @@ class World:
         ended = self.ended
         ends, self._ending = self._ending, self._ending or what in ("close", "unsubscribe")
         try:
-            with _on(1, makes=self._makes):
+            with _on(1):
                 self._move(what)
         except InvalidUse:  # a signal handler calls it, which is what a call during a move simulates
             if place is not None:
@@ -422,16 +419,15 @@ class World:
 
 
 @contextlib.contextmanager
-def _on(thread: int, *, makes: bool) -> Iterator[None]:
+def _on(thread: int) -> Iterator[None]:
     """Simulate another thread, and a queue that returns all at once without a wait.
 
     Args:
         thread: 1 or 2.
-        makes: True if it returns messages, as the native core does; False for C++ messages.
     """
     replaced = (
         (vars(pulsar_ext.consumer), {"get_ident": lambda: thread}),
-        (vars(prefetch), _MAKING if makes else _FETCHING),
+        (vars(prefetch), _FETCHING),
     )
     before = [{name: names[name] for name in values} for names, values in replaced]
     for names, values in replaced:
@@ -444,13 +440,9 @@ def _on(thread: int, *, makes: bool) -> Iterator[None]:
 
 
 _FETCHING: Final[dict[str, object]] = {
-    "drainer": lambda *_: Queue.fetch,
-    "IS_USED": False,
-    "_OFFICIAL_MILLIS": 0,
+    "drain": lambda cls, most, _, queue: queue.fetch(cls, most),
     "_FAST_SECONDS": 1.0,
-    "_MIN_FETCH": 2,
-    "_SINGLE_RECEIVES": 4,
+    "_PACE": 2,
     "_MAX_FETCH": 8,
 }
 """Names of the prefetch with the modelled queue; the numbers are small, so that few messages reach them."""
-_MAKING: Final = _FETCHING | {"drainer": lambda cls, *_: lambda queue: queue.fetch_made(cls), "IS_USED": True}

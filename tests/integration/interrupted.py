@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 
 
@@ -21,6 +22,8 @@ def interruptions():
         if waiting:
             raise KeyboardInterrupt
 
+    # A Ctrl-C inside a callback of the interpreter is only reported, and one more would interrupt pytest's report.
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     previous = signal.signal(signal.SIGINT, on_signal)
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -30,3 +33,4 @@ def interruptions():
         finished.set()
         thread.join()
         signal.signal(signal.SIGINT, previous)
+        sys.unraisablehook = hook

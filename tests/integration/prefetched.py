@@ -21,7 +21,7 @@ def fill(client, topic, count=COUNT, start=0, size=1_000):
 
 def fetch_ahead(consumer):
     """Fetch once, as iterating at full speed does continuously."""
-    assert eventually(consumer._prefetch.fetch)
+    assert eventually(lambda: consumer._prefetch.fetch(400))
 
 
 def prefetched_count(consumer):

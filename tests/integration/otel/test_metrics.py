@@ -130,7 +130,7 @@ def test_gauge_of_prefetched_messages(client, topic, measured):
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
-    assert eventually(consumer._prefetch.fetch)
+    assert eventually(lambda: consumer._prefetch.fetch(400))
     ahead = consumer.fetched_ahead()
     assert 0 < ahead < COUNT
     assert measured("pulsar.client.consumer.fetched_ahead", "s") == ahead

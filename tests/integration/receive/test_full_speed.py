@@ -159,7 +159,6 @@ def take(messages, received, count):
             break
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a Ctrl-C inside a weakref's callback
 @pytest.mark.parametrize("how", ["receive", "loop", "many", "batch"])
 def test_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
     """With a Ctrl-C every 10 ms, 200,000 messages received at full speed arrive once each, in order."""

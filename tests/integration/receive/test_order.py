@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from acked import cursor_of, send_batches, send_plain
-from chunked import index_of
+from chunked import eventually, index_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
@@ -73,8 +73,8 @@ def test_every_receive_continues_after_another(client, topic, admin):
     while len(got) < 600:
         got += consumer.receive_many(100, 10_000)
     assert [index_of(message) for message in got] == list(range(600))
-    consumer.flush_acks(confirm=True)
-    assert cursor_of(admin, topic) == set(range(6, inside // 10))
+    consumer.flush_acks()  # not confirmed: a batch may be received in part, and this broker stores whole batches only
+    assert eventually(lambda: cursor_of(admin, topic) == set(range(6, inside // 10)))
     consumer.seek(MessageId.earliest)
     assert index_of(next(iter(consumer))) == 0
     consumer.seek(got[300].message_id())

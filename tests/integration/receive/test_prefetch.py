@@ -14,8 +14,10 @@ from prefetched import COUNT, fetch_ahead, fill, prefetched_count, rest_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
+from pulsar_ext._native.core import IS_USED
 from pulsar_ext.receive.order import Transition
 
+pytestmark = pytest.mark.skipif(not IS_USED, reason="messages are prefetched by the native core only")
 SHARED = pulsar.ConsumerType.Shared
 
 
@@ -146,7 +148,7 @@ def test_nothing_is_prefetched_while_the_cursor_moves(client, topic):
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
     with consumer._order.run_transition(Transition.SEEK):
-        consumer._prefetch.fetch()
+        consumer._prefetch.fetch(400)
         assert not prefetched_count(consumer)
         assert index_of(consumer.receive(10_000)) == 1
 
@@ -162,7 +164,7 @@ def test_concurrent_fetches_lose_no_message(client, topic):
 
     def fetch(mine):
         for _ in range(count // 20):
-            ahead.fetch()
+            ahead.fetch(250)
             mine.extend(islice(ahead._prefetched, 7))
             time.sleep(0)
 
@@ -202,7 +204,7 @@ def test_nacked_messages_are_redelivered_with_prefetch(client, topic, type_):
     for message in nacked:
         consumer.negative_acknowledge(message)
     while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in nacked):
-        consumer._prefetch.fetch()
+        consumer._prefetch.fetch(400)
         messages = consumer.receive_many(80, 10_000)
         assert messages
         seen.update(index_of(message) for message in messages)
@@ -286,7 +288,7 @@ def test_prefetched_messages_equal_official_ones(client, topic):
         producer.send_async(b"\x00%d" % index, None, properties={"ü": str(index)}, **options)
     producer.flush()
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
-    assert eventually(consumer._prefetch.fetch)
+    assert eventually(lambda: consumer._prefetch.fetch(400))
     messages = consumer.receive_many(consumer.fetched_ahead())
     fields = ("data", "properties", "partition_key", "ordering_key", "topic_name", "producer_name")
     fields += ("publish_timestamp", "event_timestamp", "redelivery_count", "has_null_value")

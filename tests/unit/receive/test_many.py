@@ -12,7 +12,7 @@ import pulsar
 import pytest
 
 from pulsar_ext.receive import many as ahead_module
-from pulsar_ext.receive.many import Prefetch, configure_prefetch
+from pulsar_ext.receive.many import Prefetch, prefetch_size
 from pulsar_ext.receive.source import NativeSource
 
 ARGUMENTS = {
@@ -25,12 +25,11 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(("queue", "at_once"), [(200, 50), (401, 100), (1_000, 250), (1_600, 400), (100_000, 400)])
-def test_fetch_takes_at_most_a_quarter_of_the_queue(queue, at_once):
-    """A fetch takes at most a quarter of the queue, and never more than 400 messages."""
-    named = ARGUMENTS | {"receiver_queue_size": queue}
-    assert configure_prefetch(named, screens=False) == at_once
-    policy = named["batch_receive_policy"].policy()
-    assert (policy.getMaxNumMessages(), policy.getMaxNumBytes(), policy.getTimeoutMs()) == (at_once, 1 << 20, 1)
+def test_fetch_takes_at_most_a_quarter_of_the_queue(monkeypatch, queue, at_once):
+    """A fetch takes at most a quarter of the queue, and never more than 400 messages; none without the native core."""
+    for is_used in (True, False):
+        monkeypatch.setattr(ahead_module, "IS_USED", is_used)
+        assert prefetch_size(ARGUMENTS | {"receiver_queue_size": queue}, screens=False) == at_once * is_used
 
 
 @pytest.mark.parametrize(
@@ -45,24 +44,15 @@ def test_fetch_takes_at_most_a_quarter_of_the_queue(queue, at_once):
         {"dead_letter_policy": pulsar.ConsumerDeadLetterPolicy(3)},
     ],
 )
-def test_prefetch_is_off_for_own_policies_and_timeouts(changed):
-    """A small queue, a policy, a listener, an acknowledgement timeout or dead letters leave the arguments unchanged."""
-    named = ARGUMENTS | changed
-    assert not configure_prefetch(named, screens=False)
-    assert named == ARGUMENTS | changed
-
-
-def test_prefetch_is_off_for_screening_consumers():
-    """A screening consumer does not prefetch, as a screened message counts as received."""
-    named = dict(ARGUMENTS)
-    assert not configure_prefetch(named, screens=True)
-    assert named == ARGUMENTS
+def test_prefetch_is_off_for_timeouts_and_screens(monkeypatch, changed):
+    """Nothing is prefetched with a small queue, a policy, a listener, a timeout, dead letters or a screen."""
+    monkeypatch.setattr(ahead_module, "IS_USED", True)
+    assert not prefetch_size(ARGUMENTS | changed, screens=False)
+    assert not prefetch_size(ARGUMENTS, screens=True)
 
 
 class _Queue:
     """The queue of a C++ consumer."""
-
-    calls_back = False
 
     def __init__(self, count):
         self.left, self.fetches = deque(range(count)), 0
@@ -72,23 +62,23 @@ class _Queue:
             raise pulsar.Timeout
         return self.left.popleft()
 
-    def fetch(self):
+    def fetch(self, most):
         self.fetches += 1
-        return [self.left.popleft() for _ in range(min(100, len(self.left)))]
+        return [self.left.popleft() for _ in range(min(most, len(self.left)))]
 
 
-def _take_all(ahead, turns):
-    """Receive everything, and continue after a Ctrl-C."""
+def _take(ahead, count, turns):
+    """Receive a number of messages, and continue after a Ctrl-C."""
     got, quick = [], iter(())
     for turn in islice(turns, 10_000):
         before = len(got)
         try:
-            got.extend(ahead.available_messages(70)[0] if turn else islice(quick, 30))
+            got.extend(ahead.available_messages(70) if turn else islice(quick, 30))
             if len(got) == before:
                 quick, _ = ahead.next_messages()
         except KeyboardInterrupt:
             continue
-        except pulsar.Timeout:
+        if len(got) >= count:
             break
     return got
 
@@ -132,14 +122,13 @@ def _ctrl_c(at):
 def test_ctrl_c_during_a_fetch_loses_no_message(monkeypatch, turns):
     """Interrupted once at each point where Python checks for signals, all messages arrive, in order."""
     count, interrupted = 1_500, 0
-    monkeypatch.setattr(ahead_module, "drainer", lambda *_: _Queue.fetch)
-    monkeypatch.setattr(ahead_module, "IS_USED", False)
+    monkeypatch.setattr(ahead_module, "drain", lambda _, most, __, queue: queue.fetch(most))
     monkeypatch.setattr(ahead_module, "_FAST_SECONDS", 1.0)
     while True:
         queue = _Queue(count)
-        ahead = Prefetch(queue, queue, NativeSource(queue, lambda queue: queue.wait), pulsar.Message, 100)
+        ahead = Prefetch(queue, NativeSource(queue, lambda queue: queue.wait), pulsar.Message, 100)
         with _ctrl_c(interrupted + 1) as passed:
-            got = _take_all(ahead, cycle(turns))
+            got = _take(ahead, count, cycle(turns))
         assert got == list(range(count))
         assert queue.fetches
         if passed[0] <= interrupted:

@@ -207,7 +207,7 @@ def test_interrupted_on_before_leaves_nothing_blocked(transition):
 
     source = SimpleNamespace(each=iter(()), wait=lambda _: None)
     parts = (
-        interrupted(Prefetch)(None, None, source, Message, 100),
+        interrupted(Prefetch)(None, source, Message, 100),
         interrupted(ScreenedSource)(source, bool),
         interrupted(Interrupted)(),
     )

@@ -47,10 +47,10 @@ def test_random_moves_between_receives(machine):
 def test_prefetched_messages_know_their_cluster(fault_module):
     """Messages of a consumer reopened on another cluster belong to that cluster."""
     model = fault_module("pairs_model")
-    world = model.World(is_shared=False, fetches=True, makes=True)
+    world = model.World(is_shared=False, fetches=True)
     consumer = world.consumer
     world.send(100)
-    with model._on(1, makes=True):
+    with model._on(1):
         consumer._set_reopener_(consumer._order.reopener, 1)
         messages = [consumer.receive(100) for _ in range(100)]
     assert {message.cluster for message in messages} == {1}
