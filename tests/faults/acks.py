@@ -30,9 +30,9 @@ from pulsar_ext import PulsarAdmin
 from pulsar_ext.testing import FaultProxy, PulsarProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, print_outcomes, quiet, unacknowledged
+from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, print_outcomes, quiet, table, unacknowledged
 from acks_crash import run_crashes
 from acks_streams import Stream, wait_until_acknowledged
 
@@ -92,17 +92,6 @@ def _cut(_: PulsarProcess, proxy: FaultProxy, __: PulsarAdmin, ___: list[str]) -
 _FAULT: Final = {"kill": _kill, "unload": _unload, "cut": _cut}
 
 
-def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Yield the outcomes as a table in Markdown."""
-    yield "| fault | subscription | messages | cycles | sent | lost | confirmed, again | holes | delivered again |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for one in outcomes:
-        yield (
-            f"| {one.fault} | {one.type} | {one.kind} | {one.cycles} | {one.sent} | {one.lost} | "
-            f"{one.confirmed_again if one.fault == 'crash' else '-'} | {one.holes} | {one.again} |"
-        )
-
-
 def main() -> int:
     """Run the requested faults."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
@@ -120,7 +109,10 @@ def main() -> int:
         if arguments.only in (None, fault):
             run = run_crashes(arguments.cycles, say=say) if fault == "crash" else None
             outcomes += run_faults(fault, arguments.cycles, say=say, ahead=arguments.ahead) if run is None else run
-    return print_outcomes(outcomes, table(outcomes), as_json=arguments.as_json)
+    counts = {"cycles": "cycles", "sent": "sent", "lost": "lost", "confirmed, again": "confirmed_before_crash"}
+    head = {"fault": "fault", "subscription": "type"}
+    rows = table(outcomes, head, {**counts, "holes": "holes"}, "delivered again")
+    return print_outcomes(outcomes, rows, as_json=arguments.as_json)
 
 
 if __name__ == "__main__":

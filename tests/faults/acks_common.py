@@ -16,7 +16,7 @@ import pulsar_ext
 from pulsar_ext import PulsarAdmin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 KINDS: Final = ("plain", "batched", "batch-index", "chunked")
 TYPES: Final = {
@@ -58,6 +58,33 @@ class Outcome:
     def failed(self) -> bool:
         """True if a message was lost, or redelivered after its confirmation, or a hole remains."""
         return bool(self.lost or self.confirmed_again or self.holes)
+
+    @property
+    def confirmed_before_crash(self) -> int | None:
+        """Number of confirmed messages that were delivered again after crashes; no other fault counts them."""
+        return self.confirmed_again if self.fault == "crash" else None
+
+
+def table(outcomes: Sequence[Outcome], head: Mapping[str, str], counts: Mapping[str, str], again: str) -> Iterator[str]:
+    """Yield a table in Markdown: a row sums up its kinds of messages, and has what was delivered again of each kind.
+
+    Args:
+        outcomes: in the order of the rows.
+        head: titles and attributes of the first columns; outcomes with equal ones are in one row.
+        counts: titles and attributes of the sums.
+        again: the title of the columns for messages delivered again.
+    """
+    kinds = [kind for kind in KINDS if any(one.kind == kind for one in outcomes)]
+    yield f"| {' | '.join((*head, *counts))} | {again}: {' | '.join(kinds)} |"
+    yield "|" + "---|" * len(head) + "--:|" * (len(counts) + len(kinds))
+    rows: dict[tuple[str, ...], list[Outcome]] = {}
+    for one in outcomes:
+        rows.setdefault(tuple(getattr(one, name) for name in head.values()), []).append(one)
+    for place, ones in rows.items():
+        values = [[getattr(one, name) for one in ones] for name in counts.values()]
+        values += [[one.again for one in ones if one.kind == kind] for kind in kinds]
+        cells = ["-" if None in some else f"{sum(some):,}" for some in values]
+        yield f"| {' | '.join((*place, *cells))} |"
 
 
 def print_outcomes(outcomes: list[Outcome], table: Iterable[str], *, as_json: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acks_common import TYPES
 from producer_topics import table
 
 if TYPE_CHECKING:
@@ -26,17 +27,18 @@ def report(produced: Sequence[producer_topics.Outcome], consumed: Sequence[Consu
 
 
 def _consumers(consumed: Sequence[Consumed]) -> Iterator[str]:
-    yield "| client | fault | subscription | cycles | sent | not delivered | late | left | delivered again |"
-    yield "|---|---|---|--:|--:|--:|--:|--:|--:|"
-    groups: dict[tuple[str, str, str], list[Consumed]] = {}
+    rows: dict[tuple[str, str], list[Consumed]] = {}
     for one in consumed:
-        groups.setdefault((one.outcome.fault, one.client, one.outcome.type), []).append(one)
-    for (fault, client, type_name), ones in groups.items():
+        rows.setdefault((one.client, one.outcome.fault), []).append(one)
+    yield f"| client | fault | cycles | sent | not delivered | late | left | again: {' | '.join(TYPES)} |"
+    yield "|---|---|" + "--:|" * (5 + len(TYPES))
+    for place, ones in rows.items():
         outcomes = [one.outcome for one in ones]
-        sent, lost, again = (sum(getattr(one, name) for one in outcomes) for name in ("sent", "lost", "again"))
+        sent, lost = (sum(getattr(one, name) for one in outcomes) for name in ("sent", "lost"))
         late, left = sum(bool(one.outcome.holes) for one in ones), sum(bool(one.left) for one in ones)
-        counts = f"{sent:,} | {lost:,} | {late} | {left} | {again:,}"
-        yield f"| {client} | {fault} | {type_name} | {outcomes[0].cycles} | {counts} |"
+        again = (sum(one.again for one in outcomes if one.type == type_name) for type_name in TYPES)
+        numbers = (f"{count:,}" for count in (outcomes[0].cycles, sent, lost, late, left, *again))
+        yield f"| {' | '.join((*place, *numbers))} |"
 
 
 def _notes(consumed: Sequence[Consumed]) -> Iterator[str]:

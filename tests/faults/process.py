@@ -41,6 +41,7 @@ from acks_common import (
     note_remains,
     print_outcomes,
     quiet,
+    table,
     unacknowledged,
 )
 from seeded import SeededParser, seed_child
@@ -51,7 +52,7 @@ from pulsar_ext import PulsarAdmin
 from pulsar_ext.testing import PulsarCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 __all__ = ["run_faults"]
 
@@ -248,17 +249,6 @@ def end(message: Any) -> None:
     os.write(1, b"did %d\n" % label)
 
 
-def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Yield the outcomes as a table in Markdown."""
-    yield "| subscription | messages | ended | sent | lost | stayed | again after a clean end | handled twice |"
-    yield "|---|---|--:|--:|--:|--:|--:|--:|"
-    for one in sorted(outcomes, key=lambda one: (list(TYPES).index(one.type), one.kind)):
-        yield (
-            f"| {one.type} | {one.kind} | {one.cycles} | {one.sent} | {one.lost} | {one.holes} | "
-            f"{one.confirmed_again} | {one.again} |"
-        )
-
-
 def main() -> int:
     """Run the requested cycles."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
@@ -266,7 +256,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a table")
     arguments = parser.parse_args()
     outcomes = run_faults(arguments.cycles, say=lambda text: print(text, file=sys.stderr, flush=True))
-    return print_outcomes(outcomes, table(outcomes), as_json=arguments.as_json)
+    outcomes.sort(key=lambda one: list(TYPES).index(one.type))
+    counts = {"ended": "cycles", "sent": "sent", "lost": "lost", "stayed": "holes"}
+    counts["again after a clean end"] = "confirmed_again"
+    rows = table(outcomes, {"subscription": "type"}, counts, "handled twice")
+    return print_outcomes(outcomes, rows, as_json=arguments.as_json)
 
 
 if __name__ == "__main__":

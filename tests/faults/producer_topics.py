@@ -229,13 +229,26 @@ def _disorder(numbers: Iterable[_Read], *, by_key: bool) -> int:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
+    """Return a table in Markdown: a row sums up the kinds of producers, and has what each sent and did wrong."""
+    rows: dict[tuple[str, str], list[Outcome]] = {}
+    for one in outcomes:
+        rows.setdefault((one.client, one.fault), []).append(one)
+    kinds = list(dict.fromkeys(one.kind for ones in rows.values() for one in ones))
+    counts = {name: name for name in ("cycles", "sent", "lost", "duplicated")} | {"out of order": "disordered"}
     lines = [
-        "| client | fault | kind | cycles | sent | lost | duplicated | out of order | |",
-        "|---|---|---|--:|--:|--:|--:|--:|---|",
+        f"| client | fault | {' | '.join(counts)} | sent: {' | '.join(kinds)} | |",
+        "|---|---|" + "--:|" * (len(counts) + len(kinds)) + "---|",
     ]
-    lines += [
-        f"| {o.client} | {o.fault} | {o.kind} | {o.cycles} | {o.sent:,} | {o.lost:,} | {o.duplicated:,} "
-        f"| {o.disordered:,} | {o.note} |"
-        for o in outcomes
-    ]
+    for place, ones in rows.items():
+        sums = (sum(getattr(one, name) for one in ones) for name in counts.values())
+        sent = (sum(one.sent for one in ones if one.kind == kind) for kind in kinds)
+        numbers = (f"{count:,}" for count in (*sums, *sent))
+        lines.append(f"| {' | '.join((*place, *numbers, '; '.join(filter(None, map(_defects, ones)))))} |")
     return "\n".join(lines)
+
+
+def _defects(one: Outcome) -> str:
+    """Return the counts and the note of a kind of producers that is not clean."""
+    counts = {"lost": one.lost, "duplicated": one.duplicated, "out of order": one.disordered}
+    texts = [f"{count:,} {what}" for what, count in counts.items() if count] + [one.note] * bool(one.note)
+    return f"{one.kind}: {', '.join(texts)}" if texts else ""

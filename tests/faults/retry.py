@@ -34,6 +34,7 @@ from acks_common import (
     note_remains,
     print_outcomes,
     quiet,
+    table,
     unacknowledged,
 )
 from seeded import SeededParser, seed_child
@@ -43,7 +44,7 @@ from pulsar_ext import PulsarAdmin
 from pulsar_ext.testing import PulsarProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 __all__ = ["run_kills"]
 
@@ -156,17 +157,6 @@ def _die(_: Any, __: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Yield the outcomes as a table in Markdown."""
-    yield "| killed | subscription | messages | kills | sent | lost | stayed | dead letters sent twice |"
-    yield "|---|---|---|--:|--:|--:|--:|--:|"
-    for one in sorted(outcomes, key=lambda one: (one.fault, list(TYPES).index(one.type), one.kind)):
-        yield (
-            f"| {one.fault} | {one.type} | {one.kind} | {one.cycles} | {one.sent} | {one.lost} | {one.holes} | "
-            f"{one.again} |"
-        )
-
-
 def main() -> int:
     """Run the requested kills."""
     parser = SeededParser(description=(__doc__ or "").splitlines()[0])
@@ -182,7 +172,10 @@ def main() -> int:
     for kill in KILLS:
         if arguments.only in (None, kill):
             outcomes += run_kills(kill, arguments.cycles, say=say)
-    return print_outcomes(outcomes, table(outcomes), as_json=arguments.as_json)
+    outcomes.sort(key=lambda one: (one.fault, list(TYPES).index(one.type)))
+    counts = {"kills": "cycles", "sent": "sent", "lost": "lost", "stayed": "holes"}
+    rows = table(outcomes, {"killed": "fault", "subscription": "type"}, counts, "dead letters sent twice")
+    return print_outcomes(outcomes, rows, as_json=arguments.as_json)
 
 
 if __name__ == "__main__":
