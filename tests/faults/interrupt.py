@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -147,16 +148,25 @@ _HOPELESS: Final = 3
 
 
 def _markdown(runs: list[Tried]) -> Iterator[str]:
-    by_name: dict[str, dict[str, Tried]] = {}
+    """Yield a table with a row for each call: its cases, and in their order the points of each kind of handler."""
+    calls: dict[str, dict[str, dict[str, Tried]]] = {}
     for one in runs:
-        by_name.setdefault(one.name, {})[one.kind] = one
-    yield f"| call | {' | '.join(KINDS)} | findings |"
-    yield "|---|" + "--:|" * (len(KINDS) + 1)
-    for name, kinds in by_name.items():
-        cells = [f"{kinds[kind].arrived} of {kinds[kind].points}" if kind in kinds else "" for kind in KINDS]
-        yield f"| {name} | {' | '.join(cells)} | {sum(len(one.findings) for one in kinds.values())} |"
+        call, _, case = one.name.removeprefix("asyncio.").partition(": ")
+        case = re.sub(rf"/?{call.rpartition('.')[2]}\b ?", " ", case).strip()
+        if one.name.startswith("asyncio."):
+            case = f"asyncio {case}".strip()
+        calls.setdefault(call, {}).setdefault(case or "-", {})[one.kind] = one
+    yield f"| call | cases | {' | '.join(KINDS)} | findings |"
+    yield "|---|---|" + "---|" * len(KINDS) + "--:|"
+    for call, cases in calls.items():
+        tried = (
+            ", ".join(f"{kinds[kind].arrived} of {kinds[kind].points}" for kinds in cases.values() if kind in kinds)
+            for kind in KINDS
+        )
+        findings = sum(len(one.findings) for kinds in cases.values() for one in kinds.values())
+        yield f"| {call} | {', '.join(cases)} | {' | '.join(tried)} | {findings} |"
     sums = [str(sum(one.arrived for one in runs if one.kind == kind)) for kind in KINDS]
-    yield f"| all | {' | '.join(sums)} | {sum(len(one.findings) for one in runs)} |"
+    yield f"| all | | {' | '.join(sums)} | {sum(len(one.findings) for one in runs)} |"
 
 
 def _save(runs: list[Tried]) -> None:
