@@ -20,7 +20,12 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS-through.md"
@@ -28,14 +33,15 @@ HARNESS = {"testing"}
 """Families that test brokers themselves, and choose them."""
 _ONLY = "standalone only: "
 _COUNTED = ("passed", "failed", "standalone only", "skipped")
-_HEADS = ["family", *_COUNTED, "s", "day"]
+_HEADS = [*_COUNTED, "s", "day"]
+_MARK = "<!-- written by through.py -->\n"
+WAYS = ("mtls", "cluster")
 
 
 @dataclass
 class Row:
     """Result of a family: the number of tests, the failures, and reasons why some need a standalone broker."""
 
-    family: str
     counts: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
@@ -43,8 +49,8 @@ class Row:
     day: str = ""
 
     def cells(self) -> list[str]:
-        """Return the row of the table."""
-        return [self.family, *(str(self.counts[kind]) for kind in _COUNTED), f"{self.seconds:.0f}", self.day]
+        """Return the row's part of the table."""
+        return [*(str(self.counts[kind]) for kind in _COUNTED), f"{self.seconds:.0f}", self.day]
 
 
 def families() -> list[str]:
@@ -54,7 +60,7 @@ def families() -> list[str]:
 
 def run_family(family: str, way: str, options: list[str]) -> Row:
     """Run a family, and count its results."""
-    row, start = Row(family, day=f"{datetime.now(UTC):%Y-%m-%d}"), time.monotonic()
+    row, start = Row(day=f"{datetime.now(UTC):%Y-%m-%d}"), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         command = [sys.executable, "-m", "pytest", str(HERE / family), f"--pulsar-through={way}", "-q", "-n", "2"]
@@ -85,46 +91,64 @@ def _count(row: Row, report: ET.Element) -> None:
             row.counts["skipped"] += 1
 
 
-def table(rows: list[Row]) -> str:
-    """Return the counts, the failures, and the reasons of tests for a standalone broker only."""
-    total = Row("all", sum((row.counts for row in rows), Counter()), seconds=sum(row.seconds for row in rows))
-    lines = [_line(_HEADS), _line(["---"] * len(_HEADS)), *(_line(row.cells()) for row in (*rows, total))]
-    if failed := [name for row in rows for name in row.failed]:
-        lines += ["", "Failed:", "", *(f"- `{name}`" for name in failed)]
-    if reasons := [(row.family, why, count) for row in rows for why, count in row.reasons.items()]:
-        lines += ["", _line(["family", "standalone only, because it", "tests"]), _line(["---"] * 3)]
-        lines += [_line([family, why, str(count)]) for family, why, count in reasons]
+def table(runs: Mapping[str, Mapping[str, Row]]) -> str:
+    """Return the counts, the failures, and the reasons of tests for a standalone broker only, each way in columns.
+
+    Args:
+        runs: the ways, and the families of each by name.
+    """
+    families = sorted({family for rows in runs.values() for family in rows})
+    heads = [f"{way}: {_HEADS[0]}" if head == _HEADS[0] else head for way in runs for head in _HEADS]
+    lines = [_line(["family", *heads]), _line(["---"] * (1 + len(heads)))]
+    none = [""] * len(_HEADS)
+    for family in families:
+        cells = (rows[family].cells() if family in rows else none for rows in runs.values())
+        lines.append(_line([family, *chain.from_iterable(cells)]))
+    lines.append(_line(["all", *chain.from_iterable(_total(rows).cells() for rows in runs.values())]))
+    if failed := [(way, name) for way, rows in runs.items() for row in rows.values() for name in row.failed]:
+        lines += ["", "Failed:", "", *(f"- {way}: `{name}`" for way, name in failed)]
+    if reasons := {(family, why) for rows in runs.values() for family, row in rows.items() for why in row.reasons}:
+        lines += ["", _line(["family", "standalone only, because it", *runs]), _line(["---"] * (2 + len(runs)))]
+        for family, why in sorted(reasons):
+            counts = (str(rows[family].reasons[why] if family in rows else 0) for rows in runs.values())
+            lines.append(_line([family, why, *counts]))
     return "\n".join(lines) + "\n"
 
 
-def _line(cells: list[str]) -> str:
+def _total(rows: Mapping[str, Row]) -> Row:
+    return Row(sum((row.counts for row in rows.values()), Counter()), seconds=sum(row.seconds for row in rows.values()))
+
+
+def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def read(text: str) -> dict[str, Row]:
-    """Return the rows that `table` wrote."""
-    rows: dict[str, Row] = {}
+def read(text: str) -> dict[str, dict[str, Row]]:
+    """Return the rows of each way that `table` wrote."""
+    runs: dict[str, dict[str, Row]] = {way: {} for way in WAYS}
     for line in text.splitlines():
         family, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == len(_HEADS) - 1 and cells[0].isdecimal() and family != "all":
-            *counts, seconds, day = cells
-            rows[family] = Row(family, Counter(dict(zip(_COUNTED, map(int, counts), strict=True))), day=day)
-            rows[family].seconds = float(seconds)
-        elif len(cells) == 2 and cells[1].isdecimal():  # a reason and its count
-            rows[family].reasons[cells[0]] = int(cells[1])
-        elif failed := re.match(r"- `((?:tests\.integration\.)?(\w+).*)`$", line):
-            rows[failed[2]].failed.append(failed[1])
-    return rows
+        if len(cells) == len(_HEADS) * len(WAYS) and family != "all":
+            for number, rows in enumerate(runs.values()):
+                *counts, seconds, day = cells[number * len(_HEADS) : (number + 1) * len(_HEADS)]
+                if seconds.isdecimal():
+                    rows[family] = Row(Counter(dict(zip(_COUNTED, map(int, counts), strict=True))), day=day)
+                    rows[family].seconds = float(seconds)
+        elif len(cells) == 1 + len(WAYS) and cells[1].isdecimal():  # a reason and its counts
+            for rows, count in zip(runs.values(), cells[1:], strict=True):
+                if count != "0":
+                    rows[family].reasons[cells[0]] = int(count)
+        elif failed := re.match(r"- (\w+): `((?:tests\.integration\.)?(\w+).*)`$", line):
+            runs[failed[1]][failed[3]].failed.append(failed[2])
+    return runs
 
 
-def update(way: str, row: Row) -> None:
-    """Replace a family's row in the part of the results about one way."""
-    begin, end = f"<!-- {way}: begin -->\n", f"<!-- {way}: end -->\n"
-    old = RESULTS.read_text(encoding="utf-8")
-    part = old[old.index(begin) + len(begin) : old.index(end)]
-    merged = read(part) | {row.family: row}
-    new = f"## Through {way}\n\n{table([merged[family] for family in sorted(merged)])}"
-    RESULTS.write_text(old.replace(begin + part + end, begin + new + end), encoding="utf-8")
+def update(way: str, family: str, row: Row) -> None:
+    """Replace a family's row of one way in the results."""
+    head, mark, old = RESULTS.read_text(encoding="utf-8").partition(_MARK)
+    runs = read(old)
+    runs[way][family] = row
+    RESULTS.write_text(f"{head}{mark}\n{table(runs)}", encoding="utf-8")
 
 
 def main() -> int:
@@ -132,19 +156,19 @@ def main() -> int:
     arguments = sys.argv[1:]
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("way", choices=("mtls", "cluster"))
+    parser.add_argument("way", choices=WAYS)
     parser.add_argument("family", nargs="*", help=f"of {', '.join(families())}; all by default")
     parser.add_argument("--update", action="store_true", help=f"write the counts into {RESULTS.name}")
     chosen = parser.parse_args(arguments[:cut])
     if unknown := set(chosen.family) - set(families()):
         parser.error(f"unknown family {', '.join(sorted(unknown))}")
-    rows: list[Row] = []
+    rows: dict[str, Row] = {}
     for family in chosen.family or families():
-        rows.append(run_family(family, chosen.way, arguments[cut + 1 :]))
+        rows[family] = run_family(family, chosen.way, arguments[cut + 1 :])
         if chosen.update:
-            update(chosen.way, rows[-1])
-    print(f"Through {chosen.way}:\n\n{table(rows)}")
-    return 1 if any(row.failed for row in rows) else 0
+            update(chosen.way, family, rows[family])
+    print(table({chosen.way: rows}))
+    return 1 if any(row.failed for row in rows.values()) else 0
 
 
 if __name__ == "__main__":
