@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
@@ -9,7 +10,7 @@ from rich.table import Table
 from benchmarks.growth.fit import STRAIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.growth.fit import Growth, Point
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["page", "plot", "points_table", "summary"]
 
 _SUMMARY: Final = ("line", "client", "k, time", "k, memory", "largest", "us each", "KiB each", "")
-_POINTS: Final = ("line", "size", "client", "seconds", "us each", "KiB", "requests", "runs")
 _COLOURS: Final = {"pulsar": "tab:blue", "pulsar_ext": "tab:orange"}
+_COSTS: Final = ("seconds", "us each", "KiB", "runs")
+_POINTS: Final = ("line", "size", *(f"{cost}, {client}" for cost in _COSTS for client in _COLOURS), "requests")
 _PAGE: Final = """\
 # Growth of cost with size
 
@@ -60,15 +62,24 @@ def _summary_rows(growths: Sequence[Growth]) -> Iterator[tuple[str, ...]]:
 
 
 def _point_rows(growth: Growth) -> Iterator[tuple[str, ...]]:
-    for point in sorted(growth.points, key=lambda one: (one.size, one.client)):
-        requests = "" if point.requests is None else f"{point.requests:,}"
-        size = f"{point.size:,} {growth.unit}"
-        seconds, memory = _number(point.seconds, 4), _number(point.kib, 0)
-        yield growth.name, size, point.client, seconds, _number(point.each_us), memory, requests, str(point.runs)
+    """Yield a row for each size, with each cost of both clients; only the first one names the line."""
+    name = growth.name
+    for size in sorted({point.size for point in growth.points}):
+        points = {point.client: point for point in growth.points if point.size == size}
+        costs = zip(*(_costs(points.get(client)) for client in _COLOURS), strict=True)
+        requests = next((f"{point.requests:,}" for point in points.values() if point.requests is not None), "")
+        yield name, f"{size:,} {growth.unit}", *chain.from_iterable(costs), requests
+        name = ""
     if growth.far is not None and growth.far_seconds is not None:
         each = growth.far_seconds / growth.far * 1e6
-        size, seconds = f"{growth.far:,} {growth.unit}", _number(growth.far_seconds, 4)
-        yield growth.name, size, "by arithmetic", seconds, _number(each, 4), "", "", ""
+        costs = ("", _number(growth.far_seconds, 4), "", _number(each, 4))
+        yield "", f"{growth.far:,} {growth.unit}, by arithmetic", *costs, *[""] * (len(_POINTS) - 6)
+
+
+def _costs(point: Point | None) -> tuple[str, ...]:
+    if point is None:
+        return ("",) * len(_COSTS)
+    return _number(point.seconds, 4), _number(point.each_us), _number(point.kib, 0), str(point.runs)
 
 
 def summary(growths: Sequence[Growth]) -> Table:
@@ -77,11 +88,11 @@ def summary(growths: Sequence[Growth]) -> Table:
 
 
 def points_table(growths: Sequence[Growth]) -> Table:
-    """Return a table with a row for each size and client."""
-    return _table(_POINTS, (row for growth in growths for row in _point_rows(growth)), texts=3)
+    """Return a table with a row for each line and size."""
+    return _table(_POINTS, chain.from_iterable(map(_point_rows, growths)), texts=2)
 
 
-def _table(headings: Sequence[str], rows: Iterator[tuple[str, ...]], texts: int) -> Table:
+def _table(headings: Sequence[str], rows: Iterable[tuple[str, ...]], texts: int) -> Table:
     made = Table()
     for number, heading in enumerate(headings):
         made.add_column(heading, justify="left" if number < texts else "right")
@@ -92,16 +103,13 @@ def _table(headings: Sequence[str], rows: Iterator[tuple[str, ...]], texts: int)
 
 def page(growths: Sequence[Growth], facts: Mapping[str, str]) -> str:
     """Return the page as Markdown."""
-    parts = []
-    for growth in growths:
-        rows = [row[1:] for row in _point_rows(growth)]
-        failures = "".join(f"\nNot measured: {failure}\n" for failure in growth.failures)
-        parts.append(f"## {growth.name}\n\n{_markdown(_POINTS[1:], rows, texts=2)}\n{failures}")
+    failures = [f"Not measured: {growth.name}, {failure}" for growth in growths for failure in growth.failures]
+    points = _markdown(_POINTS, list(chain.from_iterable(map(_point_rows, growths))), texts=2)
     return _PAGE.format(
         straight=STRAIGHT,
         facts="\n".join(f"- {name}: {value}" for name, value in facts.items()),
         summary=_markdown(_SUMMARY, list(_summary_rows(growths)), texts=2),
-        points="\n".join(parts).rstrip(),
+        points="\n\n".join((points, *failures)),
     )
 
 

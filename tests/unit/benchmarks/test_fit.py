@@ -84,7 +84,7 @@ def test_far_size_needs_bounded_requests(requests, expected):
     """A far size is computed from ten requests of at most 50 ms, but not from growing or uncounted ones."""
     growth = _growth(lambda size: 0.4 + size / 1e6, requests=requests, far=10**8)
     assert growth.far_seconds == (None if expected is None else pytest.approx(expected))
-    assert ("| 100,000,000 things | by arithmetic |" in report.page([growth], {})) == (expected is not None)
+    assert ("| 100,000,000 things, by arithmetic |" in report.page([growth], {})) == (expected is not None)
 
 
 def test_fastest_and_smallest_run_count():
@@ -94,8 +94,8 @@ def test_fastest_and_smallest_run_count():
 
 
 def test_page_lists_failed_measurements(tmp_path):
-    """A failed size is named after its line's table, and the plot shows the other sizes, including size 0."""
+    """A failed size is named after the table, and the plot shows the other sizes, including size 0."""
     growth = _growth(lambda size: size + 1, sizes=(0, 10, 100), failures=("1,000 things: did not end in 900 s",))
-    assert "Not measured: 1,000 things: did not end in 900 s" in report.page([growth], {"date": "today"})
+    assert "Not measured: a line, 1,000 things: did not end in 900 s" in report.page([growth], {"date": "today"})
     report.plot([growth], tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size
