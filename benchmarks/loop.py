@@ -58,8 +58,9 @@ _PAGE: Final = """\
 Nanoseconds of processor time per message of 100 bytes, in batches of {batch}: of the looping thread, and of the whole
 process, whose other threads read from the network and write to it. Received messages have a key. The fields are
 `data()`, `partition_key()`, `properties()`, `publish_timestamp()`, `event_timestamp()` and `redelivery_count()`; the id
-is `message_id()`. Each run has a fresh process, in turn; a figure is the median of {rounds} runs, a ratio that of the
-rates of consecutive runs. For Java, the third round in a process counts, when its code is compiled.
+is `message_id()`. Each run has a fresh process, in turn; a figure is the median of {rounds} runs, and the ratio in
+brackets that of the rates of consecutive runs, relative to pulsar-client. For Java, the third round in a process
+counts, when its code is compiled.
 
 {facts}
 
@@ -198,18 +199,18 @@ def _send(producer: pulsar.Producer, messages: int) -> None:
         sys.exit(f"{reported} of {messages} messages have an outcome")
 
 
+def _figure(official: list[tuple[float, float]], runs: list[tuple[float, float]], at: int) -> str:
+    """Return the median of runs, and in brackets that of their rates relative to the official client's."""
+    ratio = statistics.median(theirs[at] / ours[at] for theirs, ours in zip(official, runs, strict=True))
+    return f"{statistics.median(ours[at] for ours in runs):,.0f} ({ratio:.2f})"
+
+
 def _page(figures: dict[tuple[str, str], list[tuple[float, float]]], rounds: int) -> str:
-    rows = ["| path | client | thread ns | process ns | thread ratio | process ratio |", "|---|---|--:|--:|--:|--:|"]
+    names = " | ".join(_SIDES.values())
+    rows = [f"| path | thread: {names} | process: {names} |", "|---|" + "--:|" * (2 * len(_SIDES))]
     for way, path in _WAYS.items():
-        for side, name in _SIDES.items():
-            runs, official = figures[way, side], figures[way, "pulsar"]
-            medians = [statistics.median(one[at] for one in runs) for at in (0, 1)]
-            ratios = [
-                statistics.median(theirs[at] / ours[at] for theirs, ours in zip(official, runs, strict=True))
-                for at in (0, 1)
-            ]
-            cells = [path, name, *(f"{one:,.0f}" for one in medians), *(f"{one:.2f}" for one in ratios)]
-            rows.append(f"| {' | '.join(cells)} |")
+        cells = (_figure(figures[way, "pulsar"], figures[way, side], at) for at in (0, 1) for side in _SIDES)
+        rows.append(f"| {path} | {' | '.join(cells)} |")
     facts = "\n".join(f"- {name}: {value}" for name, value in machine().items())
     return _PAGE.format(batch=f"{_BATCH:,}", rounds=rounds, facts=facts, table="\n".join(rows))
 
