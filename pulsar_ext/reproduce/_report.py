@@ -80,7 +80,7 @@ def to_json(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """Return the table of docs/reproduce.md, a line per scenario with a link to the scenario's heading there."""
+    """Return the table of docs/reproduce.md, a line per scenario with a link to the scenario there."""
     lines = [f"| scenario | expected behaviour | {_official()} | {_ours()} | verdict |", "|---|---|---|---|---|"]
     for row in rows:
         name = f"[{row.scenario.name}](#{row.scenario.name})"
