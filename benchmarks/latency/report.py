@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
@@ -9,23 +10,16 @@ from rich.table import Table
 from benchmarks.latency.spread import PERCENTILES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.latency.spread import Spread
 
 __all__ = ["page", "plot", "table"]
 
-_HEADINGS: Final = (
-    "way",
-    "messages/s",
-    "client",
-    *(f"p{one:g}, ms" for one in PERCENTILES),
-    "p99 of the runs",
-    "most, ms",
-    "messages",
-)
+_COSTS: Final = (*(f"p{one:g}, ms" for one in PERCENTILES), "p99 of the runs", "most, ms")
 _COLOURS: Final = {"pulsar": "tab:blue", "pulsar_ext": "tab:orange"}
+_HEADINGS: Final = ("way", "messages/s", *(f"{cost}, {client}" for cost in _COSTS for client in _COLOURS), "messages")
 _STYLES: Final = ("-", "--", ":")
 _PAGE: Final = """\
 # Latency of messages
@@ -54,27 +48,37 @@ Repeat: `pip install -e '.[bench,testing]'`, then `python -m benchmarks.latency 
 """
 
 
-def _row(spread: Spread) -> tuple[str, ...]:
-    times = (f"{one:,.2f}" for one in spread.milliseconds)
+def _rows(spreads: Sequence[Spread]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each way and rate, with each cost of both clients."""
+    for (way, rate), ones in groupby(spreads, key=lambda spread: (spread.way, spread.rate)):
+        clients = {spread.client: spread for spread in ones}
+        costs = zip(*(_costs(clients.get(client)) for client in _COLOURS), strict=True)
+        messages = max(spread.messages for spread in clients.values())
+        yield way, f"{rate:,}", *chain.from_iterable(costs), f"{messages:,}"
+
+
+def _costs(spread: Spread | None) -> tuple[str, ...]:
+    if spread is None:
+        return ("",) * len(_COSTS)
     least, most = spread.p99
-    runs = f"{least:,.1f} to {most:,.1f}"
-    return spread.way, f"{spread.rate:,}", spread.client, *times, runs, f"{spread.most:,.1f}", f"{spread.messages:,}"
+    times = (f"{one:,.2f}" for one in spread.milliseconds)
+    return *times, f"{least:,.1f} to {most:,.1f}", f"{spread.most:,.1f}"
 
 
 def table(spreads: Sequence[Spread]) -> Table:
-    """Return a table with a row for each way, rate and client."""
+    """Return a table with a row for each way and rate."""
     made = Table()
     for heading in _HEADINGS:
-        made.add_column(heading, justify="left" if heading in {"way", "client"} else "right")
-    for spread in spreads:
-        made.add_row(*_row(spread))
+        made.add_column(heading, justify="left" if heading == "way" else "right")
+    for row in _rows(spreads):
+        made.add_row(*row)
     return made
 
 
 def page(spreads: Sequence[Spread], facts: Mapping[str, str]) -> str:
     """Return the page as Markdown."""
-    rule = ["---" if heading in {"way", "client"} else "---:" for heading in _HEADINGS]
-    rows = [_HEADINGS, rule, *map(_row, spreads)]
+    rule = ["---" if heading == "way" else "---:" for heading in _HEADINGS]
+    rows = [_HEADINGS, rule, *_rows(spreads)]
     return _PAGE.format(
         facts="\n".join(f"- {name}: {value}" for name, value in facts.items()),
         table="\n".join(f"| {' | '.join(row)} |" for row in rows),
