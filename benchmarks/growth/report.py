@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["page", "plot", "points_table", "summary"]
 
-_SUMMARY: Final = ("line", "client", "k, time", "k, memory", "largest", "us each", "KiB each", "")
 _COLOURS: Final = {"pulsar": "tab:blue", "pulsar_ext": "tab:orange"}
+_FITTED: Final = ("k, time", "k, memory", "us each", "KiB each")
+_SUMMARY: Final = ("line", "largest", *(f"{one}, {client}" for one in _FITTED for client in _COLOURS), "")
 _COSTS: Final = ("seconds", "us each", "KiB", "runs")
 _POINTS: Final = ("line", "size", *(f"{cost}, {client}" for cost in _COSTS for client in _COLOURS), "requests")
 _PAGE: Final = """\
@@ -52,13 +53,16 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 def _summary_rows(growths: Sequence[Growth]) -> Iterator[tuple[str, ...]]:
     for growth in growths:
-        for client in growth.clients:
-            last = growth.of(client)[-1]
-            exponents = growth.time_exponent(client), growth.memory_exponent(client)
-            each = last.each_us, growth.each_kib(client)
-            largest = f"{last.size:,} {growth.unit}"
-            verdict = "not straight" if client == "pulsar_ext" and not growth.is_straight else ""
-            yield growth.name, client, *map(_number, exponents), largest, *map(_number, each), verdict
+        fitted = zip(*(_fitted(growth, client) for client in _COLOURS), strict=True)
+        largest = f"{max((point.size for point in growth.points), default=0):,} {growth.unit}"
+        yield growth.name, largest, *chain.from_iterable(fitted), "" if growth.is_straight else "not straight"
+
+
+def _fitted(growth: Growth, client: str) -> tuple[str, ...]:
+    if client not in growth.clients:
+        return ("",) * len(_FITTED)
+    exponents = growth.time_exponent(client), growth.memory_exponent(client)
+    return tuple(map(_number, (*exponents, growth.of(client)[-1].each_us, growth.each_kib(client))))
 
 
 def _point_rows(growth: Growth) -> Iterator[tuple[str, ...]]:
@@ -83,7 +87,7 @@ def _costs(point: Point | None) -> tuple[str, ...]:
 
 
 def summary(growths: Sequence[Growth]) -> Table:
-    """Return a table with a row for each line and client: its exponents, and the largest size."""
+    """Return a table with a row for each line: its exponents, and the largest size."""
     return _table(_SUMMARY, _summary_rows(growths), texts=2)
 
 
