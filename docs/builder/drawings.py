@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/explanation: `python -m docs.builder.drawings` writes them as SVG."""
+"""Draw the pictures of docs/drawings: `python -m docs.builder.drawings` writes them as SVG."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def draw(name: str) -> str:
 def main() -> None:
     """Write every drawing beside its page."""
     for name in DRAWINGS:
-        (ROOT / "docs" / "explanation" / f"{name}.svg").write_text(draw(name), encoding="utf-8")
+        (ROOT / "docs" / "drawings" / f"{name}.svg").write_text(draw(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def test_every_fixture_command_and_variable_has_an_entry():
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
 def test_committed_drawings_are_current(name):
     """The committed picture equals the output of `python -m docs.builder.drawings`."""
-    assert (ROOT / "docs" / "explanation" / f"{name}.svg").read_text() == drawings.draw(name)
+    assert (ROOT / "docs" / "drawings" / f"{name}.svg").read_text() == drawings.draw(name)
 
 
 def test_a_broken_link_is_found(tmp_path):
