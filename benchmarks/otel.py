@@ -162,20 +162,19 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="write RESULTS-otel.md beside this program")
     parser.add_argument("--url", nargs=1, help="a running broker, instead of a new one")
     options = parser.parse_args()
-    alone = ["| OpenTelemetry by itself | us a message |", "|---|---:|"]
-    for kind, providers in _KINDS.items():
-        alone.append(f"| {kind} | {statistics.median(_otel_alone(providers) for _ in range(options.rounds)):.1f} |")
-        print(alone[-1], flush=True)
-    rows = ["| path | with | off, us | on, us | ratio | quartiles | processor |", "|---|---|---:|---:|---:|---:|---:|"]
+    rows = [f"| path | {' | '.join(_KINDS)} |", "|---|" + "---:|" * len(_KINDS)]
     with broker_at(options.url) as (url, *_):
         topic = f"persistent://public/default/otel-{uuid.uuid4().hex[:8]}"
         _fill(url, topic, options.messages)
         for path, run in _PATHS.items():
-            for kind, providers in _KINDS.items():
-                rows.append(_row(path, kind, _by_turns(url, topic, run, providers, options)))
-                print(rows[-1], flush=True)
+            found = (_figures(_by_turns(url, topic, run, providers, options)) for providers in _KINDS.values())
+            rows.append(f"| {path} | {' | '.join(found)} |")
+            print(rows[-1], flush=True)
+    alone = (statistics.median(_otel_alone(one) for _ in range(options.rounds)) for one in _KINDS.values())
+    rows.append(f"| OpenTelemetry by itself | {' | '.join(f'{us:.1f} us' for us in alone)} |")
+    print(rows[-1], flush=True)
     if options.save:
-        Path(__file__).with_name("RESULTS-otel.md").write_text(_page(rows, alone, options), encoding="utf-8")
+        Path(__file__).with_name("RESULTS-otel.md").write_text(_page(rows, options), encoding="utf-8")
     return 0
 
 
@@ -210,27 +209,27 @@ def _by_turns(
     return pairs
 
 
-def _row(path: str, kind: str, pairs: list[tuple[Spent, Spent]]) -> str:
+def _figures(pairs: list[tuple[Spent, Spent]]) -> str:
     ratios = [on.wall / off.wall for off, on in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4)
     processor = statistics.median(on.processor / off.processor for off, on in pairs)
     off, on = (1e6 * statistics.median(pair[side].wall for pair in pairs) for side in (0, 1))
-    return f"| {path} | {kind} | {off:.1f} | {on:.1f} | {middle:.2f} | {low:.2f} to {high:.2f} | {processor:.2f} |"
+    return f"{off:.1f} / {on:.1f} us; {middle:.2f} ({low:.2f} to {high:.2f}); {processor:.2f}"
 
 
-def _page(rows: list[str], alone: list[str], options: argparse.Namespace) -> str:
+def _page(rows: list[str], options: argparse.Namespace) -> str:
     today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
     intro = (
         "`python -m benchmarks.otel --save` repeats the measurement: an instrumented client compared with an",
-        "uninstrumented one, in one process, in turn. The ratio is the time per message with instrumentation over that",
-        f"without, the median over the pairs, by the clock and by the processor. {today}, messages of 100 bytes,",
-        f"{options.rounds} pairs of {options.messages:,} each; spans are dropped by the exporter, in batches.",
+        "uninstrumented one, in one process, in turn. A cell has the time per message without and with",
+        "instrumentation; their ratio, the median over the pairs, with its quartiles; and the ratio by processor time.",
+        "The last row is OpenTelemetry without a client: a span with four attributes is started, its context is",
+        "injected, and it is ended; a counter counts and a histogram records.",
+        "",
+        f"{today}, messages of 100 bytes, {options.rounds} pairs of {options.messages:,} each; spans are dropped by",
+        "the exporter, in batches.",
     )
-    floor = (
-        "OpenTelemetry without a client: a span with four attributes is started, its context is injected, and it is",
-        "ended; a counter counts and a histogram records.",
-    )
-    return "\n".join(["# Cost of OpenTelemetry", "", *intro, "", *rows, "", *floor, "", *alone, ""])
+    return "\n".join(["# Cost of OpenTelemetry", "", *intro, "", *rows, ""])
 
 
 if __name__ == "__main__":
