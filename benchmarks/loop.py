@@ -23,7 +23,7 @@ from typing import Final
 import pulsar
 
 from benchmarks.brokers import broker_at
-from benchmarks.report import machine
+from benchmarks.report import machine, sentence
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.java_program import Java
 
@@ -211,8 +211,7 @@ def _page(figures: dict[tuple[str, str], list[tuple[float, float]]], rounds: int
     for way, path in _WAYS.items():
         cells = (_figure(figures[way, "pulsar"], figures[way, side], at) for at in (0, 1) for side in _SIDES)
         rows.append(f"| {path} | {' | '.join(cells)} |")
-    facts = "\n".join(f"- {name}: {value}" for name, value in machine().items())
-    return _PAGE.format(batch=f"{_BATCH:,}", rounds=rounds, facts=facts, table="\n".join(rows))
+    return _PAGE.format(batch=f"{_BATCH:,}", rounds=rounds, facts=sentence(machine()), table="\n".join(rows))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
+import textwrap
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +15,12 @@ import pulsar_ext
 from pulsar_ext.testing import PULSAR_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.measure import Result
 
-__all__ = ["conditions", "machine", "save", "table"]
+__all__ = ["conditions", "machine", "save", "sentence", "table"]
 
 _HEADINGS: Final = ("path", "pulsar ns", "pulsar_ext ns", "ratio", "quartiles", "CPU ratio", "goal", "")
 
@@ -64,6 +65,13 @@ def machine() -> dict[str, str]:
     }
 
 
+def sentence(facts: Mapping[str, str]) -> str:
+    """Return facts as a sentence in lines of at most 120 characters."""
+    return textwrap.fill(
+        f"{'; '.join(f'{name} {value}' for name, value in facts.items())}.", 120, break_on_hyphens=False
+    )
+
+
 def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     return [
         (
@@ -95,7 +103,7 @@ def save(results: Sequence[Result], facts: dict[str, str], directory: Path) -> N
     lines = [" | ".join(row) for row in (_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *_rows(results))]
     page = _PAGE.format(
         rounds=results[0].rounds,
-        facts="\n".join(f"- {name}: {value}" for name, value in facts.items()),
+        facts=sentence(facts),
         table="\n".join(f"| {line} |" for line in lines),
     )
     (directory / "RESULTS.md").write_text(page, encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 
 from benchmarks.growth.fit import STRAIGHT
+from benchmarks.report import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ def page(growths: Sequence[Growth], facts: Mapping[str, str]) -> str:
     points = _markdown(_POINTS, list(chain.from_iterable(map(_point_rows, growths))), texts=2)
     return _PAGE.format(
         straight=STRAIGHT,
-        facts="\n".join(f"- {name}: {value}" for name, value in facts.items()),
+        facts=sentence(facts),
         summary=_markdown(_SUMMARY, list(_summary_rows(growths)), texts=2),
         points="\n\n".join((points, *failures)),
     )

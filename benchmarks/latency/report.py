@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 
 from benchmarks.latency.spread import PERCENTILES
+from benchmarks.report import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def page(spreads: Sequence[Spread], facts: Mapping[str, str]) -> str:
     rule = ["---" if heading == "way" else "---:" for heading in _HEADINGS]
     rows = [_HEADINGS, rule, *_rows(spreads)]
     return _PAGE.format(
-        facts="\n".join(f"- {name}: {value}" for name, value in facts.items()),
+        facts=sentence(facts),
         table="\n".join(f"| {' | '.join(row)} |" for row in rows),
     )
 
