@@ -107,11 +107,14 @@ def table(runs: Mapping[str, Mapping[str, Row]]) -> str:
     lines.append(_line(["all", *chain.from_iterable(_total(rows).cells() for rows in runs.values())]))
     if failed := [(way, name) for way, rows in runs.items() for row in rows.values() for name in row.failed]:
         lines += ["", "Failed:", "", *(f"- {way}: `{name}`" for way, name in failed)]
-    if reasons := {(family, why) for rows in runs.values() for family, row in rows.items() for why in row.reasons}:
-        lines += ["", _line(["family", "standalone only, because it", *runs]), _line(["---"] * (2 + len(runs)))]
-        for family, why in sorted(reasons):
-            counts = (str(rows[family].reasons[why] if family in rows else 0) for rows in runs.values())
-            lines.append(_line([family, why, *counts]))
+    if reasons := sorted({why for rows in runs.values() for row in rows.values() for why in row.reasons}):
+        lines += ["", _line(["standalone only, because it", *runs]), _line(["---"] * (1 + len(runs)))]
+        for why in reasons:
+            counts = (
+                [f"{name} {row.reasons[why]}" for name, row in rows.items() if why in row.reasons]
+                for rows in runs.values()
+            )
+            lines.append(_line([why, *map(", ".join, counts)]))
     return "\n".join(lines) + "\n"
 
 
@@ -134,10 +137,10 @@ def read(text: str) -> dict[str, dict[str, Row]]:
                 if seconds.isdecimal():
                     rows[family] = Row(Counter(dict(zip(_COUNTED, map(int, counts), strict=True))), day=day)
                     rows[family].seconds = float(seconds)
-        elif len(cells) == 1 + len(WAYS) and cells[1].isdecimal():  # a reason and its counts
-            for rows, count in zip(runs.values(), cells[1:], strict=True):
-                if count != "0":
-                    rows[family].reasons[cells[0]] = int(count)
+        elif len(cells) == len(WAYS):  # a reason, and its families with their counts
+            for rows, counts in zip(runs.values(), cells, strict=True):
+                for name, count in re.findall(r"(\w+) (\d+)", counts):
+                    rows[name].reasons[family] = int(count)
         elif failed := re.match(r"- (\w+): `((?:tests\.integration\.)?(\w+).*)`$", line):
             runs[failed[1]][failed[3]].failed.append(failed[2])
     return runs
