@@ -64,7 +64,7 @@ def is_requested(backend: str | None) -> bool:
 
 
 def docker_problem(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> str | None:
-    """Return why no container can run and what to do about it; None if one can, after an image is pulled or built."""
+    """Return why no container can run and what to do about it; None if one can, after an image is pulled."""
     try:
         from .image import choose_image, connect_engine  # noqa: PLC0415  # needs the extra
     except ImportError as error:

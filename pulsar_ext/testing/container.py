@@ -197,12 +197,11 @@ class PulsarContainer(Standalone):
 
     Args:
         profile: a profile or its name.
-        image: the image to run; by default that of `PULSAR_EXT_IMAGE`, else the official one if it is available, else
-            one that is built here.
+        image: the image to run; by default that of `PULSAR_EXT_IMAGE`, else the official one.
         settings: see `Broker`.
         heap: size of the Java heap, and of the direct memory, such as `512m`.
         start_timeout: see `Broker`.
-        report: called with short lines of progress if an image is pulled or built.
+        report: called with short lines of progress if an image is pulled.
         version: see `Broker`; with a named image, the version that the image must have.
         broker_port: port for clients; a free one by default.
         admin_port: port of the admin REST API; a free one by default.

@@ -3,18 +3,15 @@
 import os
 
 import pytest
+from containers import container_problem
 
-from pulsar_ext.errors import BrokerStartError
-from pulsar_ext.testing.image import connect_engine, image_problem
+from pulsar_ext.testing.image import connect_engine
 
 
 @pytest.fixture(scope="session")
 def containers():
     """Skip, or with `PULSAR_EXT_REQUIRE_CONTAINERS=1` fail, if no container can run."""
-    try:
-        problem = image_problem()
-    except BrokerStartError as error:
-        problem = error.message
+    problem = container_problem()
     if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
         pytest.fail(f"containers are required here: {problem}")
     if problem is not None:

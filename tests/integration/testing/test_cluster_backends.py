@@ -6,27 +6,20 @@ import os
 import httpx2
 import pulsar
 import pytest
+from containers import container_problem
 
-from pulsar_ext.errors import BrokerStartError
 from pulsar_ext.testing import PulsarCluster
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.image import connect_engine, image_problem
+from pulsar_ext.testing.image import connect_engine
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
 _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
-def _docker_problem():
-    try:
-        return image_problem()
-    except BrokerStartError as error:
-        return error.message
-
-
 @pytest.fixture(scope="module", params=["process", "docker"])
 def cluster(request):
-    problem = process_problem() if request.param == "process" else _docker_problem()
+    problem = process_problem() if request.param == "process" else container_problem()
     if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
         pytest.fail(f"both back ends are required here: {problem}")
     if problem is not None:
@@ -107,7 +100,7 @@ def test_roll_and_cut_off(cluster, connect, topic):
 
 def test_other_containers_reach_it_by_name():
     """In the cluster's network a broker's name is a host, look-ups return such names, and nothing remains."""
-    if problem := _docker_problem():
+    if problem := container_problem():
         pytest.skip(problem)
     engine = connect_engine().client
     with PulsarCluster(backend="docker", brokers=1, bookies=1) as cluster:

@@ -1,4 +1,4 @@
-"""The broker as a container: every profile on the image that is built here, and removal with its owner.
+"""The broker as a container: every profile on the small image of `docker/`, and removal with its owner.
 
 If no container can run, the tests are skipped with the reason; with `PULSAR_EXT_REQUIRE_CONTAINERS=1` they fail.
 """
@@ -213,7 +213,7 @@ def test_log_since_an_offset_has_later_lines(plain):
 
 @_OF_ONE_CONTAINER
 def test_image_is_small(engine, plain):
-    """The image that is built here takes less than 200 MB."""
+    """The image of `docker/` takes less than 200 MB."""
     if not plain.image.startswith("pulsar-ext-standalone:"):
         pytest.skip("another image was chosen")
     assert engine.images.get(plain.image).attrs["Size"] < 200_000_000

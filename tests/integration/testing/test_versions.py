@@ -4,6 +4,7 @@ import contextlib
 
 import pulsar
 import pytest
+from containers import usable_image
 
 from pulsar_ext.errors import BrokerStartError
 from pulsar_ext.testing import PULSAR_VERSION, PulsarContainer, PulsarProcess
@@ -44,6 +45,7 @@ def test_older_broker_in_a_process(tmp_path):
 def test_older_broker_in_a_container(monkeypatch):
     """The image's tag has the version of the environment, and its broker reports it."""
     monkeypatch.delenv("PULSAR_EXT_IMAGE", raising=False)
+    monkeypatch.setenv("PULSAR_EXT_IMAGE", usable_image(OLDER))
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", OLDER)
     with PulsarContainer() as broker:
         assert broker.image.partition(":")[2].startswith(OLDER)
