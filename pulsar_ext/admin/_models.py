@@ -12,7 +12,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Self
 from urllib.parse import unquote_plus
@@ -22,6 +22,34 @@ from pulsar_ext.ids.position import Position, PositionRanges
 Json = Mapping[str, Any]
 _PREFIX = "x-pulsar-"
 _EPOCH, _CYCLE_YEARS, _CYCLE_MILLIS = 1970, 400, 146_097 * 86_400_000
+
+
+def _moment(text: str) -> int:
+    """Parse a time to milliseconds since the epoch."""
+    # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as milliseconds.
+    # The calendar repeats every 400 years, and datetime supports years up to 9999.
+    year, _, rest = text[1:].partition("-")
+    cycles, of_cycle = divmod(int(text[:1] + year) - _EPOCH, _CYCLE_YEARS)
+    near = datetime.fromisoformat(f"{_EPOCH + of_cycle}-{rest}")
+    # Rounded, because a float may be just below its millisecond.
+    return round(near.timestamp() * 1000) + cycles * _CYCLE_MILLIS
+
+
+def _flag(text: str) -> bool:
+    return text == "true"
+
+
+def _map(text: str) -> Any:
+    return json.loads(text or "{}")
+
+
+def _header(name: str, read: Callable[[str], Any]) -> dict[str, tuple[str, Callable[[str], Any]]]:
+    """Return the metadata of a field that is read from a header, named without its prefix."""
+    return {"header": (name, read)}
+
+
+_ABSENT: Json = {"producer_name": "", "sequence_id": -1, "publish_time": 0}
+"""Values of required fields without a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +70,33 @@ class EntryMetadata:
     """
 
     position: Position
-    producer_name: str
-    sequence_id: int
-    publish_time: int
-    highest_sequence_id: int | None = None
-    event_time: int | None = None
-    deliver_at_time: int | None = None
-    num_messages_in_batch: int | None = None
-    batch_size: int | None = None
-    uuid: str | None = None
-    chunk_id: int | None = None
-    num_chunks: int | None = None
-    total_chunk_size: int | None = None
-    index: int | None = None
-    broker_timestamp: int | None = None
-    partition_key: str | None = None
-    partition_key_b64_encoded: bool = False
-    ordering_key: bytes | None = None
-    schema_version: bytes | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    null_value: bool = False
-    encrypted: bool = False
-    compression: str | None = None
-    uncompressed_size: int | None = None
-    replicated_from: str | None = None
-    marker_type: int | None = None
-    txn_uncommitted: bool = False
-    txn_aborted: bool = False
+    producer_name: str = field(metadata=_header("producer-name", str))
+    sequence_id: int = field(metadata=_header("sequence-id", int))
+    publish_time: int = field(metadata=_header("publish-time", _moment))
+    highest_sequence_id: int | None = field(default=None, metadata=_header("highest-sequence-id", int))
+    event_time: int | None = field(default=None, metadata=_header("event-time", _moment))
+    deliver_at_time: int | None = field(default=None, metadata=_header("deliver-at-time", _moment))
+    num_messages_in_batch: int | None = field(default=None, metadata=_header("num-batch-message", int))
+    batch_size: int | None = field(default=None, metadata=_header("batch-size", int))
+    uuid: str | None = field(default=None, metadata=_header("uuid", str))
+    chunk_id: int | None = field(default=None, metadata=_header("chunk-id", int))
+    num_chunks: int | None = field(default=None, metadata=_header("num-chunks-from-msg", int))
+    total_chunk_size: int | None = field(default=None, metadata=_header("total-chunk-msg-size", int))
+    index: int | None = field(default=None, metadata=_header("broker-entry-metadata-index", int))
+    broker_timestamp: int | None = field(default=None, metadata=_header("broker-entry-metadata-timestamp", _moment))
+    partition_key: str | None = field(default=None, metadata=_header("partition-key", str))
+    partition_key_b64_encoded: bool = field(default=False, metadata=_header("partition-key-b64-encoded", _flag))
+    ordering_key: bytes | None = field(default=None, metadata=_header("base64-ordering-key", base64.b64decode))
+    schema_version: bytes | None = field(default=None, metadata=_header("base64-schema-version", base64.b64decode))
+    properties: Mapping[str, str] = field(default_factory=dict, metadata=_header("property", _map))
+    null_value: bool = field(default=False, metadata=_header("null-value", _flag))
+    encrypted: bool = field(default=False, metadata=_header("is-encrypted", _flag))
+    compression: str | None = field(default=None, metadata=_header("compression", str))
+    uncompressed_size: int | None = field(default=None, metadata=_header("uncompressed-size", int))
+    replicated_from: str | None = field(default=None, metadata=_header("replicated-from", str))
+    marker_type: int | None = field(default=None, metadata=_header("marker-type", int))
+    txn_uncommitted: bool = field(default=False, metadata=_header("txn-uncommitted", _flag))
+    txn_aborted: bool = field(default=False, metadata=_header("txn-aborted", _flag))
     payload: bytes | None = None
 
     @property
@@ -89,58 +117,60 @@ class EntryMetadata:
             ValueError: a header is missing, or is not in the format of the tested broker versions.
         """
         texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
-        values = {field: read(texts[name]) for field, (name, read) in _HEADERS.items() if name in texts}
+        headed = ((one.name, *one.metadata["header"]) for one in fields(cls) if one.metadata)
+        values = {name: read(texts[header]) for name, header, read in headed if header in texts}
         position = Position.parse(texts.get("message-id", ""))
         return cls(position, payload=payload, **{**_ABSENT, **values})
 
 
-def _moment(text: str) -> int:
-    """Parse a time to milliseconds since the epoch."""
-    # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as milliseconds.
-    # The calendar repeats every 400 years, and datetime supports years up to 9999.
-    year, _, rest = text[1:].partition("-")
-    cycles, of_cycle = divmod(int(text[:1] + year) - _EPOCH, _CYCLE_YEARS)
-    near = datetime.fromisoformat(f"{_EPOCH + of_cycle}-{rest}")
-    # Rounded, because a float may be just below its millisecond.
-    return round(near.timestamp() * 1000) + cycles * _CYCLE_MILLIS
+_REQUIRED: Final = object()
 
 
-def _flag(text: str) -> bool:
-    return text == "true"
+def member(
+    *keys: str, absent: object = _REQUIRED, read: Callable[[Any], Any] = lambda found: found
+) -> dict[str, object]:
+    """Return the metadata of a field that is read from a JSON object: from the first of these members that is set.
+
+    `absent` replaces a missing one; None is not passed to `read`.
+    """
+
+    def parse(data: Json) -> object:
+        found = next((data[key] for key in keys if data.get(key) is not None), absent)
+        if found is _REQUIRED:
+            raise KeyError(keys[0])
+        return None if found is None else read(found)
+
+    return {"parse": parse, "key": keys[0]}
 
 
-_HEADERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "producer_name": ("producer-name", str),
-    "sequence_id": ("sequence-id", int),
-    "publish_time": ("publish-time", _moment),
-    "highest_sequence_id": ("highest-sequence-id", int),
-    "event_time": ("event-time", _moment),
-    "deliver_at_time": ("deliver-at-time", _moment),
-    "num_messages_in_batch": ("num-batch-message", int),
-    "batch_size": ("batch-size", int),
-    "uuid": ("uuid", str),
-    "chunk_id": ("chunk-id", int),
-    "num_chunks": ("num-chunks-from-msg", int),
-    "total_chunk_size": ("total-chunk-msg-size", int),
-    "index": ("broker-entry-metadata-index", int),
-    "broker_timestamp": ("broker-entry-metadata-timestamp", _moment),
-    "partition_key": ("partition-key", str),
-    "partition_key_b64_encoded": ("partition-key-b64-encoded", _flag),
-    "ordering_key": ("base64-ordering-key", base64.b64decode),
-    "schema_version": ("base64-schema-version", base64.b64decode),
-    "properties": ("property", lambda text: json.loads(text or "{}")),
-    "null_value": ("null-value", _flag),
-    "encrypted": ("is-encrypted", _flag),
-    "compression": ("compression", str),
-    "uncompressed_size": ("uncompressed-size", int),
-    "replicated_from": ("replicated-from", str),
-    "marker_type": ("marker-type", int),
-    "txn_uncommitted": ("txn-uncommitted", _flag),
-    "txn_aborted": ("txn-aborted", _flag),
-}
-"""The header of each field, without its prefix, and its parser."""
-_ABSENT: Json = {"producer_name": "", "sequence_id": -1, "publish_time": 0}
-"""Values of required fields without a header."""
+@dataclass(frozen=True, slots=True)
+class JsonValue:
+    """Value whose fields name the members of the broker's JSON object that they are read from."""
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """Parse the broker's JSON object.
+
+        Raises:
+            KeyError: a required member is missing.
+        """
+        return cls(**{one.name: one.metadata["parse"](data) for one in fields(cls)})
+
+    @classmethod
+    def each(cls, found: Mapping[str, Json]) -> dict[str, Self]:
+        """Parse the objects in the values of a JSON object."""
+        return {name: cls.from_json(value) for name, value in found.items()}
+
+
+_WHOLE_OBJECT: Final = {"parse": lambda data: data}
+
+
+def _names_of(key: str) -> Callable[[Sequence[Json]], tuple[str, ...]]:
+    return lambda objects: tuple(one.get(key, "") for one in objects)
+
+
+def _position_if_any(text: str) -> Position | None:
+    return Position.parse(text) if text else None
 
 
 _UNCOUNTED = frozenset({"Exclusive", "Failover"})
@@ -148,19 +178,19 @@ _UNCOUNTED = frozenset({"Exclusive", "Failover"})
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionStats:
+class SubscriptionStats(JsonValue):
     """Statistics of one subscription.
 
     `backlog_entries` counts entries, not messages, although the broker calls it `msgBacklog`.
     """
 
-    type: str
-    backlog_entries: int
-    unacked_messages: int
-    durable: bool
-    consumers: tuple[str, ...]
-    properties: Mapping[str, str]
-    raw: Json = field(repr=False, compare=False)
+    type: str = field(metadata=member("type", absent=""))
+    backlog_entries: int = field(metadata=member("msgBacklog", absent=0))
+    unacked_messages: int = field(metadata=member("unackedMessages", absent=0))
+    durable: bool = field(metadata=member("durable", "isDurable", absent=True))
+    consumers: tuple[str, ...] = field(metadata=member("consumers", absent=(), read=_names_of("consumerName")))
+    properties: Mapping[str, str] = field(metadata=member("subscriptionProperties", absent={}, read=dict))
+    raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
 
     @property
     def _consumers(self) -> Sequence[Json]:
@@ -210,97 +240,65 @@ class SubscriptionStats:
             if active is None or one.get("consumerName") == active
         )
 
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse one value of `subscriptions` in the statistics."""
-        return cls(
-            type=data.get("type", ""),
-            backlog_entries=data.get("msgBacklog", 0),
-            unacked_messages=data.get("unackedMessages", 0),
-            durable=data.get("durable", data.get("isDurable", True)),
-            consumers=tuple(consumer.get("consumerName", "") for consumer in data.get("consumers", ())),
-            properties=dict(data.get("subscriptionProperties") or {}),
-            raw=data,
-        )
-
 
 COMPACTION_CURSOR: Final = "__compaction"
 _WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
 """Suffix that brokers add to the position of a wholly acknowledged entry, as compaction acknowledges."""
 
 
+def _cursor_position(text: str) -> Position:
+    return Position.parse(_WHOLE.sub("", text))
+
+
 @dataclass(frozen=True, slots=True)
-class TopicStats:
+class TopicStats(JsonValue):
     """Statistics of one topic or partition, or their sum over all partitions."""
 
-    messages_in: int
-    bytes_in: int
-    storage_size: int
-    backlog_size: int
-    deduplication_status: str
-    publishers: tuple[str, ...]
-    subscriptions: Mapping[str, SubscriptionStats]
-    raw: Json = field(repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse the response of `GET …/stats`."""
-        return cls(
-            messages_in=data.get("msgInCounter", 0),
-            bytes_in=data.get("bytesInCounter", 0),
-            storage_size=data.get("storageSize", 0),
-            backlog_size=data.get("backlogSize", 0),
-            deduplication_status=data.get("deduplicationStatus") or "",
-            publishers=tuple(publisher.get("producerName", "") for publisher in data.get("publishers") or ()),
-            subscriptions={
-                name: SubscriptionStats.from_json(value) for name, value in (data.get("subscriptions") or {}).items()
-            },
-            raw=data,
-        )
+    messages_in: int = field(metadata=member("msgInCounter", absent=0))
+    bytes_in: int = field(metadata=member("bytesInCounter", absent=0))
+    storage_size: int = field(metadata=member("storageSize", absent=0))
+    backlog_size: int = field(metadata=member("backlogSize", absent=0))
+    deduplication_status: str = field(metadata=member("deduplicationStatus", absent=""))
+    publishers: tuple[str, ...] = field(metadata=member("publishers", absent=(), read=_names_of("producerName")))
+    subscriptions: Mapping[str, SubscriptionStats] = field(
+        metadata=member("subscriptions", absent={}, read=SubscriptionStats.each)
+    )
+    raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionedStats:
+class PartitionedStats(JsonValue):
     """Statistics of a partitioned topic: the sum, and each partition's by its full name."""
 
-    total: TopicStats
-    partitions: Mapping[str, TopicStats]
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse the response of `GET …/partitioned-stats`."""
-        partitions = {name: TopicStats.from_json(value) for name, value in data["partitions"].items()}
-        return cls(total=TopicStats.from_json(data), partitions=partitions)
+    total: TopicStats = field(metadata={"parse": TopicStats.from_json})
+    partitions: Mapping[str, TopicStats] = field(metadata=member("partitions", read=TopicStats.each))
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerInfo:
+class LedgerInfo(JsonValue):
     """Ledger of a topic; the broker lists the last, open one with 0 entries."""
 
-    ledger_id: int
-    entries: int
-    size: int
-    offloaded: bool
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse one item of `ledgers` in the internal statistics."""
-        return cls(data["ledgerId"], data["entries"], data["size"], data.get("offloaded", False))
+    ledger_id: int = field(metadata=member("ledgerId"))
+    entries: int = field(metadata=member("entries"))
+    size: int = field(metadata=member("size"))
+    offloaded: bool = field(metadata=member("offloaded", absent=False))
 
 
 @dataclass(frozen=True, slots=True)
-class CursorInfo:
+class CursorInfo(JsonValue):
     """Cursor of one subscription.
 
     Acknowledged are all entries up to `mark_delete_position`, and `individually_deleted` after it, in order.
     """
 
-    mark_delete_position: Position
-    read_position: Position
-    individually_deleted: PositionRanges
-    state: str
-    active: bool
-    raw: Json = field(repr=False, compare=False)
+    mark_delete_position: Position = field(metadata=member("markDeletePosition", read=_cursor_position))
+    read_position: Position = field(metadata=member("readPosition", read=_cursor_position))
+    individually_deleted: PositionRanges = field(
+        metadata=member("individuallyDeletedMessages", absent="[]", read=PositionRanges.parse)
+    )
+    state: str = field(metadata=member("state", absent=""))
+    active: bool = field(metadata=member("active", absent=False))
+    raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
 
     def acknowledges(self, position: Position) -> bool:
         """Return whether an entry is wholly acknowledged."""
@@ -312,50 +310,29 @@ class CursorInfo:
         alone = self.individually_deleted.covering(positions)
         return [position <= mark or is_alone for position, is_alone in zip(positions, alone, strict=True)]
 
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse one value of `cursors` in the internal statistics."""
-        return cls(
-            mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
-            read_position=Position.parse(_WHOLE.sub("", data["readPosition"])),
-            individually_deleted=PositionRanges.parse(data.get("individuallyDeletedMessages") or "[]"),
-            state=data.get("state", ""),
-            active=data.get("active", False),
-            raw=data,
-        )
+
+def _cursors(found: Mapping[str, Json]) -> dict[str, CursorInfo]:
+    return {unquote_plus(name): cursor for name, cursor in CursorInfo.each(found).items()}
 
 
 @dataclass(frozen=True, slots=True)
-class InternalStats:
+class InternalStats(JsonValue):
     """Ledgers and cursors of one topic or partition.
 
     The last of `ledgers` is open and shows 0 entries; `current_ledger_entries` has its number of entries.
     """
 
-    ledgers: tuple[LedgerInfo, ...]
-    last_confirmed_entry: Position
-    current_ledger_entries: int
-    current_ledger_size: int
-    number_of_entries: int
-    total_size: int
-    state: str
-    cursors: Mapping[str, CursorInfo]
-    raw: Json = field(repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse the response of `GET …/internalStats`."""
-        return cls(
-            ledgers=tuple(map(LedgerInfo.from_json, data["ledgers"])),
-            last_confirmed_entry=Position.parse(data["lastConfirmedEntry"]),
-            current_ledger_entries=data["currentLedgerEntries"],
-            current_ledger_size=data["currentLedgerSize"],
-            number_of_entries=data["numberOfEntries"],
-            total_size=data["totalSize"],
-            state=data.get("state", ""),
-            cursors={unquote_plus(name): CursorInfo.from_json(value) for name, value in data["cursors"].items()},
-            raw=data,
-        )
+    ledgers: tuple[LedgerInfo, ...] = field(
+        metadata=member("ledgers", read=lambda found: tuple(map(LedgerInfo.from_json, found)))
+    )
+    last_confirmed_entry: Position = field(metadata=member("lastConfirmedEntry", read=Position.parse))
+    current_ledger_entries: int = field(metadata=member("currentLedgerEntries"))
+    current_ledger_size: int = field(metadata=member("currentLedgerSize"))
+    number_of_entries: int = field(metadata=member("numberOfEntries"))
+    total_size: int = field(metadata=member("totalSize"))
+    state: str = field(metadata=member("state", absent=""))
+    cursors: Mapping[str, CursorInfo] = field(metadata=member("cursors", read=_cursors))
+    raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
 
     def ledger_sizes(self) -> list[tuple[int, int]]:
         """Return `(ledger_id, entries)` of each ledger, with the actual number for the open one."""
@@ -382,111 +359,64 @@ class InternalStats:
 
 
 @dataclass(frozen=True, slots=True)
-class BacklogAnalysis:
+class BacklogAnalysis(JsonValue):
     """Backlog of a subscription, counted by reading it: entries, and the messages in their batches.
 
     `aborted` is true if the broker stopped at its limit of entries or time; the counts are lower bounds then.
     """
 
-    entries: int
-    messages: int
-    marker_messages: int
-    aborted: bool
-    first: Position | None
-    last: Position | None
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse the response of `POST …/analyzeBacklog`."""
-        first, last = data.get("firstMessageId"), data.get("lastMessageId")
-        return cls(
-            entries=data["entries"],
-            messages=data["messages"],
-            marker_messages=data.get("markerMessages", 0),
-            aborted=data.get("aborted", False),
-            first=Position.parse(first) if first else None,
-            last=Position.parse(last) if last else None,
-        )
+    entries: int = field(metadata=member("entries"))
+    messages: int = field(metadata=member("messages"))
+    marker_messages: int = field(metadata=member("markerMessages", absent=0))
+    aborted: bool = field(metadata=member("aborted", absent=False))
+    first: Position | None = field(metadata=member("firstMessageId", absent=None, read=_position_if_any))
+    last: Position | None = field(metadata=member("lastMessageId", absent=None, read=_position_if_any))
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class Policy(JsonValue):
+    """Policy that is also sent to the broker."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the broker's JSON object."""
+        return {one.metadata["key"]: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Retention(Policy):
     """Retention of acknowledged messages in minutes and MiB; 0 keeps none, -1 means no limit."""
 
-    minutes: int
-    size_mib: int
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse `retention_policies`."""
-        return cls(data["retentionTimeInMinutes"], data["retentionSizeInMB"])
-
-    def to_json(self) -> dict[str, int]:
-        """Return the body of `POST …/retention`."""
-        return {"retentionTimeInMinutes": self.minutes, "retentionSizeInMB": self.size_mib}
+    minutes: int = field(metadata=member("retentionTimeInMinutes"))
+    size_mib: int = field(metadata=member("retentionSizeInMB"))
 
 
 @dataclass(frozen=True, slots=True)
-class Persistence:
+class Persistence(Policy):
     """Replication of entries, and the rate per second at which cursors are persisted (0: no limit)."""
 
-    ensemble: int
-    write_quorum: int
-    ack_quorum: int
-    max_mark_delete_rate: float = 0.0
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse `persistence`."""
-        return cls(*(data[key] for key in _PERSISTENCE))
-
-    def to_json(self) -> dict[str, float]:
-        """Return the body of `POST …/persistence`."""
-        return dict(zip(_PERSISTENCE, astuple(self), strict=True))
-
-
-_PERSISTENCE = (
-    *("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"),
-    "managedLedgerMaxMarkDeleteRate",
-)
+    ensemble: int = field(metadata=member("bookkeeperEnsemble"))
+    write_quorum: int = field(metadata=member("bookkeeperWriteQuorum"))
+    ack_quorum: int = field(metadata=member("bookkeeperAckQuorum"))
+    max_mark_delete_rate: float = field(default=0.0, metadata=member("managedLedgerMaxMarkDeleteRate"))
 
 
 @dataclass(frozen=True, slots=True)
-class NamespacePolicies:
+class NamespacePolicies(JsonValue):
     """Policies of a namespace; None if not set, so that the broker's configuration applies."""
 
-    retention: Retention | None
-    deduplication: bool | None
-    persistence: Persistence | None
-    message_ttl_seconds: int | None
-    backlog_quotas: Json
-    raw: Json = field(repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse the response of `GET /namespaces/{tenant}/{namespace}`."""
-        retention, persistence = data.get("retention_policies"), data.get("persistence")
-        return cls(
-            retention=Retention.from_json(retention) if retention else None,
-            deduplication=data.get("deduplicationEnabled"),
-            persistence=Persistence.from_json(persistence) if persistence else None,
-            message_ttl_seconds=data.get("message_ttl_in_seconds"),
-            backlog_quotas=dict(data.get("backlog_quota_map") or {}),
-            raw=data,
-        )
+    retention: Retention | None = field(metadata=member("retention_policies", absent=None, read=Retention.from_json))
+    deduplication: bool | None = field(metadata=member("deduplicationEnabled", absent=None))
+    persistence: Persistence | None = field(metadata=member("persistence", absent=None, read=Persistence.from_json))
+    message_ttl_seconds: int | None = field(metadata=member("message_ttl_in_seconds", absent=None))
+    backlog_quotas: Json = field(metadata=member("backlog_quota_map", absent={}, read=dict))
+    raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterInfo:
+class ClusterInfo(JsonValue):
     """Service URLs of a cluster; empty if not configured."""
 
-    service_url: str
-    service_url_tls: str
-    broker_service_url: str
-    broker_service_url_tls: str
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """Parse the response of `GET /clusters/{cluster}`."""
-        keys = ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")
-        return cls(*(data.get(key) or "" for key in keys))
+    service_url: str = field(metadata=member("serviceUrl", absent=""))
+    service_url_tls: str = field(metadata=member("serviceUrlTls", absent=""))
+    broker_service_url: str = field(metadata=member("brokerServiceUrl", absent=""))
+    broker_service_url_tls: str = field(metadata=member("brokerServiceUrlTls", absent=""))

@@ -7,8 +7,8 @@ the REST path below `/admin/v2/`, in which `N` is `namespaces/{tenant}/{namespac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.ids.topic_name import TopicName
@@ -27,7 +27,7 @@ from ._core import (
     set_policy,
     whole_number,
 )
-from ._models import ClusterInfo, Json, NamespacePolicies, Persistence, Retention
+from ._models import ClusterInfo, JsonValue, NamespacePolicies, Persistence, Retention, member
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -201,18 +201,13 @@ async def health(session: Session) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaInfo:
+class SchemaInfo(JsonValue):
     """Schema of a topic: its version, type (`JSON`, `AVRO`, `STRING`, …) and definition as text."""
 
-    version: int
-    type: str
-    data: str
-    properties: Mapping[str, str]
-
-    @classmethod
-    def from_json(cls, answer: Json) -> Self:
-        """Parse the response of `GET …/schema`."""
-        return cls(answer["version"], answer["type"], answer.get("data") or "", dict(answer.get("properties") or {}))
+    version: int = field(metadata=member("version"))
+    type: str = field(metadata=member("type"))
+    data: str = field(metadata=member("data", absent=""))
+    properties: Mapping[str, str] = field(metadata=member("properties", absent={}, read=dict))
 
 
 def _path(topic: Topic) -> str:
