@@ -36,17 +36,35 @@ class Startable(ABC):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @abstractmethod
     def start(self) -> Self:
         """Start all of it and return when it is ready; a second call does nothing.
 
         Raises:
             BrokerStartError: it did not become ready; nothing is left running, and the message ends with a log.
         """
+        if not self._is_started():
+            try:
+                self._start()
+            except BaseException:
+                self._abandon()
+                raise
+        return self
 
     @abstractmethod
     def stop(self) -> None:
         """Stop all of it and remove its files; a second call does nothing."""
+
+    @abstractmethod
+    def _is_started(self) -> bool:
+        """Return True if there is nothing to start."""
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Start all of it, and return when it is ready."""
+
+    def _abandon(self) -> None:
+        """Clean up after a start that failed."""
+        self.stop()
 
 
 class Reachable(Startable):
@@ -172,22 +190,6 @@ class Broker(Reachable):
         """Version that the broker reports; before the start, the version to start."""
         return self._version
 
-    def start(self) -> Self:
-        """Launch the broker and return when it is ready; a second call does nothing.
-
-        Raises:
-            BrokerStartError: it did not become ready; nothing is left running, and the message ends with its log.
-        """
-        if self.is_running():
-            return self
-        try:
-            self._bring_up()
-        except BaseException:
-            self._kill()
-            self._discard()
-            raise
-        return self
-
     def stop(self) -> None:
         """Stop the broker and remove its files; a second call does nothing."""
         try:
@@ -207,7 +209,7 @@ class Broker(Reachable):
         """
         self._halt()
         try:
-            self._bring_up()
+            self._start()
         except BaseException:
             self._kill()
             raise
@@ -223,7 +225,14 @@ class Broker(Reachable):
             f"{self.service_url} and {self.admin_url}"
         )
 
-    def _bring_up(self) -> None:
+    def _is_started(self) -> bool:
+        return self.is_running()
+
+    def _abandon(self) -> None:
+        self._kill()
+        self._discard()
+
+    def _start(self) -> None:
         while True:
             self._launch()
             try:

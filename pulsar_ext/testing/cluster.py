@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -392,14 +392,10 @@ class PulsarCluster(Reachable):
 
     # -- start and stop ----------------------------------------------------------------------------------------------
 
-    def start(self) -> Self:
-        """Start all parts, in parallel if possible, and return when all are ready; do nothing if it is running.
+    def _is_started(self) -> bool:
+        return self._parts is not None
 
-        Raises:
-            BrokerStartError: it did not become ready; nothing is left running, and the message ends with a log.
-        """
-        if self._parts is not None:
-            return self
+    def _start(self) -> None:
         for attempts_left in reversed(range(_LAUNCHES)):
             runtime = self._make_runtime()
             addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime.has_detours)
@@ -414,8 +410,7 @@ class PulsarCluster(Reachable):
                     raise
             else:
                 self._parts = parts
-                break
-        return self
+                return
 
     def stop(self) -> None:
         """Stop all parts and remove their files; a second call does nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import InvalidUse
 
@@ -81,25 +81,16 @@ class ReplicatedClusters(Startable):
         """Second cluster."""
         return self._brokers[_EAST]
 
-    def start(self) -> Self:
-        """Start both in parallel, and return when each knows the other; a second call does nothing.
+    def _is_started(self) -> bool:
+        return all(broker.is_running() for broker in self._brokers.values())
 
-        Raises:
-            BrokerStartError: one did not become ready; nothing is left running, and the message ends with its log.
-        """
-        if all(broker.is_running() for broker in self._brokers.values()):
-            return self
-        try:
-            with ThreadPoolExecutor(len(self._brokers)) as starts:
-                list(starts.map(PulsarProcess.start, self._brokers.values()))
-            for name, broker in self._brokers.items():
-                for other in self._brokers.values():
-                    with _tenancy(other) as tenancy:
-                        tenancy.put_cluster(name, _as_peer(broker))
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    def _start(self) -> None:
+        with ThreadPoolExecutor(len(self._brokers)) as starts:
+            list(starts.map(PulsarProcess.start, self._brokers.values()))
+        for name, broker in self._brokers.items():
+            for other in self._brokers.values():
+                with _tenancy(other) as tenancy:
+                    tenancy.put_cluster(name, _as_peer(broker))
 
     def stop(self) -> None:
         """Stop both and remove their files; a second call does nothing."""

@@ -13,7 +13,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -142,18 +142,8 @@ class SparkCluster(Startable):
         """Directory with a subdirectory of each part; None if it is not running."""
         return self._home.path if self._home is not None else None
 
-    def start(self) -> Self:
-        """Start the master and the workers, and return when the workers are registered.
-
-        Raises:
-            BrokerStartError: pyspark or Java is missing, or a part did not start; nothing is left running.
-        """
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    def _is_started(self) -> bool:
+        return self._home is not None
 
     def restart(self, worker: SparkWorker) -> None:
         """Start a killed worker again, and return when it is registered.
