@@ -40,22 +40,21 @@ def choose_backend(
     if requested not in BACKENDS:
         raise InvalidUse(f"unknown back end {requested!r}; choose one of: {', '.join(BACKENDS)}")
     chosen = choose_version(version)
-    no_docker = docker_problem(report, chosen) if requested != "process" else None
-    no_process = process_problem(chosen) if requested == "process" or no_docker is not None else None
-    if requested == "docker" and no_docker is not None:
-        raise BrokerStartError(f"the back end docker is unavailable: {no_docker}")
-    if requested == "process" and no_process is not None:
-        raise BrokerStartError(f"the back end process is unavailable: {no_process}")
-    if requested != "process" and no_docker is None:
-        reason = "requested" if requested == "docker" else "a Docker engine answers and has an image"
-        return Choice("docker", reason, f"{_VARIABLE}=process runs the broker without Docker")
-    if no_process is None:
-        reason = "requested" if requested == "process" else str(no_docker)
-        return Choice("process", reason, f"{_VARIABLE}=docker runs the broker in a container")
-    raise BrokerStartError(
-        f"no back end for a broker is available; one of these two is needed.\nDocker: {no_docker}\nProcess: "
-        f"{no_process}"
-    )
+    problems: dict[str, str] = {}
+    if requested != "process":
+        if (problem := docker_problem(report, chosen)) is None:
+            reason = "requested" if requested == "docker" else "a Docker engine answers and has an image"
+            return Choice("docker", reason, f"{_VARIABLE}=process runs the broker without Docker")
+        problems["Docker"] = problem
+    if requested != "docker":
+        if (problem := process_problem(chosen)) is None:
+            reason = problems.get("Docker", "requested")
+            return Choice("process", reason, f"{_VARIABLE}=docker runs the broker in a container")
+        problems["Process"] = problem
+    if requested != "auto":
+        raise BrokerStartError(f"the back end {requested} is unavailable: {problem}")
+    listed = "\n".join(f"{name}: {problem}" for name, problem in problems.items())
+    raise BrokerStartError(f"no back end for a broker is available; one of these two is needed.\n{listed}")
 
 
 def is_requested(backend: str | None) -> bool:

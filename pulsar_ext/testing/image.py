@@ -19,7 +19,6 @@ from .profiles import choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 IMAGE_LABEL: Final = "pulsar-ext.image"
@@ -105,42 +104,22 @@ def is_present(engine: DockerClient, image: str) -> bool:
 
 
 def _is_pulled(engine: DockerClient, image: str, report: Callable[[str], None]) -> bool:
-    if not _registry_answers(image, report):
-        return False
-    report(f"pulling {image}")
+    """Pull an image if a registry has it; one that does not answer costs seconds, so it is asked once an hour."""
+    no_registry = cache_root() / "no-registry"
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - no_registry.stat().st_mtime < _NO_REGISTRY_SECONDS:
+            return False
     try:
+        with _engine(_REGISTRY_SECONDS) as impatient:
+            impatient.client.api.inspect_distribution(image)
+        report(f"pulling {image}")
         engine.client.images.pull(image)
     except (DockerException, RequestException) as error:
-        _record_missing_registry(image, error, report)
+        report(f"{image} cannot be pulled: {error}")
+        if not isinstance(error, NotFound):  # else the registry answers, but lacks this version
+            # Without a writable cache each run asks again, which costs seconds only.
+            with contextlib.suppress(OSError):
+                no_registry.parent.mkdir(parents=True, exist_ok=True)
+                no_registry.touch()
         return False
     return True
-
-
-def _registry_answers(image: str, report: Callable[[str], None]) -> bool:
-    """Return True if a registry has the image; a missing answer takes seconds, unlike a pull, and is cached."""
-    with contextlib.suppress(FileNotFoundError):
-        if time.time() - _no_registry_file().stat().st_mtime < _NO_REGISTRY_SECONDS:
-            return False
-    with _engine(_REGISTRY_SECONDS) as engine:
-        try:
-            engine.client.api.inspect_distribution(image)
-        except NotFound as error:
-            # The registry answers, but lacks this version.
-            report(f"{image} cannot be pulled: {error}")
-            return False
-        except (DockerException, RequestException) as error:
-            _record_missing_registry(image, error, report)
-            return False
-    return True
-
-
-def _record_missing_registry(image: str, error: Exception, report: Callable[[str], None]) -> None:
-    report(f"{image} cannot be pulled: {error}")
-    # Without a writable cache each run asks again, which costs seconds only.
-    with contextlib.suppress(OSError):
-        _no_registry_file().parent.mkdir(parents=True, exist_ok=True)
-        _no_registry_file().touch()
-
-
-def _no_registry_file() -> Path:
-    return cache_root() / "no-registry"

@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from docker.errors import DockerException
 
 from pulsar_ext.errors import BrokerStartError
 from pulsar_ext.testing import image
@@ -33,12 +34,18 @@ def test_missing_engine_raises_with_remedies(monkeypatch):
         image.choose_image()
 
 
-def test_missing_registry_is_cached(tmp_path, monkeypatch):
+def test_missing_registry_is_cached(monkeypatch):
     """After a failed request the cached answer is negative, without a request to the engine or the network."""
-    monkeypatch.setenv("DOCKER_HOST", _NO_ENGINE)
-    image._record_missing_registry("official:1", OSError("no such host"), lambda _: None)
+    requests = []
 
-    assert image._registry_answers("official:1", lambda _: None) is False
+    def connect(_timeout):
+        requests.append("registry")
+        raise DockerException("no such host")
+
+    monkeypatch.setattr(image, "_engine", connect)
+    for _ in range(2):
+        assert image._is_pulled(None, "official:1", lambda _: None) is False
+    assert requests == ["registry"]
 
 
 def test_missing_image_raises_with_remedies(monkeypatch):
