@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import pulsar as official
 
@@ -319,7 +319,7 @@ def skip_and_receive(
             producer.send_async(content, lambda *_: None)
         producer.flush()
         if pulsar is official:
-            env.admin.skip_entries(topic, "s", count)  # no official client has a skip
+            env.admin.request("POST", f"{topic}/subscription/s/skip/{count}")  # no official client has a skip
         else:
             client.skip_messages(topic, "s", count)
         producer.send(END.encode())
@@ -343,7 +343,7 @@ def run_programs(
     """
     topic, names = env.topic(), [f"program-{number}" for number in range(programs)]
     for name in names:
-        env.admin.create_subscription(topic, name)
+        env.admin.request("PUT", f"{topic}/subscription/{name}", {"ledgerId": -1, "entryId": -1})  # at the beginning
     with env.opened(pulsar) as client:
         send_all(client.create_producer(topic), numbered(messages))
     outcomes = [env.run_isolated(pulsar, program, topic, name, seconds=seconds) for name in names]
@@ -373,64 +373,18 @@ class Admin:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._opener = urllib.request.build_opener(_Redirects)
 
-    def _request(self, method: str, path: str, data: object = None) -> Any:
+    def request(self, method: str, path: str, data: object = None) -> Any:
+        """Send a request to a path, which may begin with a topic; return the answer's JSON, or for HEAD its headers."""
         body = None if data is None else json.dumps(data).encode()
-        request = urllib.request.Request(f"{self._url}/admin/v2/{path}", body, self._headers, method=method)  # noqa: S310  # the user's URL
+        url = f"{self._url}/admin/v2/{path.replace('://', '/', 1)}"
+        request = urllib.request.Request(url, body, self._headers, method=method)  # noqa: S310  # the user's URL
         with self._opener.open(request, timeout=30) as answer:
             text = answer.read()
             return answer.headers if method == "HEAD" else json.loads(text or b"null")
 
-    def _request_topic(self, method: str, topic: str, path: str, data: object = None) -> Any:
-        return self._request(method, f"persistent/{topic.removeprefix('persistent://')}{path}", data)
-
-    def create_namespace(self, *, deduplication: bool) -> str:
-        """Create a namespace of the tenant public, and return its name."""
-        namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
-        self._request("PUT", f"namespaces/{namespace}")
-        self._request("POST", f"namespaces/{namespace}/deduplication", deduplication)
-        return namespace
-
-    def largest_message(self) -> int:
-        """Return the broker's `maxMessageSize`, above which messages are sent in chunks."""
-        return int(self._request("GET", "brokers/configuration/runtime")["maxMessageSize"])
-
-    def create_topic(self, topic: str) -> None:
-        """Create a topic without partitions."""
-        self._request_topic("PUT", topic, "")
-
-    def create_partitioned_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic with partitions."""
-        self._request_topic("PUT", topic, "/partitions", partitions)
-
-    def max_message_size(self, topic: str) -> int | None:
-        """Return the size in bytes above which a topic rejects a message; None if it is not set."""
-        size: int | None = self._request_topic("GET", topic, "/maxMessageSize")
-        return size
-
-    def set_max_message_size(self, topic: str, size: int) -> None:
-        """Set the size in bytes above which a topic rejects a message."""
-        self._request_topic("POST", topic, "/maxMessageSize", size)
-
-    def unload(self, topic: str) -> None:
-        """Unload a topic from its broker, which loads it again."""
-        self._request_topic("PUT", topic, "/unload")
-
-    def create_subscription(self, topic: str, subscription: str) -> None:
-        """Create a subscription at a topic's beginning, and the topic if it is missing."""
-        self._request_topic("PUT", topic, f"/subscription/{quote(subscription, '')}", {"ledgerId": -1, "entryId": -1})
-
-    def skip_entries(self, topic: str, subscription: str, count: int) -> None:
-        """Skip entries with the broker's own skip."""
-        self._request_topic("POST", topic, f"/subscription/{quote(subscription, '')}/skip/{count}")
-
-    def reset_cursor(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
-        """Move a cursor to an entry, which is delivered next."""
-        to = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1, "batchIndex": -1}
-        self._request_topic("POST", topic, f"/subscription/{quote(subscription, '')}/resetcursor", to)
-
     def unacknowledged(self, topic: str, subscription: str) -> list[tuple[int, int]]:
         """Return ledger and entry of each unacknowledged entry of a subscription."""
-        stats = self._request_topic("GET", topic, "/internalStats")
+        stats = self.request("GET", f"{topic}/internalStats")
         cursor = stats["cursors"][subscription]
         mark = tuple(map(int, cursor["markDeletePosition"].split(":")))
         ranges = cursor["individuallyDeletedMessages"].strip("[]")
@@ -445,7 +399,7 @@ class Admin:
 
     def message_of(self, topic: str, ledger: int, entry: int) -> tuple[str, str]:
         """Return the producer name and the sequence id of the message to which an entry belongs."""
-        headers = self._request_topic("HEAD", topic, f"/ledger/{ledger}/entry/{entry}")
+        headers = self.request("HEAD", f"{topic}/ledger/{ledger}/entry/{entry}")
         return headers["X-Pulsar-producer-name"], headers["X-Pulsar-sequence-id"]
 
 
@@ -683,7 +637,10 @@ def main(run: Callable[..., Counts], profile: str) -> None:
         return
     service_url, admin_url = (*sys.argv[1:], "pulsar://localhost:6650", "http://localhost:8080")[:2]
     admin = Admin(admin_url)
-    namespace = admin.create_namespace(deduplication=profile == "dedup")
-    [counts] = count(run, Place(service_url, admin_url, namespace, admin.largest_message()), ["pulsar"])
+    namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
+    admin.request("PUT", f"namespaces/{namespace}")
+    admin.request("POST", f"namespaces/{namespace}/deduplication", profile == "dedup")
+    chunk_bytes = int(admin.request("GET", "brokers/configuration/runtime")["maxMessageSize"])
+    [counts] = count(run, Place(service_url, admin_url, namespace, chunk_bytes), ["pulsar"])
     print(counts)  # noqa: T201  # the result
     sys.exit(0 if counts.clean else 1)

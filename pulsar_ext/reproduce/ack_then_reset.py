@@ -21,7 +21,8 @@ def run(pulsar: Client, env: Env) -> Counts:
         consumer.acknowledge_cumulative(received[-1])
         time.sleep(_ARRIVED_SECONDS)
         first = received[0].message_id()
-        env.admin.reset_cursor(topic, "s", first.ledger_id(), first.entry_id())
+        to = {"ledgerId": first.ledger_id(), "entryId": first.entry_id(), "partitionIndex": -1, "batchIndex": -1}
+        env.admin.request("POST", f"{topic}/subscription/s/resetcursor", to)
         time.sleep(_ARRIVED_SECONDS)
         producer.send(END.encode())
         again: set[str] = set()

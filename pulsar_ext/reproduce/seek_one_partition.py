@@ -12,7 +12,7 @@ _RECEIVE_MILLIS = 3_000
 def run(pulsar: Client, env: Env) -> Counts:
     """Receive 30 of 300 messages of three partitions, acknowledge them, and seek back in one of the partitions."""
     topic = env.topic()
-    env.admin.create_partitioned_topic(topic, _PARTITIONS)
+    env.admin.request("PUT", f"{topic}/partitions", _PARTITIONS)
     unread = {f"message {number}" for number in range(_MESSAGES)}
     with env.opened(pulsar) as client:
         producer = client.create_producer(

@@ -25,11 +25,11 @@ def send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
 def run(pulsar: Client, env: Env) -> Counts:
     """Send in a separate process, which may hang, and count the stored messages."""
     topic, sent = env.topic(), numbered(5)
-    env.admin.create_topic(topic)
-    env.admin.set_max_message_size(topic, _LARGEST_BYTES)
-    while env.admin.max_message_size(topic) != _LARGEST_BYTES:
+    env.admin.request("PUT", topic)
+    env.admin.request("POST", f"{topic}/maxMessageSize", _LARGEST_BYTES)
+    while env.admin.request("GET", f"{topic}/maxMessageSize") != _LARGEST_BYTES:
         time.sleep(0.1)
-    env.admin.unload(topic)  # policies apply when the topic is loaded
+    env.admin.request("PUT", f"{topic}/unload")  # policies apply when the topic is loaded
     outcome = env.run_isolated(pulsar, send, topic, sent, seconds=20.0)
     # The connection may end again while the first of them is in flight; it is then sent twice, as by the official
     # client.
