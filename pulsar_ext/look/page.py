@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned
 
 from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
-from .topic_map import TopicMap, cells_of, cursor_states, entry_kinds, joined
+from .topic_map import cells_of, cursor_states, entry_kinds, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
     from .survey import Survey
-    from .topic_map import CursorMap
+    from .topic_map import TopicMap
 
 
 _CELLS = 480
@@ -72,49 +72,34 @@ def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float 
         findings_text(seen.diagnosis.findings),
         when,
         diagnosis=seen.diagnosis,
-        topics=list(map(_TopicView.of, seen.maps)),
+        topics=list(map(_view_of, seen.maps)),
         refresh_seconds=refresh_seconds,
     )
 
 
-class _TopicView(NamedTuple):
-    """Map of a topic in cells; bars are triples of the first cell, the number of cells and the kind."""
-
-    topic: TopicMap
-    facts: dict[str, str]
-    cells: int
-    scale: float
-    labels: list[tuple[int, float]]
-    inspected: str
-    batches: list[str]
-    kinds: list[tuple[int, int, str | None]]
-    cursors: list[tuple[CursorMap, list[tuple[int, int, str]]]]
-    more_cursors: int
-    tables: list[tuple[str, str, list[str], list[list[object]]]]
-
-    @classmethod
-    def of(cls, topic: TopicMap) -> _TopicView:
-        cells, count = cells_of(topic.entries, _CELLS), len(topic.kinds)
-        return cls(
-            topic,
-            {
-                "entries": f"{topic.entries:,}",
-                "stored": bytes_text(topic.size),
-                "ledgers": f"{len(topic.ledgers):,}",
-                "rate in": rate_text(topic.rate_in),
-                "producers": f"{len(topic.producers):,}",
-                "deduplication": "on" if topic.deduplication else "off",
-            },
-            cells,
-            cells / max(topic.entries, 1),
-            list(_labels(topic)) if topic.entries else [],
-            "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected",
-            batches_text(topic) or [""],
-            list(joined(entry_kinds(topic, cells))),
-            [(one, list(joined(cursor_states(topic, one, cells)))) for one in topic.cursors[:_CURSORS]],
-            len(topic.cursors) - _CURSORS,
-            _tables(topic),
-        )
+def _view_of(topic: TopicMap) -> dict[str, object]:
+    """Return a map in cells; bars are triples of the first cell, the number of cells and the kind."""
+    cells, count = cells_of(topic.entries, _CELLS), len(topic.kinds)
+    return {
+        "topic": topic,
+        "facts": {
+            "entries": f"{topic.entries:,}",
+            "stored": bytes_text(topic.size),
+            "ledgers": f"{len(topic.ledgers):,}",
+            "rate in": rate_text(topic.rate_in),
+            "producers": f"{len(topic.producers):,}",
+            "deduplication": "on" if topic.deduplication else "off",
+        },
+        "cells": cells,
+        "scale": cells / max(topic.entries, 1),
+        "labels": list(_labels(topic)) if topic.entries else [],
+        "inspected": "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected",
+        "batches": batches_text(topic) or [""],
+        "kinds": joined(entry_kinds(topic, cells)),
+        "cursors": [(one, joined(cursor_states(topic, one, cells))) for one in topic.cursors[:_CURSORS]],
+        "more_cursors": len(topic.cursors) - _CURSORS,
+        "tables": _tables(topic),
+    }
 
 
 def _labels(topic: TopicMap) -> Iterator[tuple[int, float]]:

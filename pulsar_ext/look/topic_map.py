@@ -23,16 +23,7 @@ EntryKind = Literal["message", "batch", "chunk"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpan:
-    """Stored ledger.
-
-    Args:
-        ledger_id: its id.
-        first: number of its first entry.
-        entries: number of its entries.
-        size: its bytes.
-        is_open: True for the ledger that is written to.
-        offloaded: True if it is in long-term storage.
-    """
+    """Stored ledger from entry number `first` on; `size` is in bytes, and the broker writes to the open one."""
 
     ledger_id: int
     first: int
@@ -44,14 +35,9 @@ class LedgerSpan:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive entries that a cursor has not acknowledged.
+    """Consecutive entries that a cursor has not acknowledged, by number (`first`, `last`) and position (`begin`, `end`).
 
-    Args:
-        first: number of the first entry.
-        last: number of the last entry.
-        begin: position of the first entry.
-        end: position of the last entry.
-        acknowledged_behind: number of acknowledged entries after the stretch; if above 0, it is a hole.
+    With acknowledged entries after it (`acknowledged_behind`), it is a hole.
     """
 
     first: int
@@ -71,17 +57,10 @@ class CursorMap:
     """Cursor of a subscription, of a reader or of the compaction.
 
     Args:
-        name: of the subscription.
         type: the broker's name of its type, such as Shared; empty if unknown.
-        durable: True if it outlives its consumers.
-        mark_delete: the mark-delete position, up to which everything is acknowledged.
-        acknowledged_until: number of the entry at the mark-delete position; 0 before the first entry.
-        read_position: position of the next entry that the broker reads for it.
-        read_until: number of the last entry that was read for it.
-        backlog_entries: number of unacknowledged entries.
-        backlog_bytes: their approximate size.
-        stretches: the unacknowledged entries.
-        consumers: their names.
+        mark_delete: position up to which everything is acknowledged, with the number `acknowledged_until`.
+        read_position: position of the next entry that the broker reads for it, after the number `read_until`.
+        backlog_bytes: approximate size of the unacknowledged entries, which are the `stretches`.
         unacknowledged_messages: number of messages that consumers hold, as far as the broker counts them.
         rate_out: messages per second.
         lag_seconds: age of the first unacknowledged message; None without one, or if unknown.
@@ -110,17 +89,7 @@ class CursorMap:
 
 @dataclass(frozen=True, slots=True)
 class ChunkedMessage:
-    """Chunked message, as far as its entries were inspected.
-
-    Args:
-        producer: name of its producer.
-        sequence_id: its sequence id.
-        of_chunks: total number of its chunks.
-        size: its bytes.
-        chunks: chunk id of each inspected entry, by entry number.
-        begin: position of the first of these entries.
-        end: position of the last of these entries.
-    """
+    """Chunked message of `of_chunks` chunks, and the chunk ids of its inspected entries, by entry number."""
 
     producer: str
     sequence_id: int
@@ -136,17 +105,11 @@ class TopicMap:
     """Map of one topic or partition.
 
     Args:
-        name: its full name.
-        entries: number of stored entries.
-        size: their bytes.
         ledgers: those with entries, in order.
         cursors: the one with the largest backlog first.
         kinds: kind of each inspected entry, by entry number.
         batches: number of inspected batches, by the number of their messages.
-        chunked: the inspected chunked messages.
         rate_in: messages per second.
-        producers: their names.
-        deduplication: True if the broker deduplicates the topic.
     """
 
     name: str
