@@ -35,7 +35,7 @@ class LedgerSpan:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive entries that a cursor has not acknowledged, by number (`first`, `last`) and position (`begin`, `end`).
+    """Consecutive entries that a cursor has not acknowledged: their numbers (`first`, `last`) and positions.
 
     With acknowledged entries after it (`acknowledged_behind`), it is a hole.
     """
