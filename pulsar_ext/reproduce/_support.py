@@ -41,6 +41,9 @@ END = "end"
 
 RECEIVE_MILLIS = 20_000
 
+KEPT: list[object] = []
+"""Objects that a program keeps until its end."""
+
 _SILENT_SECONDS = 1.0
 _SCENARIO_SECONDS = 90.0
 _LOG_CHARACTERS = 300

@@ -1,14 +1,12 @@
 """A program that ends without close() loses its last acknowledgements, and receives those messages again."""
 
-from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
+from ._support import KEPT, RECEIVE_MILLIS, Client, Counts, Env, run_programs
 
 CLAIM = "a program that ends without close() does not receive acknowledged messages again"
 REFERENCE = "docs/reproduce.md#exit-acknowledged"
 
 _MESSAGES = 10
 _PROGRAMS = 10
-_open: list[object] = []
-"""Objects that a program's main module keeps until its end."""
 
 
 def acknowledge_and_end(pulsar: Client, env: Env, topic: str, subscription: str) -> int:
@@ -16,7 +14,7 @@ def acknowledge_and_end(pulsar: Client, env: Env, topic: str, subscription: str)
     client = env.client(pulsar)
     consumer = client.subscribe(topic, subscription)
     received = [consumer.receive(RECEIVE_MILLIS) for _ in range(_MESSAGES)]
-    _open.extend((client, consumer))
+    KEPT.extend((client, consumer))
     for message in received:
         consumer.acknowledge(message)
     return len(received)

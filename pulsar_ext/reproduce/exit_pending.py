@@ -1,19 +1,16 @@
 """A program that ends with pending sends and without close() loses them, and may abort."""
 
-from ._support import Client, Counts, Env, numbered
+from ._support import KEPT, Client, Counts, Env, numbered
 
 CLAIM = "a program that ends without close() exits normally, and its pending messages are stored"
 REFERENCE = "docs/reproduce.md#exit-pending"
-
-_open: list[object] = []
-"""Objects that a program's main module keeps until its end."""
 
 
 def send_and_end(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send one batch, and end the program before the batch is due."""
     client = env.client(pulsar)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5_000)
-    _open.extend((client, producer))
+    KEPT.extend((client, producer))
     for label in labels:
         producer.send_async(label.encode(), lambda _result, _message_id: None)
 

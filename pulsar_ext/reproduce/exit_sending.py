@@ -3,20 +3,17 @@
 import contextlib
 import threading
 
-from ._support import Client, Counts, Env
+from ._support import KEPT, Client, Counts, Env
 
 CLAIM = "a program exits normally while one of its daemon threads is sending"
 REFERENCE = "docs/reproduce.md#exit-sending"
-
-_open: list[object] = []
-"""Objects that a program's main module keeps until its end."""
 
 
 def end_while_sending(pulsar: Client, env: Env, topic: str) -> None:
     """End the program while a daemon thread is sending."""
     client = env.client(pulsar)
     producer = client.create_producer(topic)
-    _open.extend((client, producer))
+    KEPT.extend((client, producer))
     sent = threading.Semaphore(0)
 
     def send() -> None:
