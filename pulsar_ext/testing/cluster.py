@@ -64,6 +64,7 @@ class ClusterParts:
         self,
         runtime: ProcessRuntime | ContainerRuntime,
         addresses: Addresses,
+        version: str,
         profile: Profile,
         settings: Mapping[str, object],
         options: Sequence[str],
@@ -71,6 +72,7 @@ class ClusterParts:
     ) -> None:
         self.addresses = addresses
         self._runtime, self._profile, self._options, self._seconds = runtime, profile, options, seconds
+        self._version = version
         self._extra_settings = settings
         self._identity = Identity.make(profile)
         self._identity.write(runtime.home)
@@ -106,7 +108,7 @@ class ClusterParts:
     def bring_up(self) -> None:
         """Start all parts for the first time, with the proxies between them, and return when they are ready."""
         addresses = self.addresses
-        self._runtime.open(addresses, self._identity.files())
+        self._runtime.open()
         self._settings = self._make_settings()
         stores = self._runtime.layout.stores
         for name, ports in addresses.brokers.items():
@@ -220,7 +222,7 @@ class ClusterParts:
         return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
 
     def _error(self, name: str, reason: str) -> BrokerStartError:
-        what = f"no Pulsar {self._runtime.version} cluster (profile {self._profile.name}), {name}"
+        what = f"no Pulsar {self._version} cluster (profile {self._profile.name}), {name}"
         return start_error(what, reason, tail_of(self._runtime.part(name).log_text()))
 
 
@@ -397,9 +399,10 @@ class PulsarCluster(Reachable):
 
     def _start(self) -> None:
         for attempts_left in reversed(range(_LAUNCHES)):
-            runtime = self._make_runtime()
-            addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime.has_detours)
-            options = (self._profile, self._settings, self._java_options, self._start_timeout)
+            runtime_class = self._runtime_class()
+            addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime_class.has_detours)
+            runtime = runtime_class(self._report, self._version, addresses)
+            options = (self._version, self._profile, self._settings, self._java_options, self._start_timeout)
             parts = ClusterParts(runtime, addresses, *options)
             try:
                 parts.bring_up()
@@ -510,12 +513,12 @@ class PulsarCluster(Reachable):
                 raise
             self.restart(name)
 
-    def _make_runtime(self) -> ProcessRuntime | ContainerRuntime:
+    def _runtime_class(self) -> type[ProcessRuntime | ContainerRuntime]:
         if choose_backend(self._backend, self._report).backend == "docker":
             from .cluster_containers import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
 
-            return ContainerRuntime(self._report, self._version)
-        return ProcessRuntime(self._report, self._version)
+            return ContainerRuntime
+        return ProcessRuntime
 
     @property
     def _started(self) -> ClusterParts:

@@ -9,67 +9,56 @@ proxies between brokers and ZooKeeper run in this process, on this machine's add
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import shlex
-import tarfile
 import uuid
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from docker.errors import DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
+from docker.errors import DockerException  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
 
 from pulsar_ext.errors import BrokerStartError
 
-from .cluster_conf import HOST, SETUP, ZOOKEEPER, Addresses, Layout
-from .cluster_runtime import Command, Runtime
-from .container import OWNER_LABEL, ContainerProgram, EngineContainer, guard_containers, is_port_lost
-from .image import choose_image, connect_engine, start_command
+from .cluster_conf import HOST, LOCAL, SETUP, ZOOKEEPER, Addresses, Layout
+from .container import SECRETS, ContainerProgram, EngineContainer, OwnContainers, is_port_lost
+from .image import choose_image, start_command
 from .java_program import JAVA_OPTIONS
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import PurePosixPath
+
+    from .access import Options
+    from .cluster_runtime import Command
 
 _GATE: Final = "gate"
-_HOME: Final = PurePosixPath("/pulsar")
+_HOME: Final = SECRETS.parent
 _CONF: Final = _HOME / "conf" / "part.conf"
-_SECRETS: Final = _HOME / "secrets"
-_USER: Final = 10_000
 
 
-class ContainerRuntime(Runtime):
-    """Runtime with a container for each part; a guard removes them when the process that started them has ended."""
+class ContainerRuntime:
+    """Runtime with a container for each part, `ProcessRuntime`'s twin."""
 
+    layout = LOCAL
     has_detours = False
-    secrets = _SECRETS
+    secrets = SECRETS
 
-    def __init__(self, report: Callable[[str], None], version: str) -> None:
-        self._image = choose_image(version=version, report=report)
-        start_command(self._image, report=report)  # pulls an image that was named
-        self._engine = connect_engine().client
-        super().__init__(version)
-        self._name = self.network = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
-        self._guard: subprocess.Popen[bytes] | None = None
-        self._parts: dict[str, ContainerProgram] = {}
-        self._files: dict[str, bytes] = {}
-        self._addresses: Addresses | None = None
+    def __init__(self, report: Callable[[str], None], version: str, addresses: Addresses) -> None:
+        image = choose_image(version=version, report=report)
+        start_command(image, report=report)  # pulls an image that was named
+        self.network = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
+        self._addresses = addresses
+        self._parts = {name: ContainerProgram() for name in (*addresses.parts, SETUP)}
+        self._own = OwnContainers(image, [self._container(name) for name in (*self._parts, _GATE)], self.network)
+        self.home = self._own.home
         self._lost_a_port = False
 
-    def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:
+    def open(self) -> None:
         """Create the network, and the gate that publishes the ports of all brokers on this machine's loopback."""
-        containers = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
-        self._guard = guard_containers(containers, self.home, self._name)
-        self._addresses, self._files = addresses, {f"{_SECRETS}/{name}": content for name, content in files.items()}
-        self._parts = {name: ContainerProgram() for name in (*addresses.parts, SETUP)}
         with self._engine_errors("create a network"):
-            network = self._engine.networks.create(self._name, driver="bridge", labels=_labels())
-            network.reload()
-            gateway = network.attrs["IPAM"]["Config"][0]["Gateway"]
-            ports = [port for one in addresses.brokers.values() for port in (one.service, one.admin, one.proxied)]
-            gate = self._create(_GATE, ["sleep", "infinity"], ports, aliases=addresses.brokers)
-            gate.start()
+            gateway = self._own.create_network()
+            brokers = self._addresses.brokers
+            ports = [port for one in brokers.values() for port in (one.service, one.admin, one.proxied)]
+            self._create(_GATE, ["sleep", "infinity"], {}, ports, aliases=brokers).start()
         self.layout = Layout(network=True, stores=gateway)
 
     def data(self, name: str) -> PurePosixPath:
@@ -85,12 +74,11 @@ class ContainerRuntime(Runtime):
         part = self._parts[name]
         with self._engine_errors(f"start {name}"):
             if part.container is None:
-                ports = [self._addresses.zookeeper] if name == ZOOKEEPER and self._addresses is not None else []
-                part.container = self._create(name, _shell(command), ports, aliases=[name])
-                files = dict(self._files)
+                files = {str(SECRETS / path.name): path.read_bytes() for path in self.home.iterdir()}
                 if command.settings is not None:
                     files[str(_CONF)] = command.settings.encode()
-                part.container.put_archive("/", _archive(files))
+                ports = [self._addresses.zookeeper] if name == ZOOKEEPER else []
+                part.container = self._create(name, _shell(command), files, ports, aliases=[name])
             part.start()
 
     def lost_a_port(self) -> bool:
@@ -99,36 +87,24 @@ class ContainerRuntime(Runtime):
 
     def close(self) -> None:
         """Remove all containers with their data, and the network; a second call does nothing."""
-        if self._guard is not None:
-            for name in (*self._parts, _GATE):
-                with contextlib.suppress(NotFound):
-                    self._engine.containers.get(self._container(name)).remove(force=True, v=True)
-            with contextlib.suppress(NotFound):
-                self._engine.networks.get(self._name).remove()
-            self._guard.terminate()
-            self._guard.wait()
-            self._guard = None
-        self._engine.close()
-        super().close()
+        self._own.close()
 
     def _container(self, name: str) -> str:
-        return f"{self._name}-{name}"
+        return f"{self.network}-{name}"
 
-    def _create(self, name: str, command: list[str], ports: Iterable[int], aliases: Iterable[str]) -> EngineContainer:
+    def _create(
+        self, name: str, command: list[str], files: Mapping[str, bytes], ports: Iterable[int], aliases: Iterable[str]
+    ) -> EngineContainer:
         """Create a container: a broker's in the network of the gate, any other one with its own address."""
-        if self._addresses is not None and name in self._addresses.brokers:
-            options: dict[str, object] = {"network_mode": f"container:{self._container(_GATE)}"}
+        if name in self._addresses.brokers:
+            options: Options = {"network_mode": f"container:{self._container(_GATE)}"}
         else:
-            endpoint = self._engine.api.create_endpoint_config(aliases=list(aliases))
-            options = {"network": self._name, "networking_config": {self._name: endpoint}}
+            options = {"network": self.network, "aliases": list(aliases)}
             # The port is the same inside, so that brokers and this machine use the same address.
             options["ports"] = {f"{port}/tcp": (HOST, port) for port in ports}
         # The image's health check is for a standalone broker.
-        options |= {"healthcheck": {"test": ["NONE"]}, "labels": _labels(), "working_dir": str(_HOME)}
-        made: EngineContainer = self._engine.containers.create(
-            self._image, command, name=self._container(name), **options
-        )
-        return made
+        options |= {"healthcheck": {"test": ["NONE"]}, "working_dir": str(_HOME)}
+        return self._own.create(self._container(name), command, files, **options)
 
     @contextlib.contextmanager
     def _engine_errors(self, what: str) -> Iterator[None]:
@@ -137,10 +113,6 @@ class ContainerRuntime(Runtime):
         except (DockerException, RequestException) as error:
             self._lost_a_port = is_port_lost(error)
             raise BrokerStartError(f"the Docker engine could not {what} of a cluster: {error}") from error
-
-
-def _labels() -> dict[str, str]:
-    return {OWNER_LABEL: str(os.getpid())}
 
 
 def _shell(command: Command) -> list[str]:
@@ -152,14 +124,3 @@ def _shell(command: Command) -> list[str]:
         "-c",
         "exec " + shlex.join([*java, "-cp", f"{_HOME}/lib/*", command.main, *command.arguments, *conf]),
     ]
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    """Return a tar archive of files by their absolute paths, readable by the image's user only."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(path.lstrip("/"))
-            entry.size, entry.mode, entry.uid = len(content), 0o600, _USER
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .cluster_conf import SETUP, Addresses, Layout
+from .cluster_conf import LOCAL, SETUP, Addresses
 from .java_program import Java, JavaProgram, ScratchDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path, PurePath
+    from collections.abc import Callable, Sequence
+    from pathlib import PurePath
 
 
 class Command(NamedTuple):
@@ -25,44 +25,31 @@ class Command(NamedTuple):
     options: Sequence[str]
 
 
-class Runtime:
-    """Runtime of a cluster's parts, their addresses and their files; a subclass for each back end has the parts."""
+class ProcessRuntime:
+    """Runtime with a process for each part, all on the loopback."""
 
-    layout = Layout()
+    layout = LOCAL
     """Addresses of the parts for each other; known after `open()`."""
 
-    network: str | None = None
+    network = None
     """Name of the parts' own Docker network, if any."""
 
     has_detours = True
     """True if this machine reaches every port of a broker, not only published ones."""
 
-    def __init__(self, version: str) -> None:
-        self.version = version
-        self._scratch = ScratchDirectory()
-        self.home: Path = self._scratch.path
-        """Directory of the cluster's secrets on this machine, for clients."""
-
-    def close(self) -> None:
-        """Stop all parts and remove their files; a second call does nothing."""
-        self._scratch.remove()
-
-
-class ProcessRuntime(Runtime):
-    """Runtime with a process for each part, all on the loopback."""
-
-    def __init__(self, report: Callable[[str], None], version: str) -> None:
+    def __init__(self, report: Callable[[str], None], version: str, addresses: Addresses) -> None:
         self._java = Java.find(report, version)
-        super().__init__(version)
-        self._programs: dict[str, JavaProgram] = {}
+        self._scratch = ScratchDirectory()
+        self.home = self._scratch.path
+        """Directory of the cluster's secrets on this machine, for clients."""
         self.secrets = self.home
         """Directory of the cluster's secrets, as the parts see it."""
+        self._programs = {name: JavaProgram(self.home / name, name) for name in (SETUP, *addresses.parts)}
 
-    def open(self, addresses: Addresses, files: Mapping[str, bytes]) -> None:  # noqa: ARG002  # in `home` already
+    def open(self) -> None:
         """Create a directory for each part."""
-        for name in (SETUP, *addresses.parts):
+        for name in self._programs:
             (self.home / name).mkdir()
-            self._programs[name] = JavaProgram(self.home / name, name)
 
     def data(self, name: str) -> PurePath:
         """Return the data directory of a part."""
@@ -95,4 +82,4 @@ class ProcessRuntime(Runtime):
         """Stop all parts and remove their files; a second call does nothing."""
         for program in reversed(self._programs.values()):
             program.kill()
-        super().close()
+        self._scratch.remove()

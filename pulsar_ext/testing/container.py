@@ -10,41 +10,37 @@ a port for this machine. So the broker has two listeners, and the listener of a 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
+import shutil
+import tarfile
 import tempfile
-import threading
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
-from testcontainers.core.config import testcontainers_config
-from testcontainers.core.container import DockerContainer
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .broker import Ports, Standalone
 from .identity import Identity
-from .image import choose_image, start_command
+from .image import choose_image, connect_engine, start_command
 from .java_program import start_guard
 from .ports import free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from testcontainers.core.network import Network
-
-    from .access import Options
+    from collections.abc import Callable, Mapping, Sequence
 
 
 _HALT_SECONDS: Final = 20
 _POLL_SECONDS: Final = 0.1
-OWNER_LABEL: Final = "pulsar-ext.owner-pid"
+_OWNER_LABEL: Final = "pulsar-ext.owner-pid"
+_USER: Final = 10_000
 _PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
@@ -52,6 +48,7 @@ class EngineContainer(Protocol):
     """Container of docker's Python client, whose package has no types here."""
 
     attrs: dict[str, dict[str, int]]
+    id: str
     status: str
     start: Callable[[], None]
     reload: Callable[[], None]
@@ -177,19 +174,79 @@ def listener_settings(alias: str, broker_port: int, outside_port: int, *, tls: b
     }
 
 
-def guard_containers(containers: Sequence[str], secrets: Path, *networks: str) -> subprocess.Popen[bytes]:
-    """Start the guard of this process's containers, before they exist, so that none outlives it."""
-    names = [*containers, *(f"network:{one}" for one in networks), f"directory:{secrets}"]
-    return start_guard("containers", *names, python=["-P"])
+class OwnContainers:
+    """Containers of this process by their names, and the directory of their secrets, until they are closed.
+
+    Their guard is started before they exist, so that none outlives this process.
+    """
+
+    def __init__(self, image: str, names: Sequence[str], network: str | None = None) -> None:
+        self._image, self._names, self._network = image, names, network
+        self._engine = connect_engine().client
+        self.home = Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
+        networks = [] if network is None else [f"network:{network}"]
+        self._guard = start_guard("containers", *names, *networks, f"directory:{self.home}", python=["-P"])
+
+    def create_network(self) -> str:
+        """Create their network, and return this machine's address in it."""
+        network = self._engine.networks.create(self._network, driver="bridge", labels=_labels())
+        network.reload()
+        return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
+
+    def create(
+        self,
+        name: str,
+        command: list[str] | None,
+        files: Mapping[str, bytes],
+        network: str | None = None,
+        aliases: Sequence[str] = (),
+        **options: Any,
+    ) -> EngineContainer:
+        """Create a container with files by their absolute paths, in a network with the aliases, if any."""
+        if network is not None:
+            endpoint = self._engine.api.create_endpoint_config(aliases=list(aliases))
+            options |= {"network": network, "networking_config": {network: endpoint}}
+        made: EngineContainer = self._engine.containers.create(
+            self._image, command, name=name, labels=_labels(), **options
+        )
+        made.put_archive("/", _archive(files))
+        return made
+
+    def close(self) -> None:
+        """Remove them with their data, their network and their secrets."""
+        for name in self._names:
+            # By name, which also finds a container whose creation was interrupted before its id was known.
+            with contextlib.suppress(NotFound):
+                self._engine.containers.get(name).remove(force=True, v=True)
+        if self._network is not None:
+            with contextlib.suppress(NotFound):
+                self._engine.networks.get(self._network).remove()
+        self._engine.close()
+        self._guard.terminate()
+        self._guard.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _labels() -> dict[str, str]:
+    return {_OWNER_LABEL: str(os.getpid())}
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    """Return a tar archive of files by their absolute paths, readable by the image's user only."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode, entry.uid = len(content), 0o600, _USER
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
 
 
 _HOST: Final = "127.0.0.1"
 _BROKER_PORT: Final = 6650
 _ADMIN_PORT: Final = 8080
 _LAUNCHES: Final = 4
-_SECRETS: Final = PurePosixPath("/pulsar/secrets")
-
-_config_lock = threading.Lock()
+SECRETS: Final = PurePosixPath("/pulsar/secrets")
 
 
 class PulsarContainer(Standalone):
@@ -232,12 +289,10 @@ class PulsarContainer(Standalone):
     ) -> None:
         ports = broker_port, admin_port
         super().__init__(profile, settings, start_timeout, version, ports, heap, report)
-        self._image = image
-        self._container: DockerContainer | None = None
+        self._requested_image = self._image = image
         self._program: ContainerProgram = ContainerProgram()
         self._name = ""
-        self._guard: subprocess.Popen[bytes] | None = None
-        self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
+        self._own: OwnContainers | None = None
         self._network: DockerNetwork | None = None
         self._aliases: tuple[str, ...] = ()
         self.with_network_aliases(*network_aliases)
@@ -291,34 +346,33 @@ class PulsarContainer(Standalone):
     @property
     def image(self) -> str | None:
         """Image of the container; before the start the requested one, if any."""
-        return self._container.image if self._container is not None else self._image
+        return self._image
 
     @property
     def container_id(self) -> str | None:
         """The engine's id of the container; None before the start and after the stop."""
-        return self._container.get_container_id() if self._container is not None else None
+        return self._program.container.id if self._program.container is not None else None
 
     def _launch(self) -> None:
         try:
-            if self._container is not None:
-                self._program.start()
-            else:
+            if self._program.container is None:
                 self._create()
+            else:
+                self._program.start()
         except (DockerException, RequestException) as error:
             raise BrokerStartError(f"the Docker engine could not start {self.image}: {error}") from error
 
     def _create(self) -> None:
         if self._aliases and self._network is None:
             raise InvalidUse(f"the aliases {', '.join(self._aliases)} need a network; pass one with with_network(…)")
-        image = choose_image(self._image, report=self._report, version=self.version)
+        self._image = image = choose_image(self._requested_image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
             broker_port, admin_port = self._requested_ports
             self._ports = Ports(broker_port or free_port(), admin_port or free_port())
-            self._container = self._describe_container(image, command, self._ports)
             try:
-                with _without_ryuk():
-                    self._container.start()
+                self._program.container = self._create_container(image, command, self._ports)
+                self._program.start()
             except APIError as error:
                 lost_a_port = is_port_lost(error)
                 if lost_a_port and any(self._requested_ports):
@@ -328,61 +382,44 @@ class PulsarContainer(Standalone):
                 if not lost_a_port or attempt == _LAUNCHES:
                     raise
             else:
-                self._program.container = self._container.get_wrapped_container()
                 return
 
-    def _describe_container(self, image: str, command: str | None, ports: Ports) -> DockerContainer:
+    def _create_container(self, image: str, command: str | None, ports: Ports) -> EngineContainer:
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
-        self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
-        self._home = Path(self._secrets_home.name)
-        self._guard = guard_containers([self._name], self._home)
-        container = DockerContainer(image, name=self._name, labels={OWNER_LABEL: str(os.getpid())})
-        # The configured prefix of image names applies to images from a registry only.
-        container.image = image
-        if command is not None:
-            container.with_command(["bash", "-c", command])
+        self._own = own = OwnContainers(image, [self._name])
+        self._home = own.home
         # A broker on a network listens on another port for this machine.
         inside = _BROKER_PORT if self._network is None else HOST_PORT
-        bindings: Options = {f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)}
-        container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
-        aliases: tuple[str, ...] = ()
-        if self._network is not None:
-            aliases = self._aliases or (self._name,)
-            # Only the network's name is read.
-            container.with_network(cast("Network", self._network)).with_network_aliases(*aliases)
+        network = None if self._network is None else self._network.name
+        aliases = () if network is None else self._aliases or (self._name,)
+        if aliases:
             settings |= listener_settings(aliases[0], _BROKER_PORT, ports.broker, tls=self._profile.tls)
         self._identity = Identity.make(self._profile, aliases)
         self._identity.write(self._home)
         # Files instead of variables, because every user of the engine can read a container's environment.
-        settings |= self._identity.settings(_SECRETS)
-        for file_name, content in self._identity.files().items():
-            container.with_copy_into_container(content, str(_SECRETS / file_name))
-        for key, value in settings.items():
-            container.with_env(f"PULSAR_PREFIX_{key}", value)
-        container.with_env("PULSAR_MEM", f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}")
-        return container
+        settings |= self._identity.settings(SECRETS)
+        environment = {f"PULSAR_PREFIX_{name}": value for name, value in settings.items()}
+        return own.create(
+            self._name,
+            None if command is None else ["bash", "-c", command],
+            {str(SECRETS / name): content for name, content in self._identity.files().items()},
+            network,
+            aliases,
+            environment=environment | {"PULSAR_MEM": f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}"},
+            ports={f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)},
+        )
 
     def _halt(self) -> None:
         self._program.halt()
 
     def _discard(self) -> None:
-        container, self._container, self._program = self._container, None, ContainerProgram()
-        if container is not None:
-            engine = container.get_docker_client().client
-            # By name, which also finds a container whose creation was interrupted before its id was known.
-            with contextlib.suppress(NotFound):
-                engine.containers.get(self._name).remove(force=True, v=True)
-            engine.close()
-        if self._guard is not None:
-            self._guard.terminate()
-            self._guard.wait()
-            self._guard = None
+        self._program = ContainerProgram()
+        own, self._own = self._own, None
+        if own is not None:
+            own.close()
         super()._discard()
-        self._ports = None
-        if self._secrets_home is not None:
-            self._secrets_home.cleanup()
-            self._secrets_home = None
+        self._ports, self._image = None, self._requested_image
 
     def _network_host(self) -> str:
         if self._network is None:
@@ -391,17 +428,5 @@ class PulsarContainer(Standalone):
         return (self._aliases or (self._name,))[0]
 
     def _check_not_started(self) -> None:
-        if self._container is not None:
+        if self._program.container is not None:
             raise InvalidUse("the broker was already started: set networks and aliases before the start")
-
-
-@contextlib.contextmanager
-def _without_ryuk() -> Iterator[None]:
-    """Disable testcontainers' reaper for a container of this package, and restore the setting for all others."""
-    with _config_lock:
-        before = testcontainers_config.ryuk_disabled
-        testcontainers_config.ryuk_disabled = True
-        try:
-            yield
-        finally:
-            testcontainers_config.ryuk_disabled = before
