@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .profiles import Profile
-    from .rpc import PoolClient
 
 
 class Pool:
@@ -124,8 +123,8 @@ class Existing:
         return ""
 
 
-Source: TypeAlias = "Pool | PoolClient | Existing"
-"""Source of shared brokers."""
+Source: TypeAlias = Pool | Existing
+"""Source of shared brokers; in another process of the run a `PoolClient`, which has the same methods."""
 
 
 class SharedBroker(Broker):
@@ -188,22 +187,7 @@ class SharedBroker(Broker):
         return super().describe().replace(f"back end {self.back_end}", f"back end {self._address.back_end}")
 
     def start(self) -> NoReturn:
-        """Raise: it is already running."""
-        self._refuse()
-
-    def stop(self) -> NoReturn:
-        """Raise: other tests use it."""
-        self._refuse()
-
-    def kill(self) -> NoReturn:
-        """Raise: other tests use it."""
-        self._refuse()
-
-    def restart(self) -> NoReturn:
-        """Raise: other tests use it."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+        """Raise: it is running, and other tests use it."""
         raise InvalidUse("this broker is shared by the whole run; use the fixture pulsar_own_broker")
 
-    _launch = _halt = _kill = _discard = _refuse
+    stop = kill = restart = _launch = _halt = _kill = _discard = start
