@@ -13,15 +13,14 @@ two sockets, two flows, and the thread that owns them.
 from __future__ import annotations
 
 import contextlib
-import math
 import random
-import select
 import socket
 import struct
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
+from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pulsar_ext.errors import InvalidUse
@@ -285,41 +284,36 @@ class Link:
 
     def _wait(self, full: set[socket.socket]) -> set[socket.socket]:
         """Wait until something can be read or sent, or is due; return the readable sockets."""
-        masks: dict[socket.socket, int] = {}
+        events = dict.fromkeys(self._ends.values(), 0)
         waits = []
         now = time.monotonic()
         for source, flow, sink in self._flows:
             if flow.wants_more:
-                masks[source] = masks.get(source, 0) | select.POLLIN
+                events[source] |= EVENT_READ
             if sink in full:
-                masks[sink] = masks.get(sink, 0) | select.POLLOUT
+                events[sink] |= EVENT_WRITE
             elif (wait := flow.wait(now)) is not None:
                 waits.append(wait)
-        ready = self._poll(masks, min(waits, default=None))
-        # A reset is reported with any mask, and is read so that `recv` raises.
-        return {
-            end for end, mask in masks.items() if mask & select.POLLIN and ready.get(end.fileno(), 0) & ~select.POLLOUT
-        }
+        return self._select(events, min(waits, default=None))
 
     def _discard(self, survivor: socket.socket) -> bool:
         """Read and discard the surviving end's bytes; return False when it has ended."""
-        self._poll({survivor: select.POLLIN}, None)
+        self._select({survivor: EVENT_READ}, None)
         with contextlib.suppress(BlockingIOError):
             return bool(survivor.recv(_CHUNK_BYTES))
         return True
 
-    def _poll(self, masks: Mapping[socket.socket, int], wait: float | None) -> dict[int, int]:
-        # Only the requested events are registered: a broken connection that must not be read would wake the thread
-        # forever.
-        poll = select.poll()
-        poll.register(self._wake_receiver, select.POLLIN)
-        for end, mask in masks.items():
-            poll.register(end, mask)
-        ready = dict(poll.poll(None if wait is None else math.ceil(wait * 1000)))
-        if self._wake_receiver.fileno() in ready:
+    def _select(self, events: Mapping[socket.socket, int], wait: float | None) -> set[socket.socket]:
+        """Wait for the events or an order, and return the sockets to read, reset ones among them."""
+        with PollSelector() as selector:
+            for end, mask in {**events, self._wake_receiver: EVENT_READ}.items():
+                if mask:  # a broken connection that must not be read would wake the thread forever
+                    selector.register(end, mask)
+            readable = {key.fileobj for key, mask in selector.select(wait) if mask & EVENT_READ}
+        if self._wake_receiver in readable:
             with contextlib.suppress(BlockingIOError):
                 self._wake_receiver.recv(_CHUNK_BYTES)
-        return ready
+        return {end for end in events if end in readable}
 
     def _break(self) -> bool:
         for end in self._ends.values():
