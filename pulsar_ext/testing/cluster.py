@@ -556,18 +556,12 @@ class ClusterBroker(Broker):
         profile: Profile,
         *,
         settings: Mapping[str, object] | None = None,
-        start_timeout: float = 180.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:
-        super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
+        super().__init__(profile, settings=settings, version=version)
         self.cluster = PulsarCluster(
-            profile,
-            brokers=profile.brokers,
-            settings=settings,
-            start_timeout=start_timeout,
-            report=report,
-            version=version,
+            profile, brokers=profile.brokers, settings=settings, report=report, version=version
         )
         self._is_up = False
         self._marks: list[dict[str, int]] = [{}]
