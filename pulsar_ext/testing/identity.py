@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path, PurePath
 
-    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-
 
 _SECONDS: Final = 60
 
@@ -35,40 +33,16 @@ _SECONDS: Final = 60
 def certificate_files(names: Iterable[str], subjects: dict[str, str]) -> dict[str, bytes]:
     """Return `ca.pem` of a new authority, and `NAME.pem` and `NAME.key` (PKCS 8) of each subject by its common name."""
     import trustme  # noqa: PLC0415  # only for profiles with TLS
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # only for profiles with TLS
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415  # only for profiles with TLS
 
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     files = {"ca.pem": authority.cert_pem.bytes()}
     for name, common_name in subjects.items():
         made = authority.issue_cert(*names, common_name=common_name, key_type=trustme.KeyType.RSA)
-        key = serialization.load_pem_private_key(made.private_key_pem.bytes(), None)
-        files |= {f"{name}.pem": made.cert_chain_pems[0].bytes(), f"{name}.key": _pem_of(key)}
+        key = form.load_pem_private_key(made.private_key_pem.bytes(), None)
+        pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        files |= {f"{name}.pem": made.cert_chain_pems[0].bytes(), f"{name}.key": pem}
     return files
-
-
-def encryption_key_files(directory: Path) -> tuple[Path, Path]:
-    """Create a pair of keys for end-to-end encryption, in PEM.
-
-    Args:
-        directory: directory for `private.pem` and `public.pem`.
-
-    Returns:
-        The files of the private and of the public key.
-    """
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # only for tests of encryption
-    from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415  # only for tests of encryption
-
-    key = rsa.generate_private_key(65537, 2048)
-    public = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    (directory / "private.pem").write_bytes(_pem_of(key))
-    (directory / "public.pem").write_bytes(key.public_key().public_bytes(*public))
-    return directory / "private.pem", directory / "public.pem"
-
-
-def _pem_of(key: PrivateKeyTypes) -> bytes:
-    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415  # see the callers
-
-    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
 
 
 def _hashed(password: str) -> str:
@@ -108,11 +82,6 @@ class TokenSecret:
         import jwt  # noqa: PLC0415  # only for profiles with tokens
 
         return jwt.encode(claims, self.key, "HS256")
-
-    @classmethod
-    def load(cls, directory: Path) -> TokenSecret:
-        """Return the key of the broker whose files are in the directory."""
-        return cls((directory / KEY_FILE).read_bytes())
 
 
 _TOKEN_SECONDS: Final = 3600

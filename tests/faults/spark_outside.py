@@ -33,7 +33,6 @@ from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.spark import jobs, spark_session
 from pulsar_ext.spark.packing import pack
 from pulsar_ext.testing import PulsarProcess, SparkCluster
-from pulsar_ext.testing.identity import encryption_key_files
 from pulsar_ext.testing.jars import ensure_jars, find_java
 
 Counts = dict[str, tuple[int, str]]
@@ -146,6 +145,9 @@ class Steps:
         self._spark = spark
         self._directory = directory
         self._messages = messages
+        sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+        from encryption_keys import encryption_key_files  # noqa: PLC0415  # shared with the tests
+
         self._private_key, _ = encryption_key_files(directory)
         self._outside = Outside(broker.service_url, directory)
         self._sent = 0

@@ -6,10 +6,10 @@ import contextlib
 import warnings
 
 import pulsar
+from encryption_keys import encryption_key_files
 from reach import Reach
 
 from pulsar_ext.admin import Retention
-from pulsar_ext.testing.identity import encryption_key_files
 
 CHUNKED_BYTES = 230_000
 KINDS = {

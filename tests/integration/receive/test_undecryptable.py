@@ -8,10 +8,10 @@ import time
 import pulsar as official
 import pytest
 from chunked import eventually
+from encryption_keys import encryption_key_files
 
 import pulsar_ext as pulsar
 from pulsar_ext import ConsumerCryptoFailureAction as Action
-from pulsar_ext.testing.identity import encryption_key_files
 
 BOTH_CLIENTS = True
 ROUNDS, SIZE, QUEUE = 6, 20, 10

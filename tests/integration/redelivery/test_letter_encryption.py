@@ -7,10 +7,10 @@ import urllib.request
 
 import pytest
 from chunked import THREE_CHUNKS
+from encryption_keys import encryption_key_files
 from stored import entries
 
 import pulsar_ext as pulsar
-from pulsar_ext.testing.identity import encryption_key_files
 
 BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared
