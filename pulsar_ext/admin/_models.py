@@ -156,17 +156,16 @@ class JsonValue:
         """
         return cls(**{one.name: one.metadata["parse"](data) for one in fields(cls)})
 
-    @classmethod
-    def each(cls, found: Mapping[str, Json]) -> dict[str, Self]:
-        """Parse the objects in the values of a JSON object."""
-        return {name: cls.from_json(value) for name, value in found.items()}
-
 
 _WHOLE_OBJECT: Final = {"parse": lambda data: data}
 
 
 def _names_of(key: str) -> Callable[[Sequence[Json]], tuple[str, ...]]:
     return lambda objects: tuple(one.get(key, "") for one in objects)
+
+
+def _each(read: Callable[[Json], Any]) -> Callable[[Mapping[str, Json]], dict[str, Any]]:
+    return lambda objects: {name: read(one) for name, one in objects.items()}
 
 
 def _position_if_any(text: str) -> Position | None:
@@ -261,7 +260,7 @@ class TopicStats(JsonValue):
     deduplication_status: str = field(metadata=member("deduplicationStatus", absent=""))
     publishers: tuple[str, ...] = field(metadata=member("publishers", absent=(), read=_names_of("producerName")))
     subscriptions: Mapping[str, SubscriptionStats] = field(
-        metadata=member("subscriptions", absent={}, read=SubscriptionStats.each)
+        metadata=member("subscriptions", absent={}, read=_each(SubscriptionStats.from_json))
     )
     raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
 
@@ -271,7 +270,7 @@ class PartitionedStats(JsonValue):
     """Statistics of a partitioned topic: the sum, and each partition's by its full name."""
 
     total: TopicStats = field(metadata={"parse": TopicStats.from_json})
-    partitions: Mapping[str, TopicStats] = field(metadata=member("partitions", read=TopicStats.each))
+    partitions: Mapping[str, TopicStats] = field(metadata=member("partitions", read=_each(TopicStats.from_json)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +311,7 @@ class CursorInfo(JsonValue):
 
 
 def _cursors(found: Mapping[str, Json]) -> dict[str, CursorInfo]:
-    return {unquote_plus(name): cursor for name, cursor in CursorInfo.each(found).items()}
+    return {unquote_plus(name): CursorInfo.from_json(one) for name, one in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
