@@ -50,17 +50,8 @@ class Leftovers:
 def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position]:
     """Yield every entry of a topic that a subscription has not acknowledged completely, in order."""
     cursor, ledgers = stats.cursors[subscription], Ledgers(stats.ledger_sizes())
-    acknowledged = iter(cursor.individually_deleted)
-    ahead = next(acknowledged, None)
-    at = ledgers.next(cursor.mark_delete_position)
-    while at is not None:
-        while ahead is not None and ahead.last < at:
-            ahead = next(acknowledged, None)
-        if ahead is not None and at in ahead:
-            at = ledgers.next(ahead.last)
-        else:
-            yield at
-            at = ledgers.next(at)
+    for first, last in ledgers.unacknowledged(cursor.mark_delete_position, cursor.individually_deleted):
+        yield from map(ledgers.__getitem__, range(first, last + 1))
 
 
 def ends_in_incomplete_message(admin: Callable[[], PulsarAdmin], topic: str) -> bool:

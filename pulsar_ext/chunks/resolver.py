@@ -30,13 +30,13 @@ from pulsar_ext.errors import (
     TopicRequired,
 )
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin, from_inner
-from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .search import Chunks, resolve_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pulsar
 
@@ -52,20 +52,19 @@ _QUIET_MILLIS = 2_000
 _READ_MILLIS = 30_000
 
 
-def _read_message_at(
-    open_reader: OpenReader, topic: str, position: Position, ledgers: Sequence[tuple[int, int]]
-) -> MessageId:
+def _read_message_at(open_reader: OpenReader, topic: str, position: Position, ledgers: Ledgers) -> MessageId:
     """Read the message whose last entry is at `position`, plain or chunked, and return its live id, with every chunk.
 
     It must begin at most 4096 entries earlier.
     """
     for step in _STEPS:
-        start = _step_back(position, step, ledgers)
+        first = ledgers.up_to(position) - step
+        start = ledgers.number(max(first, 1)) or position
         inner = InnerMessageId(-1, start.ledger_id, start.entry_id, -1)
         found = _read_up_to(open_reader, topic, inner, position, _QUIET_MILLIS)
         if found is not None:
             return found
-        if start == _step_back(start, 1, ledgers):
+        if first <= 1:
             break
     raise MessageIdUnresolved(
         f"The broker cannot show entry {position} of {topic} (one chunk of a compressed message?), and a reader found "
@@ -85,17 +84,6 @@ def _reread_message(open_reader: OpenReader, topic: str, message_id: ChunkMessag
             position=position,
         )
     return found
-
-
-def _step_back(position: Position, count: int, ledgers: Sequence[tuple[int, int]]) -> Position:
-    """Return the position `count` entries earlier, or the topic's first entry."""
-    ledger_id, entry_id = position.ledger_id, position.entry_id - count
-    for before, entries in sorted(ledgers, reverse=True):
-        if entry_id >= 0:
-            break
-        if before < ledger_id and entries:
-            ledger_id, entry_id = before, entries + entry_id
-    return Position(ledger_id, max(entry_id, 0))
 
 
 def _read_up_to(
@@ -288,7 +276,7 @@ class Resolver:
             raise
         except AdminError as error:
             try:
-                ledgers = admin.internal_stats(topic).ledger_sizes()
+                ledgers = Ledgers(admin.internal_stats(topic).ledger_sizes())
             except AdminError:
                 if isinstance(error, AdminUnavailable):
                     self._unavailable = (time.monotonic(), error)

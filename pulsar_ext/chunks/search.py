@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
-from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.position import Ledgers, Position
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
@@ -73,7 +73,7 @@ class _Walk:
 
     def __init__(self, admin: PulsarAdmin, topic: str, known: EntryMetadata) -> None:
         self._admin, self._topic, self._known = admin, topic, known
-        self._ledgers: dict[int, int] | None = None
+        self._ledgers: Ledgers | None = None
 
     def collect(self, origin: Position, wanted: range, step: int) -> list[Position]:
         """Return the positions of the chunks `wanted`, in that order, going from `origin` by `step` entries."""
@@ -111,20 +111,11 @@ class _Walk:
 
     def _next(self, at: Position, step: int) -> Position | None:
         """Return the next existing entry, across ledgers; None at either end of the topic."""
-        inside = at.entry_id + step
-        if step < 0 and inside >= 0:
-            return Position(at.ledger_id, inside)
+        if step < 0 and at.entry_id:
+            return Position(at.ledger_id, at.entry_id - 1)
         if self._ledgers is None:
-            self._ledgers = dict(self._admin.internal_stats(self._topic).ledger_sizes())
-        if step > 0 and inside < self._ledgers.get(at.ledger_id, 0):
-            return Position(at.ledger_id, inside)
-        others = sorted(
-            (ledger for ledger, entries in self._ledgers.items() if entries and (ledger - at.ledger_id) * step > 0),
-            reverse=step < 0,
-        )
-        if not others:
-            return None
-        return Position(others[0], 0 if step > 0 else self._ledgers[others[0]] - 1)
+            self._ledgers = Ledgers(self._admin.internal_stats(self._topic).ledger_sizes())
+        return self._ledgers.number(self._ledgers.up_to(at) + step)
 
     def _incomplete(self, origin: Position, chunk: int, step: int) -> IncompleteChunkedMessage:
         why = "was trimmed or deleted" if step < 0 else "is not written (yet)"

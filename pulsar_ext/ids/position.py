@@ -145,6 +145,11 @@ class Ledgers:
         """The last entry of the topic, None if it has none."""
         return Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
 
+    @property
+    def entries(self) -> int:
+        """The number of entries of the topic."""
+        return self._before[-1]
+
     def up_to(self, position: Position) -> int:
         """Return the number of entries up to and including a position, which need not be an entry's."""
         at = bisect_left(self._ids, position.ledger_id)
@@ -158,8 +163,9 @@ class Ledgers:
 
     def number(self, nth: int) -> Position | None:
         """Return the n-th entry of the topic, 1-based; None if it does not exist."""
-        if not 1 <= nth <= self._before[-1]:
-            return None
+        return self[nth] if 1 <= nth <= self.entries else None
+
+    def __getitem__(self, nth: int) -> Position:  # the n-th entry, which exists
         at = bisect_left(self._before, nth) - 1
         return Position(self._ids[at], nth - self._before[at] - 1)
 
@@ -171,6 +177,20 @@ class Ledgers:
     def next(self, position: Position) -> Position | None:
         """Return the first entry after a position, None at the end of the topic."""
         return self.number(self.up_to(position) + 1)
+
+    def unacknowledged(self, mark_delete: Position, deleted: Iterable[PositionRange]) -> Iterator[tuple[int, int]]:
+        """Yield the numbers of the first and the last entry of each run of entries that a cursor does not acknowledge.
+
+        Acknowledged are the entries up to the mark-delete position, and those in ranges after it, in order.
+        """
+        at = self.up_to(mark_delete)
+        for one in deleted:
+            before = self.up_to(one.after)
+            if before > at:
+                yield at + 1, before
+            at = max(at, self.up_to(one.last))
+        if at < self.entries:
+            yield at + 1, self.entries
 
 
 class HasLedgers(Protocol):

@@ -10,11 +10,15 @@ nearest ones. Acknowledged messages do not count, nor do messages that are never
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
+from itertools import accumulate, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
-from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.ids.position import Ledgers, Position, PositionRanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,69 +43,89 @@ class Strategy(Enum):
     """A consumer receives from the subscription, which is the only way to see acknowledgements inside batches."""
 
 
+_NONE = PositionRanges(())
+
+
 @dataclass(frozen=True)
 class Backlog:
     """Entries after a cursor; `deleted` are the acknowledged ranges after its mark-delete position, in order."""
 
     ledgers: Ledgers = field(compare=False)
     mark_delete: Position
-    deleted: tuple[PositionRange, ...] = ()
+    deleted: PositionRanges = _NONE
 
     @classmethod
     def of(cls, stats: InternalStats, subscription: str) -> Backlog:
         """Read the internal statistics of a topic that has the subscription."""
         cursor = stats.cursors[subscription]
-        return cls(Ledgers(stats.ledger_sizes()), cursor.mark_delete_position, tuple(cursor.individually_deleted))
+        return cls(Ledgers(stats.ledger_sizes()), cursor.mark_delete_position, cursor.individually_deleted)
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int]]:
+        """The runs of unacknowledged entries, each by the numbers of its first and last entry in the topic."""
+        return list(self.ledgers.unacknowledged(self.mark_delete, self.deleted))
+
+    @cached_property
+    def _before(self) -> list[int]:
+        """The number of unacknowledged entries before each run, and of all."""
+        return list(accumulate((last - first + 1 for first, last in self.runs), initial=0))
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The runs of acknowledged entries after the first unacknowledged entry."""
+        ends = (*(first - 1 for first, _ in self.runs[1:]), self.ledgers.entries)
+        return [(last + 1, end) for (_, last), end in zip(self.runs, ends, strict=False) if last < end]
+
+    def _runs_up_to(self, number: int) -> int:
+        """Return the number of runs that begin at or before an entry."""
+        return bisect_right(self.runs, number, key=itemgetter(0))
 
     def acked_until(self, position: Position) -> Position | None:
-        """Return the last entry of the acknowledged range of `position` in its ledger; None if unacknowledged."""
-        ledgers = self.ledgers
-        for one in (PositionRange(Position(-1, -1), self.mark_delete), *self.deleted):
-            if position in one:
-                end = ledgers.number(min(ledgers.up_to(one.last), ledgers.up_to(Position(position.ledger_id + 1, -1))))
-                return max(position, end or position)
-        return None
+        """Return the last entry of the acknowledged run of an entry in its ledger; None if unacknowledged."""
+        ledgers, number = self.ledgers, self.ledgers.up_to(position)
+        at = self._runs_up_to(number)
+        if at and number <= self.runs[at - 1][1]:
+            return None
+        end = self.runs[at][0] - 1 if at < len(self.runs) else ledgers.entries
+        return ledgers[min(end, ledgers.up_to(Position(position.ledger_id + 1, -1)))]
+
+    def unacknowledged_in(self, ledger_id: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the first entry and the number of entries of each unacknowledged part of consecutive entries."""
+        begin, end = (self.ledgers.up_to(Position(ledger_id, entry)) for entry in (first, last))
+        for run_first, run_last in islice(self.runs, max(self._runs_up_to(begin) - 1, 0), None):
+            if run_first > end:
+                break
+            if run_last >= begin:
+                start = max(run_first, begin)
+                yield first + start - begin, min(run_last, end) - start + 1
 
     def entries(self, last: Position) -> int:
         """Return the number of unacknowledged entries up to `last`."""
-        holes = sum(
-            self.ledgers.between(max(one.after, self.mark_delete), min(one.last, last))
-            for one in self.deleted
-            if one.last > self.mark_delete and one.after < last
-        )
-        return self.ledgers.between(self.mark_delete, last) - holes
+        number = self.ledgers.up_to(last)
+        at = self._runs_up_to(number)
+        return self._before[at] - max(self.runs[at - 1][1] - number, 0) if at else 0
 
     def entry(self, nth: int) -> Position | None:
         """Return the n-th unacknowledged entry, 1-based; None past the end."""
-        number = self.ledgers.up_to(self.mark_delete) + nth
-        for one in self.deleted:
-            first = max(self.ledgers.up_to(one.after), self.ledgers.up_to(self.mark_delete)) + 1
-            if number < first:
-                break
-            number += max(self.ledgers.up_to(one.last) - first + 1, 0)
-        return self.ledgers.number(number)
+        at = bisect_left(self._before, nth)
+        return self.ledgers[self.runs[at - 1][1] - self._before[at] + nth] if 0 < at <= len(self.runs) else None
 
     @property
     def total(self) -> int:
         """Number of unacknowledged entries."""
-        return 0 if self.ledgers.last is None else self.entries(self.ledgers.last)
+        return self._before[-1]
 
     @property
     def state(self) -> tuple[Position | None, tuple[tuple[int, int], ...]]:
         """The cursor's state, independent of how it is written: a trim or a new ledger changes the positions in it."""
-        base = self.ledgers.up_to(self.mark_delete)
-        holes = ((self.ledgers.up_to(one.after) - base, self.ledgers.up_to(one.last) - base) for one in self.deleted)
-        first = self.entry(1)
-        offset = 0 if first is None else self.ledgers.up_to(first) - base
-        return first, tuple((after - offset, last - offset) for after, last in holes if last > offset)
+        offset = self.runs[0][0] if self.runs else 0
+        return self.entry(1), tuple((first - offset, last - offset) for first, last in self.gaps)
 
 
 def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
     """Return whether the whole backlog was written after the broker loaded the topic, so that its counters cover it."""
-    last = backlog.ledgers.last
-    unread = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
     added: int = internal.raw["entriesAddedCounter"]
-    return unread <= added
+    return backlog.ledgers.entries - backlog.ledgers.up_to(backlog.mark_delete) <= added
 
 
 def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
@@ -215,6 +239,7 @@ class BoundaryFinder:
         inside_batches: bool = False,
         abandoned: frozenset[MessageKey] = frozenset(),
     ) -> None:
+        self._backlog = backlog
         self.boundary = Boundary(backlog.mark_delete, 0, 0)
         self.following: Boundary | None = None
         self.saw_batches = False
@@ -223,7 +248,6 @@ class BoundaryFinder:
         self._unit: Unit = unit
         self._messages = self._entries = 0
         self._open: dict[MessageKey, _OpenMessage] = {}
-        self._acknowledged = _Acknowledged(backlog)
 
     @property
     def exact(self) -> bool:
@@ -249,7 +273,7 @@ class BoundaryFinder:
             self._take_entries(item.position.ledger_id, item.position.entry_id, 1, item.indexes)
         else:
             self.saw_batches |= item.messages > 1
-            for first, count in self._acknowledged.unacknowledged_parts(item):
+            for first, count in self._backlog.unacknowledged_in(item.ledger_id, item.first, item.last):
                 self._take_entries(item.ledger_id, first, count, range(item.messages))
                 if self.done:
                     break
@@ -274,7 +298,7 @@ class BoundaryFinder:
             self._add(Position(ledger_id, first + whole), each, 1)
 
     def _take_chunk(self, chunk: Chunk) -> None:
-        acked = self._acknowledged.holds(chunk.position)
+        acked = self._backlog.acked_until(chunk.position) is not None
         key = chunk.message
         one = self._open.get(key)
         if acked or key in self._abandoned:
@@ -306,39 +330,6 @@ class BoundaryFinder:
             self.following = here
 
 
-class _Acknowledged:
-    """Filter for acknowledged entries; call its methods in the order of the topic."""
-
-    def __init__(self, backlog: Backlog) -> None:
-        self._mark = backlog.mark_delete
-        self._ranges = list(reversed(backlog.deleted))
-
-    def holds(self, position: Position) -> bool:
-        """Return whether the entry is acknowledged."""
-        self._drop_passed(position)
-        return position <= self._mark or bool(self._ranges and position in self._ranges[-1])
-
-    def unacknowledged_parts(self, run: EntryRun) -> Iterator[tuple[int, int]]:
-        """Yield `(first, count)` of the unacknowledged parts of a run."""
-        ledger, at = run.ledger_id, run.first
-        while at <= run.last:
-            here = Position(ledger, at)
-            self._drop_passed(here)
-            if here <= self._mark:
-                at = run.last + 1 if ledger < self._mark.ledger_id else self._mark.entry_id + 1
-            elif self._ranges and here in self._ranges[-1]:
-                at = run.last + 1 if self._ranges[-1].last.ledger_id > ledger else self._ranges[-1].last.entry_id + 1
-            else:
-                after = self._ranges[-1].after if self._ranges else Position(ledger, run.last)
-                end = run.last if after.ledger_id > ledger else min(after.entry_id, run.last)
-                yield at, end - at + 1
-                at = end + 1
-
-    def _drop_passed(self, position: Position) -> None:
-        while self._ranges and self._ranges[-1].last < position:
-            self._ranges.pop()
-
-
 def before_open_transactions(ledgers: Ledgers, headers_of: Callable[[Position], EntryMetadata | None]) -> Ledgers:
     """Return the entries that consumers can get before an open transaction ends; bisect if the last one is not.
 
@@ -351,8 +342,7 @@ def before_open_transactions(ledgers: Ledgers, headers_of: Callable[[Position], 
         headers = None if at is None else headers_of(at)
         return headers is not None and headers.txn_uncommitted
 
-    readable, last = 0, ledgers.last
-    end = 0 if last is None else ledgers.up_to(last)
+    readable, end = 0, ledgers.entries
     if not is_undeliverable(end):
         return ledgers
     while end - readable > 1:  # consumers can get the entry `readable`, and not the entry `end`

@@ -109,11 +109,7 @@ class HeaderCounter:
         return found
 
     def _entry(self, nth: int) -> Position:
-        at = self._backlog.entry(nth)
-        if at is None:
-            at = self._backlog.entry(self._backlog.total)
-        assert at is not None  # noqa: S101  # find() has seen a first entry
-        return at
+        return self._backlog.entry(nth) or self._backlog.ledgers[self._backlog.runs[-1][1]]
 
     def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> CountedEntry:
         """Find the entry by the index, subtracting the messages of acknowledged entries."""
@@ -122,10 +118,7 @@ class HeaderCounter:
         goal = before + nth - 1
         holes: list[tuple[Position, int]] = []
         ledgers = self._backlog.ledgers
-        for hole in self._backlog.deleted:
-            start, end = ledgers.next(max(hole.after, begin.position)), ledgers.number(ledgers.up_to(hole.last))
-            if start is None or end is None or end < start:
-                continue
+        for start, end in ((ledgers[first], ledgers[last]) for first, last in self._backlog.gaps):
             low = self._headers(start)
             if start > fixed if fixed else self._first(low) > goal:
                 break
@@ -217,9 +210,7 @@ class HeaderCounter:
         if entries <= 1 or self._is_straight(begin, end, entries):
             return
         ledgers = self._backlog.ledgers
-        middle = ledgers.number(ledgers.up_to(begin.position) + entries // 2)
-        assert middle is not None  # noqa: S101  # it is between two entries
-        half = self._headers(middle)
+        half = self._headers(ledgers[ledgers.up_to(begin.position) + entries // 2])
         self._prove(begin, half)
         self._prove(half, end)
 
@@ -261,8 +252,7 @@ def _is_unbatched(queries: Queries, backlog: Backlog, count: int) -> bool:
         return False
     entries = backlog.ledgers.between(first, last)
     for sample in range(_SAMPLES + 1):
-        at = backlog.ledgers.number(backlog.ledgers.up_to(first) + entries * sample // _SAMPLES)
-        headers = queries.entry(at) if at is not None else None
+        headers = queries.entry(backlog.ledgers[backlog.ledgers.up_to(first) + entries * sample // _SAMPLES])
         if headers is None or headers.message_count != 1 or headers.marker_type is not None:
             return False
     return queries.all_unbatched(backlog.ledgers, first, last)

@@ -354,8 +354,7 @@ class Skipper:
     def _expire(self, plan: SkipPlan, target: Position) -> None:
         """Acknowledge every entry up to `target`; unlike a skip by a count, this is safe if the cursor moves."""
         ledgers = plan.situation.backlog.ledgers
-        last = ledgers.number(ledgers.up_to(target))
-        assert last is not None  # noqa: S101  # the plan skips at least one entry
+        last = ledgers[ledgers.up_to(target)]
         backlog, deadline, counting = plan.situation.backlog, time.monotonic() + _CONFIRM_SECONDS, False
         while True:
             try:
@@ -442,10 +441,10 @@ class Skipper:
 
     def _result(self, plan: SkipPlan, count: int, unit: Unit, *, dry_run: bool) -> SkipResult:
         backlog, boundary = plan.situation.backlog, plan.boundary
-        last = backlog.ledgers.last
         redelivered = 0
-        if boundary.batch_index is not None and not plan.situation.idle and last is not None:
-            redelivered = backlog.ledgers.between(boundary.position, last) - backlog.entries(last) + boundary.entries
+        if boundary.batch_index is not None and not plan.situation.idle:
+            after = backlog.ledgers.entries - backlog.ledgers.up_to(boundary.position)
+            redelivered = after - backlog.total + boundary.entries
         return SkipResult(
             requested=count,
             unit=unit,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound
-from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.ids.position import Ledgers, Position, PositionRange, PositionRanges
 from pulsar_ext.skip.boundaries import Backlog, entry_after, item_of
 from pulsar_ext.skip.plan import Situation
 
@@ -105,7 +105,7 @@ class Topic:
                     continue
                 ranges.append(PositionRange(before, position))
             before = position
-        self.backlog = Backlog(Ledgers(sizes.items()), mark, tuple(ranges))
+        self.backlog = Backlog(Ledgers(sizes.items()), mark, PositionRanges.of(ranges))
 
     def situation(self, **over):
         values = {

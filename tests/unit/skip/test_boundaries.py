@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skip_model import OLD, Entry, Topic
 
-from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.ids.position import Ledgers, Position, PositionRange, PositionRanges
 from pulsar_ext.skip.boundaries import Backlog, Boundary, BoundaryFinder, Chunk, EntryRun, PartialBatch
 
 
@@ -37,7 +37,9 @@ def test_run_counts_as_its_entries(acked, first, length):
 
 def _fed(wanted, *items, deleted=(), **options):
     """Return a finder over an unacknowledged topic after it got the items."""
-    finder = BoundaryFinder(Backlog(Ledgers([(3, 9)]), Position(3, -1), deleted), wanted, "message", **options)
+    finder = BoundaryFinder(
+        Backlog(Ledgers([(3, 9)]), Position(3, -1), PositionRanges.of(deleted)), wanted, "message", **options
+    )
     for item in items:
         finder.feed(item)
     return finder
