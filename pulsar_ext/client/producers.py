@@ -211,7 +211,7 @@ class _SenderFactory:
             "block_if_queue_full": False,
             "lazy_start_partitioned_producers": False,
         }
-        mixed_keys = mixed_key_check(self._named, self._context) if config.partition < 0 else None
+        mixed_keys = mixed_key_check(self._named, self._context) if config.partition <= 0 else None
         if self._deduplication:
             return self._deduplicating(topic, config, changed)
         handle = ProducerHandle(self._open_one(**changed))
@@ -269,7 +269,7 @@ class _SenderFactory:
             ProducerHandle(official), self._context, config, sequence, timeout, check, reopen, self._cluster
         )
         if not chunked:
-            mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None
+            mixed_keys = mixed_key_check(named, self._context) if config.partition <= 0 else None
             return DedupSender(dispatch, mixed_keys=mixed_keys)
         recovery = ChunkRecovery(
             open_as,
@@ -296,7 +296,6 @@ class _SenderFactory:
             self._open_parts(topics, 0),
             routing=routing,
             grow=lambda begin: self._open_parts(self._partitions() or [], begin),
-            mixed_keys=mixed_key_check(self._named, self._context),
         )
 
     def _open_parts(self, topics: list[str], begin: int) -> list[BatchingSender]:

@@ -21,7 +21,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.message import Message, handled_in, received
 from pulsar_ext.produce.options import named_options
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, SentMany, duplicate_message
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, duplicate_message
 from pulsar_ext.produce.sender import WrappingSender, check_callback, post_each
 
 from .interfaces import ConsumerInterceptor, Interceptor, OutgoingMessage, ProducerInterceptor, ReaderInterceptor
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.options import Columns, Options
+    from pulsar_ext.produce.outcome import SentMany
     from pulsar_ext.produce.sender import Sender
 
 
@@ -304,9 +305,7 @@ class InterceptedSender(WrappingSender):
         if flush:
             with contextlib.suppress(pulsar.PulsarException):  # of any message: failures of these are raised below
                 self._sender.flush()
-            outcome.wait(count)
-            outcome.raise_failure()
-        return SentMany(count, outcome.duplicates, outcome.last)
+        return outcome.sent(count, wait=flush)
 
     def post(self, content: object, callback: SendCallback, options: Options) -> None:
         """Send one of many messages; see the sender."""

@@ -32,11 +32,12 @@ from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, option_fields
 from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.topic_name import TopicName
 
 from .batch import Batch, are_plain
 from .core import joining
 from .options import is_single_entry, key_of, named_options, parts_of, rows_of
-from .outcome import BulkOutcome, OutcomeWaiter, SentMany
+from .outcome import BulkOutcome, OutcomeWaiter
 from .sender import HandleSender, WrappingSender, check_callback, post_each
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from .dispatch import BatchDispatcher
     from .options import Columns, Options, SequenceCounter
+    from .outcome import SentMany
     from .sender import Sender
 
 
@@ -79,9 +81,9 @@ class MixedKeyCheck:
         """Check the options of a message; return the check for the next one, or None if no further check is needed."""
         if options.get("partition_key") is None and options.get("ordering_key") is None:
             return self
+        topic = str(TopicName.parse(producer.topic()).parent)
         if self._shared is None:
             self._shared = shared = []
-            topic = producer.topic()
             self._context.inquiries.run(lambda: shared.append(_is_shared_by_key(self._context, topic)))
             return self
         if not self._shared:
@@ -89,7 +91,7 @@ class MixedKeyCheck:
         if self._shared[0]:
             self._shared = [False]  # first, because a warning may be raised as an error
             warnings.warn(
-                f"The producer on {producer.topic()} mixes keys in its batches, but the topic has a Key_Shared "
+                f"The producer on {topic} mixes keys in its batches, but the topic has a Key_Shared "
                 "subscription: the broker routes a batch by its first key, so consumers get messages of other "
                 "consumers' keys. Create the producer with batching_type=BatchingType.KeyBased.",
                 MixedKeyBatchWarning,
@@ -192,14 +194,8 @@ class BatchingSender(HandleSender):
         else:
             count = post_each(self, contents, columns, outcome)
         if flush:
-            self.complete(outcome, count)
-        return SentMany(count, outcome.duplicates, outcome.last)
-
-    def complete(self, outcome: BulkOutcome, count: int) -> None:
-        """Push the open batches, wait until `count` messages have an outcome, and raise the first error."""
-        self.dispatch.push()
-        self.dispatch.pending.wait_for(lambda: outcome.done >= count)
-        outcome.raise_failure()
+            self.dispatch.push()
+        return outcome.sent(count, wait=flush)
 
     def _check_open(self, content: object, options: Options) -> None:
         """Raise the official error for bad arguments, or the error of a producer inherited across a fork."""

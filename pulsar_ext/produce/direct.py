@@ -25,6 +25,7 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.handles import build_plain
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import call_back
@@ -38,7 +39,7 @@ from .batch import Batch
 from .batching import BatchingSender
 from .dispatch import ReplacingDispatcher
 from .options import named_options
-from .outcome import BulkOutcome, SentMany
+from .outcome import BulkOutcome
 from .sender import HandleSender, check_callback, post_each
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from .batch import BatchingConfig
     from .batching import MixedKeyCheck
     from .options import Columns, Options, SendTiming
+    from .outcome import SentMany
     from .pending import PendingMessages
 
 
@@ -95,11 +97,11 @@ class DirectSender(HandleSender):
         self.closed = self._finished = self._client_closed = self._unflushed = False
         self._timeout_unwatched = timing is not None
         """Whether the send timeout is not watched yet; the next message starts the watch."""
-        # The threads inside the C++ producer: those sending and those waiting for an outcome, for which a close waits,
-        # and those inside `flush()`.
+        # The threads inside the C++ producer, for which a close waits: those that send, wait for an outcome, or flush.
         self._inside: list[int] = []
         self._waiting: list[int] = []
         self._flushing: list[int] = []
+        self._flush_lock = OwnedLock()
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -215,11 +217,7 @@ class DirectSender(HandleSender):
         if self.closed:
             raise_result(pulsar.Result.AlreadyClosed)
         outcome = BulkOutcome()
-        count = post_each(self, contents, columns, outcome)
-        if flush:
-            outcome.wait(count)
-            outcome.raise_failure()
-        return SentMany(count, outcome.duplicates, outcome.last)
+        return outcome.sent(post_each(self, contents, columns, outcome), wait=flush)
 
     def _watch_timeout(self) -> None:
         """Watch the connection while messages may be in flight."""
@@ -248,7 +246,10 @@ class DirectSender(HandleSender):
         self._flushing.append(thread)
         self._unflushed = False
         try:
-            self.handle.inner.flush()
+            with self._flush_lock:  # if two native flushes to partitions begin together, one may never be answered
+                if self.closed:
+                    raise_result(pulsar.Result.AlreadyClosed)
+                self.handle.inner.flush()
         finally:
             self._flushing.remove(thread)
         if self._client_closed:  # on a partitioned topic, the second of two concurrent native flushes succeeds wrongly
@@ -272,9 +273,10 @@ class DirectSender(HandleSender):
 
     def await_outcomes(self, deadline: float) -> None:
         """Wait for outcomes while connected, until `deadline`, a monotonic time in seconds."""
-        self._await_sends(deadline)
+        self._await_threads(deadline, self._inside, self._waiting)
         self._release_waiters()  # threads that wait for room enter, and fail with the rest
         self._await_entered()
+        self._await_threads(deadline, self._flushing)
         self._flush_until(deadline)  # the official close would fail an open batch
 
     def begin_close(self) -> Answer:
@@ -284,9 +286,7 @@ class DirectSender(HandleSender):
     def conclude(self, deadline: float) -> None:
         """Wait for threads to return from the C++ producer, until `deadline`, a monotonic time in seconds."""
         self._release_waiters()
-        while self._has_others(self._inside, self._waiting) and time.monotonic() < deadline:
-            self._fail_stranded()
-            threads.sleep(_POLL_SECONDS)
+        self._await_others(deadline, self._inside, self._waiting, unless=self._fail_stranded)
         self._finished = True
 
     def _fail_stranded(self) -> None:
@@ -299,23 +299,22 @@ class DirectSender(HandleSender):
             self.handle.inner.close_async(_NO_CALLBACK)
 
     @staticmethod
-    def _has_others(*thread_lists: list[int]) -> bool:
-        """Return whether the lists contain other threads."""
+    def _await_others(deadline: float, *inside: list[int], unless: Callable[[], object]) -> None:
+        """Wait until no other thread is in these lists, until `deadline`, or until `unless` returns true."""
         thread = get_ident()
-        return any(other != thread for threads_inside in thread_lists for other in list(threads_inside))
-
-    def _await_sends(self, deadline: float) -> None:
-        """Wait for other threads to return from the C++ producer: a close loses messages that enter during it."""
-        while self._has_others(self._inside, self._waiting):
-            if time.monotonic() >= deadline or not self.is_connected():
+        while any(other != thread for each in inside for other in list(each)):
+            if time.monotonic() >= deadline or unless():
                 return
             threads.sleep(_POLL_SECONDS)
 
+    def _await_threads(self, deadline: float, *inside: list[int]) -> None:
+        """Wait for threads to return from the C++ producer while connected: a close loses what enters during it."""
+        self._await_others(deadline, *inside, unless=lambda: not self.is_connected())
+
     def _await_entered(self) -> None:
         """Wait for sending threads: on a partitioned topic nothing else fails messages that enter during a close."""
-        deadline = time.monotonic() + (_LEAVING_SECONDS if self._may_block_inside else _ENTERING_SECONDS)
-        while self._has_others(self._inside) and time.monotonic() < deadline:
-            threads.sleep(_POLL_SECONDS)
+        seconds = _LEAVING_SECONDS if self._may_block_inside else _ENTERING_SECONDS
+        self._await_others(time.monotonic() + seconds, self._inside, unless=lambda: False)
 
     def _flush_until(self, deadline: float) -> None:
         """Flush while connected: after a connection loss the native flush would wait forever."""
@@ -343,16 +342,16 @@ class DirectSender(HandleSender):
     def fail_pending(self) -> None:
         """Wait until the closing C++ client can fail every message; `forget` was called before."""
         self._await_entered()
-        self._await_sends(time.monotonic() + _LEAVING_SECONDS)
+        self._await_threads(time.monotonic() + _LEAVING_SECONDS, self._inside, self._waiting)
 
     def _block_(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""
         self.handle.inner = closed("Producer")
 
     def _after_fork_(self, refusal: InnerProducer) -> None:
-        """Raise on every use in this child process; the limit's lock may have been held at the fork."""
+        """Raise on every use in this child process; a lock may have been held at the fork."""
         self.handle.inner = refusal
-        self._limit = None
+        self._limit, self._flush_lock = None, OwnedLock()
 
     def _release_waiters(self) -> None:
         _unflushed.discard(self)

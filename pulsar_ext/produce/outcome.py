@@ -88,6 +88,13 @@ class BulkOutcome:
         if self.done < count:
             flag.wait()
 
+    def sent(self, count: int, *, wait: bool) -> SentMany:
+        """Return the result of `count` messages; with `wait`, wait for their outcomes and raise the first error."""
+        if wait:
+            self.wait(count)
+            self.raise_failure()
+        return SentMany(count, self.duplicates, self.last)
+
     def raise_failure(self) -> None:
         """Raise the error of the first message that failed, if any."""
         if self.failure is not None:

@@ -16,13 +16,14 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.ending import close_together
 from pulsar_ext.ids.message_id import MessageId
 
 from .options import is_single_entry, named_options
-from .outcome import BulkOutcome, OutcomeWaiter, SentMany
+from .outcome import BulkOutcome
 from .sender import check_callback, post_each
 
 if TYPE_CHECKING:
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
 
-    from .batching import BatchingSender, MixedKeyCheck
+    from .batching import BatchingSender
     from .options import Columns, Options
+    from .outcome import SentMany
     from .router import Routing
 
 
+_INVALID = pulsar.Result.UnknownError
+"""The official result of a message for which a router returns an invalid index."""
 _NO_OPTIONS: Options = {}
 _CHECK_SECONDS = 60.0
 """The interval of the check for added partitions, as in the official client."""
@@ -56,13 +60,11 @@ class PartitionedSender:
         *,
         routing: Routing,
         grow: Callable[[int], list[BatchingSender]],
-        mixed_keys: MixedKeyCheck | None,
     ) -> None:
         self.context, self.parts = context, parts
         self._senders = [part.joining() for part in parts]
         """The `send_async` of each part, for plain messages."""
         self._topic, self._routing, self._grow = topic, routing, grow
-        self._mixed_keys = mixed_keys
         self._plain = routing.router is None and parts[0].takes_bytes
         self._lock = OwnedLock()
         self._next_check = time.monotonic() + _CHECK_SECONDS
@@ -101,15 +103,11 @@ class PartitionedSender:
 
     def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message together with its open batch, and wait until it is persisted."""
-        self.context.callbacks.raise_inside("send")
-        if self._is_barred():
-            return self.parts[0].send(content, *args, **kwargs)  # raises
-        waiter = OutcomeWaiter()
         options = named_options(args, kwargs)
-        part = self.post(content, waiter, options, patient=False)
-        if part is not None:
-            part.dispatch.push()
-        return waiter.wait(options.get("sequence_id"))
+        part = self._choose(content, options)
+        if part is None:
+            raise_result(_INVALID)
+        return part.send(content, **options)
 
     @with_signature_of(pulsar.Producer.send_async)
     def send_async(self, content: object, callback: SendCallback | None, *args: object, **kwargs: object) -> None:
@@ -121,20 +119,29 @@ class PartitionedSender:
             send(content, callback)
             return
         check_callback(callback)
-        if self._is_barred():
-            self.parts[0].send_async(content, callback, *args, **kwargs)  # reports the error
-            return
-        self.post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS, patient=False)
+        options = named_options(args, kwargs) if args or kwargs else _NO_OPTIONS
+        part = self._choose(content, options)
+        if part is not None:
+            part.send_async(content, callback, **options)
+        elif callback is None:
+            self.parts[0].dispatch.pending.fail(_INVALID)  # raised by the next flush
+        else:
+            call_back(callback, _INVALID, MessageId())
 
-    def _is_barred(self) -> bool:
-        return self.parts[0].dispatch.pending.barred
+    def post(self, content: object, callback: SendCallback, options: Options) -> None:
+        """Send one message of `send_many`."""
+        part = self._choose(content, options)
+        if part is None:
+            call_back(callback, _INVALID, MessageId())
+        else:
+            part.post(content, callback, options)
 
-    def post(
-        self, content: object, callback: SendCallback | None, options: Options, *, patient: bool = True
-    ) -> BatchingSender | None:
-        """Add a message to its partition's batch; return its sender, None if the router's index is invalid."""
+    def _choose(self, content: object, options: Options) -> BatchingSender | None:
+        """Return the sender of a message's partition, None if the router's index is invalid."""
         routing, first = self._routing, self.parts[0]
-        self.check_mixed_keys(options)
+        if first.dispatch.pending.barred:
+            return first  # which reports the error
+        first.check_mixed_keys(options)
         if routing.router is not None or is_single_entry(options):
             message = first.handle.build(content, **options)
             size = message.length()
@@ -144,15 +151,7 @@ class PartitionedSender:
         with self._lock:
             self._start_opening_added()
             index = routing.choose(message, size, options, len(self.parts))
-        if not 0 <= index < len(self.parts):
-            if callback is None:
-                first.dispatch.pending.fail(pulsar.Result.UnknownError)  # raised by the next flush
-            else:
-                call_back(callback, pulsar.Result.UnknownError, MessageId())
-            return None
-        part = self.parts[index]
-        part.post(content, callback, options, patient=patient)
-        return part
+        return self.parts[index] if 0 <= index < len(self.parts) else None
 
     def _start_opening_added(self) -> None:
         """Start opening producers for added partitions on another thread, once a check is due."""
@@ -184,15 +183,7 @@ class PartitionedSender:
         if flush:
             for part in self.parts:
                 part.dispatch.push()
-            for part in self.parts:
-                part.dispatch.pending.wait_for_all()
-            outcome.raise_failure()
-        return SentMany(count, outcome.duplicates, outcome.last)
-
-    def check_mixed_keys(self, options: Options) -> None:
-        """Warn if this is the first message with a key, and batches mix keys."""
-        if self._mixed_keys is not None and options:
-            self._mixed_keys = self._mixed_keys.check(options, self)
+        return outcome.sent(count, wait=flush)
 
     def route(
         self, keys: Sequence[str | None], sizes: Sequence[int], ids: Sequence[int] | None, partitions: int

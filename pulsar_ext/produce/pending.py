@@ -118,8 +118,3 @@ class PendingMessages(PendingBase):
                 return self.changed.wait_for(condition, seconds)
             finally:
                 self._waiting -= 1
-
-    def wait_for_all(self) -> None:
-        """Wait until everything accepted before the call has its outcome."""
-        sent = self.accepted
-        self.wait_for(lambda: self.completed >= sent)

@@ -23,23 +23,15 @@ if TYPE_CHECKING:
     from .outcome import BulkOutcome, SentMany
 
 
-class Posting(Protocol):
-    """Sends messages of a `send_many` one by one."""
+class Sender(Protocol):
+    """Sends the messages of one producer, which calls it as if it were the official producer's C++ producer."""
+
+    context: ClientContext
 
     @property
     def many_in_flight(self) -> int | None:
         """Maximum number of `send_many` messages in flight; None if `post()` waits for room."""
         ...
-
-    def post(self, content: object, callback: SendCallback, options: Options) -> object:
-        """Send one message; wait for room, even without `block_if_queue_full`."""
-        ...
-
-
-class Sender(Posting, Protocol):
-    """Sends the messages of one producer, which calls it as if it were the official producer's C++ producer."""
-
-    context: ClientContext
 
     @property
     def closed(self) -> bool:
@@ -62,6 +54,10 @@ class Sender(Posting, Protocol):
         """Send a message and report its outcome to the callback."""
         ...
 
+    def post(self, content: object, callback: SendCallback, options: Options) -> object:
+        """Send one message of a `send_many`; wait for room, even without `block_if_queue_full`."""
+        ...
+
     def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages, whose options are columns; with `flush`, wait for their outcomes."""
         ...
@@ -75,7 +71,7 @@ class Sender(Posting, Protocol):
         ...
 
 
-def post_each(sender: Posting, contents: Iterable[object], columns: Columns, outcome: BulkOutcome) -> int:
+def post_each(sender: Sender, contents: Iterable[object], columns: Columns, outcome: BulkOutcome) -> int:
     """Send the messages of a `send_many` one by one; return their number."""
     count, most = 0, sender.many_in_flight
     for content, options in rows_of(contents, columns):

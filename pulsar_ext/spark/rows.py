@@ -413,7 +413,8 @@ class RowSender:
 
     def finish(self) -> None:
         """Wait until all rows are persisted."""
-        self._sender.complete(self._outcome, self._sent)
+        self._sender.dispatch.push()
+        self._outcome.sent(self._sent, wait=True)
 
 
 class PartitionedRowSender:
@@ -443,7 +444,7 @@ class PartitionedRowSender:
         keyless = np.arange(count)
         if "partition_key" in columns.schema.names:
             keys = columns.column("partition_key")
-            self._sender.check_mixed_keys({"partition_key": _first(keys)})
+            self._sender.parts[0].check_mixed_keys({"partition_key": _first(keys)})
             keyless = np.flatnonzero(np.asarray(keys.is_null()))
             coded = keys.dictionary_encode()
             names = coded.dictionary.to_pylist()

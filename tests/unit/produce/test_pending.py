@@ -30,7 +30,6 @@ def test_release_frees_room_and_complete_ends_waits():
     assert not pending.wait_for(lambda: pending.completed >= 2, 0.001)
     assert not pending.complete(1)
     assert pending.complete(1)
-    pending.wait_for_all()
 
 
 @given(st.integers(1, 20), st.lists(st.integers(1, 30), max_size=30), st.data())
@@ -132,7 +131,7 @@ def test_key_on_key_shared_topic_warns_once():
     assert check.check({"partition_key": ""}, Named()) is check
     assert check.check({"partition_key": ""}, Named()) is check
     context.answer()
-    with pytest.warns(MixedKeyBatchWarning, match="producer on t") as warned:
+    with pytest.warns(MixedKeyBatchWarning, match="producer on .*t mixes") as warned:
         assert check.check({"partition_key": ""}, Named()) is None
     assert warned[0].filename == __file__
     check = mixed_key_check(MIXED, context)
