@@ -18,15 +18,14 @@ from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
 from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
 from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments
-from pulsar_ext.dedup.sender import DedupDispatcher, DedupSender, DuplicateCheck
+from pulsar_ext.dedup.sender import DedupSender, DuplicateCheck
 from pulsar_ext.dedup.stored import NameLookup
 from pulsar_ext.errors import InvalidUse, ProducerBroken
 from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, register_chain
 from pulsar_ext.message import Received, adopt_message
 from pulsar_ext.produce.batch import BatchingConfig
 from pulsar_ext.produce.batching import BatchingSender, SeparatedSender, batching_for_keys, mixed_key_check
-from pulsar_ext.produce.direct import DirectSender, ResendingDispatcher, ResendingSender
-from pulsar_ext.produce.dispatch import BatchDispatcher
+from pulsar_ext.produce.direct import DirectSender, ResendingSender
 from pulsar_ext.produce.options import SendTiming, SequenceCounter, keep_timeout_running
 from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending import PendingMessages
@@ -211,14 +210,13 @@ class _SenderFactory:
             "block_if_queue_full": False,
             "lazy_start_partitioned_producers": False,
         }
-        mixed_keys = mixed_key_check(self._named, self._context) if config.partition <= 0 else None
         if self._deduplication:
             return self._deduplicating(topic, config, changed)
         handle = ProducerHandle(self._open_one(**changed))
         if self._named["chunking_enabled"]:
             return self._resending(handle, config, changed)
         numbers = SequenceCounter(int(handle.last_sequence_id()))
-        return BatchingSender(BatchDispatcher(handle, self._context, config), numbers, mixed_keys=mixed_keys)
+        return BatchingSender(handle, self._context, config, numbers)
 
     def _resending(self, handle: ProducerHandle, config: BatchingConfig, changed: Arguments) -> ResendingSender:
         """Open a sender whose chunked messages survive a lost connection."""
@@ -230,15 +228,15 @@ class _SenderFactory:
         def reopen(name: str | None, last: int) -> pulsar.Producer:
             return self._open_one(**changed, producer_name=name, initial_sequence_id=last)
 
-        dispatch = ResendingDispatcher(
+        return ResendingSender(
             handle,
             self._context,
             config,
+            SequenceCounter(first),
             reopen,
             named=bool(name),
             timeout=self._named["send_timeout_millis"] / 1000,
         )
-        return ResendingSender(dispatch, SequenceCounter(first), mixed_keys=None)
 
     def _deduplicating(self, topic: str, config: BatchingConfig, changed: Arguments) -> DedupSender:
         """Open an effectively-once sender, if the sequence ids of its name are known."""
@@ -265,20 +263,18 @@ class _SenderFactory:
         timeout = named["send_timeout_millis"] / 1000
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
         reopen = partial(open_as, name)
-        dispatch = DedupDispatcher(
+        sender = (ChunkedSender if chunked else DedupSender)(
             ProducerHandle(official), self._context, config, sequence, timeout, check, reopen, self._cluster
         )
-        if not chunked:
-            mixed_keys = mixed_key_check(named, self._context) if config.partition <= 0 else None
-            return DedupSender(dispatch, mixed_keys=mixed_keys)
-        recovery = ChunkRecovery(
-            open_as,
-            NameLookup(admin, topic, name),
-            opening.await_writes,
-            chunk_bytes=opening.chunk_bytes(),
-            incomplete_id=opening.incomplete_id,
-        )
-        return ChunkedSender(dispatch, recovery)
+        if isinstance(sender, ChunkedSender):
+            sender.recovery = ChunkRecovery(
+                open_as,
+                NameLookup(admin, topic, name),
+                opening.await_writes,
+                chunk_bytes=opening.chunk_bytes(),
+                incomplete_id=opening.incomplete_id,
+            )
+        return sender
 
     def _partitioned(self, topics: list[str]) -> PartitionedSender:
         """Open a sender that cuts its own batches, on a partitioned topic."""

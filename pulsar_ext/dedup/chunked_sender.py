@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext.produce.options import Options
 
-    from .sender import DedupDispatcher
     from .stored import NameLookup
 
 
@@ -70,9 +69,7 @@ class ChunkRecovery:
 class ChunkedSender(DedupSender):
     """A `DedupSender` with `chunking_enabled`."""
 
-    def __init__(self, dispatch: DedupDispatcher, recovery: ChunkRecovery) -> None:
-        super().__init__(dispatch, mixed_keys=None)
-        self._recovery = recovery
+    recovery: ChunkRecovery
 
     def post(self, content: object, callback: SendCallback | None, options: Options, *, patient: bool = True) -> None:
         """Send a message, with nothing else in flight if it may be chunked."""
@@ -81,56 +78,56 @@ class ChunkedSender(DedupSender):
             check_sequence_id(given)
         draft = self.handle.build(content, **options)
         sequence_id = self.sequence.upcoming if given is None else given
-        recovery = self._recovery
+        recovery = self.recovery
         if draft.length() + _METADATA_BYTES < recovery.chunk_bytes and sequence_id != recovery.incomplete_id:
             super().post(content, callback, options, patient=patient)
             return
         data = None if draft.has_null_value() else draft.data()
-        self.dispatch.exclusively(self._post_chunked, data, callback, options)
+        self.exclusively(self._post_chunked, data, callback, options)
 
     def _post_chunked(self, data: bytes | None, callback: SendCallback | None, options: Options) -> None:
         """Start to send a message with nothing else in flight; the lock is held exactly once."""
-        dispatch, given = self.dispatch, options.get("sequence_id")
-        if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=True)):
+        given = options.get("sequence_id")
+        if not (self.pending.has_room() or self.make_room(callback, patient=True)):
             return
-        pending = dispatch.pending
-        dispatch.push_open()
+        pending = self.pending
+        self.push_open()
         while pending.completed < pending.accepted and not pending.barred:
-            dispatch.unlocked(pending.wait_for, lambda: pending.barred or pending.completed >= pending.accepted)
-        if dispatch.closed:
-            dispatch.reject(callback, _CLOSED)
+            self.unlocked(pending.wait_for, lambda: pending.barred or pending.completed >= pending.accepted)
+        if self.closed:
+            self.reject(callback, _CLOSED)
             return
         self.raise_if_broken()
         sequence_id, status = self.sequence.admit(given)
         if status is not IdStatus.NEW:  # nothing is in flight, so it is persisted
-            dispatch.reject(callback, DUPLICATE_MESSAGE)
+            self.reject(callback, DUPLICATE_MESSAGE)
             return
         batch = Batch.alone(build_plain(data, {**options, "sequence_id": sequence_id}), callback, sequence_id)
         begin = partial(self._start_sending, iter((batch,)), data, options)
         try:
-            dispatch.begin_exclusive_send(batch)
+            self.begin_exclusive_send(batch)
             batch_scheduler.run(begin)
         except BaseException:  # a signal handler raised
-            if dispatch.pending.paused:  # paused for this message, which nothing else would start
+            if self.pending.paused:  # paused for this message, which nothing else would start
                 batch_scheduler.run(begin)
             raise
 
     def _start_sending(self, unsent: Iterator[Batch], data: bytes | None, options: Options) -> None:
         """Start a thread that sends one message, once; runs on the scheduler's thread, where no signal arrives."""
         for batch in unsent:
-            self.dispatch.begin_exclusive_send(batch)
+            self.begin_exclusive_send(batch)
             threads.start(self._send_until_stored, batch, data, options, name="pulsar_ext-chunks")
 
     def _send_until_stored(self, batch: Batch, data: bytes | None, options: Options) -> None:
         """Send one message until all of it is on the topic."""
-        sequence_id, recovery = batch.ids[0], self._recovery
+        sequence_id, recovery = batch.ids[0], self.recovery
         outcome: tuple[Result, MessageId | None] | None = None
         try:
             if recovery.incomplete_id != sequence_id and batch.message is not None:
                 outcome = self._send_watched(self.handle.inner, batch.message)
             if outcome is None:
                 outcome = self._resolve(sequence_id, data, options)
-                if recovery.incomplete_id != sequence_id and not self.dispatch.pending.barred:
+                if recovery.incomplete_id != sequence_id and not self.pending.barred:
                     close_quietly(self.handle.inner)
                     self.handle.replace(self._retrying(partial(recovery.open_as, recovery.lookup.name)))
             recovery.incomplete_id = None
@@ -139,7 +136,7 @@ class ChunkedSender(DedupSender):
                 _log.exception("Could not send a chunked message")
             self.sequence.fail(f"it is unknown whether a chunked message is persisted ({error})")
             outcome = result_of(error), None
-        self.dispatch.end_exclusive_send(batch, *outcome)
+        self.end_exclusive_send(batch, *outcome)
 
     def _send_watched(self, producer: InnerProducer, message: InnerMessage) -> tuple[Result, MessageId | None] | None:
         """Send a message with a C++ producer, and close that if disconnected; return None if the result is unknown."""
@@ -152,7 +149,7 @@ class ChunkedSender(DedupSender):
 
         producer.send_async(message, on_outcome)
         while not known.wait(_POLL_SECONDS):
-            if not producer.is_connected() or self.dispatch.client_closed:
+            if not producer.is_connected() or self.client_closed:
                 close_quietly(producer)
                 if not known.wait(_PAUSE_SECONDS):
                     return None
@@ -164,7 +161,7 @@ class ChunkedSender(DedupSender):
 
     def _resolve(self, sequence_id: int, data: bytes | None, options: Options) -> tuple[Result, MessageId | None]:
         """Check whether all of a message is on the topic, and send it under derived names until it is."""
-        recovery = self._recovery
+        recovery = self.recovery
         name, attempt = recovery.lookup.name, 0
         while True:
             # Opening a producer of the name keeps messages still in an earlier connection from being written.
@@ -188,4 +185,4 @@ class ChunkedSender(DedupSender):
 
     def _retrying(self, ask: Callable[[], T]) -> T:
         """Retry a call within the producer's send timeout, until the producer is closed."""
-        return RetryUntil(self.dispatch.timeout or 1e9, lambda: self.closed or self.dispatch.pending.barred)(ask)
+        return RetryUntil(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(ask)

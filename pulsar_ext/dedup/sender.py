@@ -45,8 +45,7 @@ from pulsar_ext._wire.batch_payload import property_field
 from pulsar_ext.errors import MessageIdUnresolved, ProducerBroken
 from pulsar_ext.ids.position import Position
 from pulsar_ext.produce.batch import Batch, ordered
-from pulsar_ext.produce.batching import BatchingSender
-from pulsar_ext.produce.dispatch import ReplacingDispatcher, rebuilt_message
+from pulsar_ext.produce.batching import ReplacingSender, rebuilt_message
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, PersistedEntry, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.batch import BatchGroup, BatchingConfig, InFlight
-    from pulsar_ext.produce.batching import MixedKeyCheck
 
     from .sequence_ids import SequenceIds
 
@@ -178,11 +176,14 @@ _CLUSTER_CHECK_SECONDS = 0.05
 """The polling interval of the connected cluster, if it may change."""
 
 
-class DedupDispatcher(ReplacingDispatcher):
-    """A dispatcher with sequence ids, which waits while the broker's backlog quota is full.
+class DedupSender(ReplacingSender):
+    """A `BatchingSender` with sequence ids, which waits while the broker's backlog quota is full.
 
     It accepts no more messages after `timeout` seconds without an answer, or without quota; 0 for none.
     """
+
+    whole_batch_columns = frozenset({"sequence_id"})
+    always_waits = True  # a message rejected by a full queue could not be sent after later ones
 
     def __init__(
         self,
@@ -195,7 +196,7 @@ class DedupDispatcher(ReplacingDispatcher):
         open_again: Callable[[], pulsar.Producer],
         cluster: int,
     ) -> None:
-        super().__init__(handle, context, config)
+        super().__init__(handle, context, config, sequence)
         self.timeout, self._open_again = timeout, open_again
         self._cluster, self._has_left_cluster = cluster, False
         self.sequence = sequence
@@ -454,28 +455,6 @@ class DedupDispatcher(ReplacingDispatcher):
             known = result if result not in (_OK, _TOO_BIG) else DUPLICATE_MESSAGE
             super().report(Batch(callbacks=duplicates, count=len(duplicates)), known, None)
 
-
-def _ordered(batches: Sequence[Batch], flight: InFlight) -> deque[Batch]:
-    """Return a group's batches in push order, each with its entry's sequence id."""
-    found = ordered(batches)
-    for batch in found:
-        batch.in_flight = flight
-    if found:
-        found[-1].entry_sequence_id = flight.highest  # includes batches of the group already pushed
-    return found
-
-
-class DedupSender(BatchingSender):
-    """A `BatchingSender` with deduplication."""
-
-    dispatch: DedupDispatcher
-    whole_batch_columns = frozenset({"sequence_id"})
-    always_waits = True  # a message rejected by a full queue could not be sent after later ones
-
-    def __init__(self, dispatch: DedupDispatcher, *, mixed_keys: MixedKeyCheck | None) -> None:
-        super().__init__(dispatch, dispatch.sequence, mixed_keys=mixed_keys)
-        self.sequence: SequenceIds = dispatch.sequence
-
     def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message and wait until it is persisted; an `UnknownError` states the cause."""
         try:
@@ -500,8 +479,8 @@ class DedupSender(BatchingSender):
         sequence_id, status = self.sequence.admit(given)
         if status is IdStatus.NEW:
             return sequence_id
-        if status is IdStatus.DUPLICATE or not self.dispatch.await_original(sequence_id, callback):
-            self.dispatch.reject(callback, DUPLICATE_MESSAGE)
+        if status is IdStatus.DUPLICATE or not self.await_original(sequence_id, callback):
+            self.reject(callback, DUPLICATE_MESSAGE)
         return None
 
     def admit_many(self, count: int, given: Sequence[int | None] | None) -> Sequence[int] | None:
@@ -520,3 +499,13 @@ class DedupSender(BatchingSender):
                 "Close it, create it again with this name, and resume after last_sequence_id_published().",
                 last_published=self.sequence.published,
             )
+
+
+def _ordered(batches: Sequence[Batch], flight: InFlight) -> deque[Batch]:
+    """Return a group's batches in push order, each with its entry's sequence id."""
+    found = ordered(batches)
+    for batch in found:
+        batch.in_flight = flight
+    if found:
+        found[-1].entry_sequence_id = flight.highest  # includes batches of the group already pushed
+    return found

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import inspect
 import logging
+import operator
 import os
 import warnings
+from abc import ABC, abstractmethod
 from functools import partial
 from itertools import takewhile, tee
 from operator import itemgetter
@@ -25,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pulsar
 import pulsar.schema
 
+from pulsar_ext._native.handles import rebuild_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import check_sequence_id, with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
-from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, option_fields
 from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
@@ -36,18 +38,22 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .batch import Batch, are_plain
 from .core import joining
+from .dispatch import Dispatcher
 from .options import is_single_entry, key_of, named_options, parts_of, rows_of
 from .outcome import BulkOutcome, OutcomeWaiter
-from .sender import HandleSender, WrappingSender, check_callback, post_each
+from .sender import WrappingSender, check_callback, close_quietly, post_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pulsar_ext._native.answer import Answer
+    from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext._native.signatures import Arguments
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.schema.key_value import KeyValueSchema
 
-    from .dispatch import BatchDispatcher
+    from .batch import BatchingConfig
     from .options import Columns, Options, SequenceCounter
     from .outcome import SentMany
     from .sender import Sender
@@ -129,7 +135,7 @@ def _levels_to_application() -> int:
 _NO_OPTIONS: Options = {}
 
 
-class BatchingSender(HandleSender):
+class BatchingSender(Dispatcher):
     """Sends batches built in Python to a non-partitioned topic or one partition."""
 
     whole_batch_columns = frozenset[str]()
@@ -140,32 +146,30 @@ class BatchingSender(HandleSender):
     """Whether a send waits for room even without `block_if_queue_full`."""
 
     def __init__(
-        self, dispatch: BatchDispatcher, counter: SequenceCounter, *, mixed_keys: MixedKeyCheck | None
+        self,
+        handle: ProducerHandle,
+        context: ClientContext,
+        config: BatchingConfig,
+        counter: SequenceCounter,
     ) -> None:
-        super().__init__(dispatch.handle, dispatch.context)
-        self.dispatch = dispatch
-        self.config = dispatch.config
+        super().__init__(handle, context, config)
         self.counter = counter
-        self._mixed_keys = mixed_keys
-        self.takes_bytes = type(dispatch.handle.schema) is pulsar.schema.BytesSchema
+        mixes_keys = config.batched and not config.by_key and config.partition <= 0  # the first partition is enough
+        self._mixed_keys = MixedKeyCheck(context) if mixes_keys else None
+        self.takes_bytes = type(handle.schema) is pulsar.schema.BytesSchema
         """Whether messages are bytes, which need no encoding."""
-
-    @property
-    def closed(self) -> bool:
-        """True once the sender was closed."""
-        return self.dispatch.closed
 
     def send(self, content: object, *args: object, **kwargs: object) -> MessageId:
         """Send a message together with its open batch, and wait until it is persisted."""
         self.context.callbacks.raise_inside("send")
         options = named_options(args, kwargs)
-        if self.dispatch.pending.barred:
+        if self.pending.barred:
             self._check_open(content, options)
             raise_result(pulsar.Result.AlreadyClosed)
-        self.dispatch.raise_if_inside("send")
+        self.raise_if_inside("send")
         waiter = OutcomeWaiter()
         self.post(content, waiter, options, patient=False)
-        self.dispatch.push()
+        self.push()
         return waiter.wait(options.get("sequence_id"))
 
     @with_signature_of(pulsar.Producer.send_async)
@@ -173,7 +177,7 @@ class BatchingSender(HandleSender):
         """Send a message; `callback(result, message_id)` is called when it is persisted or has failed."""
         check_callback(callback)
         options = named_options(args, kwargs) if args or kwargs else _NO_OPTIONS
-        if self.dispatch.pending.barred:
+        if self.pending.barred:
             self._check_open(content, options)
             if callback is not None:
                 call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
@@ -182,19 +186,19 @@ class BatchingSender(HandleSender):
 
     def joining(self) -> Callable[..., None]:
         """Return the `send_async` to use; with the native core, plain messages join the open batch in C++."""
-        return joining(self.send_async, self.dispatch, self.counter) if self.takes_bytes else self.send_async
+        return joining(self.send_async, self, self.counter) if self.takes_bytes else self.send_async
 
     def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages without a callback for each, and wait for room; the fastest way to send."""
-        self.dispatch.raise_if_closed()
-        self.dispatch.raise_if_inside("send_many")
+        self.raise_if_closed()
+        self.raise_if_inside("send_many")
         outcome = BulkOutcome()
         if columns.keys() <= self.whole_batch_columns:
             count = self._send_in_whole_batches(contents, columns.get("sequence_id"), outcome)
         else:
             count = post_each(self, contents, columns, outcome)
         if flush:
-            self.dispatch.push()
+            self.push()
         return outcome.sent(count, wait=flush)
 
     def _check_open(self, content: object, options: Options) -> None:
@@ -209,10 +213,10 @@ class BatchingSender(HandleSender):
         if given is not None:
             check_sequence_id(given)
         patient = patient or self.always_waits
-        dispatch, thread = self.dispatch, get_ident()
+        thread = get_ident()
         if not self.config.batched or (options and is_single_entry(options)):
             self.check_mixed_keys(options)
-            dispatch.exclusively(self._post_alone, content, callback, options, patient)
+            self.exclusively(self._post_alone, content, callback, options, patient)
             return
         if options or content is None:
             data, fields, keys = self.encode(content, options)
@@ -220,17 +224,17 @@ class BatchingSender(HandleSender):
             data, fields, keys = self.handle.schema.encode(content), b"", b""
         if type(data) is not bytes:
             self.handle.build(content)  # raises the official error
-        with dispatch.lock:  # `exclusively` inlined, to save a call for each message
-            if dispatch.inside is not None:
-                dispatch.deferred.append(partial(self._join, given, callback, options, patient, (data, fields, keys)))
+        with self.lock:  # `exclusively` inlined, to save a call for each message
+            if self.inside is not None:
+                self.deferred.append(partial(self._join, given, callback, options, patient, (data, fields, keys)))
                 return
-            dispatch.inside = thread
+            self.inside = thread
             try:
                 self._join(given, callback, options, patient, (data, fields, keys))
-                if dispatch.deferred:
-                    dispatch.run_deferred()
+                if self.deferred:
+                    self.run_deferred()
             finally:
-                dispatch.inside = None
+                self.inside = None
 
     def _join(
         self,
@@ -241,24 +245,23 @@ class BatchingSender(HandleSender):
         written: tuple[bytes, bytes, bytes],
     ) -> None:
         """Add an encoded message to its batch."""
-        dispatch = self.dispatch
-        if dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient):
+        if self.pending.has_room() or self.make_room(callback, patient=patient):
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
                 data, fields, keys = written
-                dispatch.join(key_of(options), (data, callback, sequence_id, fields, keys))
+                self.join(key_of(options), (data, callback, sequence_id, fields, keys))
 
     def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
         """Push a message as a single entry."""
-        given, dispatch = options.get("sequence_id"), self.dispatch
-        if dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient):
+        given = options.get("sequence_id")
+        if self.pending.has_room() or self.make_room(callback, patient=patient):
             upcoming = self.counter.upcoming if given is None else given
             message = self.handle.build(content, **{**options, "sequence_id": upcoming})
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
                 batch = Batch.alone(message, callback, sequence_id)
                 batch.options = options
-                dispatch.push_whole(batch)
+                self.push_whole(batch)
 
     def admit(self, given: int | None, callback: SendCallback | None) -> int | None:
         """Return the sequence id of the next message; None if it is not sent and is reported. The lock is held."""
@@ -322,32 +325,87 @@ class BatchingSender(HandleSender):
         """Push a whole batch, after waiting for room; return False if it cannot be pushed, and nothing was done."""
         if not self.config.batched:
             return False
-        self.dispatch.raise_if_inside("send_many")
-        return bool(self.dispatch.exclusively(self._push_whole_batch, count, sequence_ids, make))
+        self.raise_if_inside("send_many")
+        return bool(self.exclusively(self._push_whole_batch, count, sequence_ids, make))
 
     def _push_whole_batch(
         self, count: int, sequence_ids: Sequence[int | None] | None, make: Callable[[Sequence[int]], Batch]
     ) -> bool:
-        dispatch = self.dispatch
-        while not dispatch.pending.has_room(count):
-            dispatch.raise_if_closed()
-            dispatch.push_open()
-            dispatch.unlocked(
-                dispatch.pending.wait_for, lambda: dispatch.pending.barred or dispatch.pending.has_room(count)
-            )
+        while not self.pending.has_room(count):
+            self.raise_if_closed()
+            self.push_open()
+            self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room(count))
         ids = self.admit_many(count, sequence_ids)
         if ids is None:
             return False
-        dispatch.push_whole(make(ids))
+        self.push_whole(make(ids))
         return True
 
-    def flush(self) -> None:
-        """Push the open batches and wait until everything sent before is persisted; raise the first error."""
-        self.dispatch.flush()
 
-    def finish(self, deadline: float) -> None:
-        """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
-        close_together([self.dispatch], deadline)
+def rebuilt_message(batch: Batch) -> InnerMessage:
+    """Return a new C++ message for a batch: a message that was sent cannot be sent again."""
+    if batch.message is None:
+        return batch.entry()
+    return rebuild_message(batch.message, batch.options, batch.ids[0])
+
+
+class ReplacingSender(BatchingSender, ABC):
+    """A `BatchingSender` that can replace its C++ producer and resend the batches without an outcome."""
+
+    replacing = False
+    """Whether the C++ producer is closed, and the next one is being opened."""
+
+    @abstractmethod
+    def reopen(self) -> pulsar.Producer:
+        """Open an official producer of the topic, as soon as the broker allows it."""
+
+    @abstractmethod
+    def give_up(self, error: BaseException) -> None:
+        """Fail the batches in flight: no other producer could be opened."""
+
+    def replace(self) -> None:
+        """Replace the C++ producer and resend the batches without an outcome; runs on its own thread."""
+        try:
+            close_quietly(self.inner)
+            official = self.reopen()
+        except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
+            self.give_up(error)
+            return
+        if not self.exclusively(self._install, official):
+            close_quietly(official)
+            self.fail_waiting()
+
+    def _install(self, official: pulsar.Producer) -> bool:
+        """Use another producer, and resend; return False if sending is not allowed. The lock is held."""
+        if self.closed or self.pending.barred or not self.may_push():
+            return False
+        self.handle.replace(official)
+        self.replacing = False
+        for batch in list(self._in_flight):
+            is_pushed = not operator.length_hint(batch.unsent or (None,))
+            if is_pushed:  # otherwise a signal handler interrupted its push, which follows
+                self.resend(batch)
+        self._push_groups()
+        return True
+
+    def resend(self, batch: Batch) -> None:
+        """Resend a batch; the lock is held."""
+        message = rebuilt_message(batch)
+        if batch.message is not None:
+            batch.message = message
+        self.handle.inner.send_async(message, partial(self.on_outcome, batch))
+
+    def begin_close(self) -> Answer:
+        """Begin to close the C++ producer, which fails the messages in flight, and those waiting for a replacement."""
+        answer = super().begin_close()
+        if self.replacing:
+            self.fail_waiting()
+        return answer
+
+    def fail_waiting(self) -> None:
+        """Fail the messages that wait for a replacement producer."""
+        self.replacing = False
+        self.fail_pending()
 
 
 def batching_for_keys(named: Arguments) -> Arguments:

@@ -61,8 +61,8 @@ if TYPE_CHECKING or not core.IS_USED:
                 except BaseException as error:  # noqa: BLE001  # nothing may reach the C++ client
                     _log_raised(error)
 
-    def joining(send_async: Callable[..., None], _dispatch: object, _sequence: object, /) -> Callable[..., None]:
-        """Return a sender's `send_async`, for which plain messages join the open batch of its dispatcher in C++."""
+    def joining(send_async: Callable[..., None], _sender: object, _sequence: object, /) -> Callable[..., None]:
+        """Return a sender's `send_async`, for which plain messages join the open batch in C++."""
         return send_async
 
 else:

@@ -30,14 +30,12 @@ from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag, raise_if_interrupting
-from pulsar_ext._runtime.ending import close_together
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
 from .batch import Batch
-from .batching import BatchingSender
-from .dispatch import ReplacingDispatcher
+from .batching import ReplacingSender
 from .options import named_options
 from .outcome import BulkOutcome
 from .sender import HandleSender, check_callback, post_each
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 
     from .batch import BatchingConfig
     from .batching import MixedKeyCheck
-    from .options import Columns, Options, SendTiming
+    from .options import Columns, Options, SendTiming, SequenceCounter
     from .outcome import SentMany
     from .pending import PendingMessages
 
@@ -104,11 +102,6 @@ class DirectSender(HandleSender):
         self._flush_lock = OwnedLock()
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
-
-    @property
-    def inner(self) -> InnerProducer:
-        """The C++ producer."""
-        return self.handle.inner
 
     def send(self, content: object, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message and wait until it is persisted."""
@@ -262,10 +255,6 @@ class DirectSender(HandleSender):
         if self._limit is not None:  # reporting an outcome needs this lock
             raise_if_interrupting("A close", self._limit.changed.lock)
 
-    def finish(self, deadline: float) -> None:
-        """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
-        close_together([self], deadline)
-
     def stop(self) -> bool:
         """Accept no more messages; return False if the close is already finished."""
         self.closed = True
@@ -377,20 +366,25 @@ _CHUNK_BYTES: Final = 5 * 1024 * 1024
 _log = logging.getLogger("pulsar_ext")
 
 
-class ResendingDispatcher(ReplacingDispatcher):
-    """A `BatchDispatcher` of single messages that replaces the C++ producer after a connection loss."""
+class ResendingSender(ReplacingSender):
+    """A sender with `chunking_enabled` that replaces the C++ producer after a connection loss.
+
+    Each message needs one permit for each chunk, as in the official client. That one acquires those permits while it
+    holds the lock that releases them, so a full queue deadlocks it.
+    """
 
     def __init__(
         self,
         handle: ProducerHandle,
         context: ClientContext,
         config: BatchingConfig,
+        counter: SequenceCounter,
         open_again: Callable[[str | None, int], pulsar.Producer],
         *,
         named: bool,
         timeout: float,
     ) -> None:
-        super().__init__(handle, context, config)
+        super().__init__(handle, context, config, counter)
         self._open_again = open_again
         self._name = str(handle.producer_name()) if named else None
         self._attempts = 0
@@ -411,7 +405,7 @@ class ResendingDispatcher(ReplacingDispatcher):
         if self._timeout and now > oldest.pushed_at + self._timeout + _SLACK_SECONDS:
             if self._in_flight.pop(oldest, self) is None:
                 self.context.outcomes.run(partial(self.report, oldest, _TIMEOUT, None))
-        elif not (self.replacing or self.closed or self.handle.is_connected()):
+        elif not (self.replacing or self.closed or self.is_connected()):
             self.replacing = True
             try:
                 threads.start(self.replace, name="pulsar_ext-resend")
@@ -456,25 +450,18 @@ class ResendingDispatcher(ReplacingDispatcher):
         if batch.too_big:
             self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
 
-
-class ResendingSender(BatchingSender):
-    """A sender with `chunking_enabled`, where each message needs one permit for each chunk, as in the official client.
-
-    The official client acquires those permits while it holds the lock that releases them, so a full queue deadlocks it.
-    """
-
     def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
         """Push a message, after acquiring permits for all of its chunks."""
         data = None if content is None else self.handle.schema.encode(content)
         if data is not None and type(data) is not bytes:
             self.handle.build(content)  # raises the official error
         chunks = max(1, -(-len(data or b"") // _CHUNK_BYTES))
-        given, dispatch = options.get("sequence_id"), self.dispatch
-        if dispatch.make_room(callback, patient=patient, permits=chunks):
+        given = options.get("sequence_id")
+        if self.make_room(callback, patient=patient, permits=chunks):
             upcoming = self.counter.upcoming if given is None else given
             message = build_plain(data, {**options, "sequence_id": upcoming})
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
                 batch = Batch.alone(message, callback, sequence_id)
                 batch.options, batch.extra_permits = options, chunks - 1
-                dispatch.push_whole(batch)
+                self.push_whole(batch)

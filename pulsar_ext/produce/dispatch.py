@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import operator
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from itertools import islice
@@ -26,7 +25,6 @@ import pulsar
 
 from pulsar_ext._native.core import DispatchBase
 from pulsar_ext._native.fork import closed, refuse_after_fork
-from pulsar_ext._native.handles import rebuild_message
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
@@ -39,14 +37,14 @@ from pulsar_ext.ids.message_id import MessageId, id_in_batch
 from .batch import Batch, BatchGroup, ordered
 from .outcome import deliver_each, persisted_entry
 from .pending import PendingMessages
-from .sender import close_quietly
+from .sender import HandleSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+    from pulsar_ext._native.messages import InnerMessageId, InnerProducer
     from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.context import ClientContext
 
@@ -130,7 +128,7 @@ _CLOSED = pulsar.Result.AlreadyClosed
 _TOO_BIG = pulsar.Result.MessageTooBig
 
 
-class BatchDispatcher(Exclusive):
+class Dispatcher(Exclusive, HandleSender):
     """The open batches of one producer, the batches in flight, and their outcomes.
 
     `lock` orders pushes; nothing waits while holding it. Outcomes only take `pending.changed`. Work that a Ctrl-C
@@ -143,8 +141,7 @@ class BatchDispatcher(Exclusive):
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
         super().__init__()
-        self.handle = handle
-        self.context = context
+        HandleSender.__init__(self, handle, context)
         self.config = config
         self.pending = PendingMessages(config.limit)
         self.closed = False
@@ -160,11 +157,6 @@ class BatchDispatcher(Exclusive):
         """The batches in flight, oldest first; the thread that removes one reports its outcome."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
-
-    @property
-    def inner(self) -> InnerProducer:
-        """The C++ producer."""
-        return self.handle.inner
 
     def join(self, key: str, item: Item) -> None:
         """Add a message to the open batch of its key; the lock is held."""
@@ -419,7 +411,7 @@ class BatchDispatcher(Exclusive):
     def await_outcomes(self, deadline: float) -> None:
         """Wait for outcomes while connected, until `deadline`, a monotonic time in seconds."""
         while not self.pending.wait_for(self._all_completed, 0.02):
-            if time.monotonic() >= deadline or not self.handle.is_connected():
+            if time.monotonic() >= deadline or not self.is_connected():
                 return
 
     def begin_close(self) -> Answer:
@@ -466,71 +458,5 @@ class BatchDispatcher(Exclusive):
         self.pending.barred = True
 
 
-_with_pending: dict[BatchDispatcher, None] = {}
-"""Dispatchers with pending messages, kept alive."""
-
-
-def rebuilt_message(batch: Batch) -> InnerMessage:
-    """Return a new C++ message for a batch: a message that was sent cannot be sent again."""
-    if batch.message is None:
-        return batch.entry()
-    return rebuild_message(batch.message, batch.options, batch.ids[0])
-
-
-class ReplacingDispatcher(BatchDispatcher, ABC):
-    """A `BatchDispatcher` that can replace its C++ producer and resend the batches without an outcome."""
-
-    replacing = False
-    """Whether the C++ producer is closed, and the next one is being opened."""
-
-    @abstractmethod
-    def reopen(self) -> pulsar.Producer:
-        """Open an official producer of the topic, as soon as the broker allows it."""
-
-    @abstractmethod
-    def give_up(self, error: BaseException) -> None:
-        """Fail the batches in flight: no other producer could be opened."""
-
-    def replace(self) -> None:
-        """Replace the C++ producer and resend the batches without an outcome; runs on its own thread."""
-        try:
-            close_quietly(self.inner)
-            official = self.reopen()
-        except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
-            self.give_up(error)
-            return
-        if not self.exclusively(self._install, official):
-            close_quietly(official)
-            self.fail_waiting()
-
-    def _install(self, official: pulsar.Producer) -> bool:
-        """Use another producer, and resend; return False if sending is not allowed. The lock is held."""
-        if self.closed or self.pending.barred or not self.may_push():
-            return False
-        self.handle.replace(official)
-        self.replacing = False
-        for batch in list(self._in_flight):
-            is_pushed = not operator.length_hint(batch.unsent or (None,))
-            if is_pushed:  # otherwise a signal handler interrupted its push, which follows
-                self.resend(batch)
-        self._push_groups()
-        return True
-
-    def resend(self, batch: Batch) -> None:
-        """Resend a batch; the lock is held."""
-        message = rebuilt_message(batch)
-        if batch.message is not None:
-            batch.message = message
-        self.handle.inner.send_async(message, partial(self.on_outcome, batch))
-
-    def begin_close(self) -> Answer:
-        """Begin to close the C++ producer, which fails the messages in flight, and those waiting for a replacement."""
-        answer = super().begin_close()
-        if self.replacing:
-            self.fail_waiting()
-        return answer
-
-    def fail_waiting(self) -> None:
-        """Fail the messages that wait for a replacement producer."""
-        self.replacing = False
-        self.fail_pending()
+_with_pending: dict[Dispatcher, None] = {}
+"""Senders with pending messages, kept alive."""

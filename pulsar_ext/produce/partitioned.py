@@ -124,7 +124,7 @@ class PartitionedSender:
         if part is not None:
             part.send_async(content, callback, **options)
         elif callback is None:
-            self.parts[0].dispatch.pending.fail(_INVALID)  # raised by the next flush
+            self.parts[0].pending.fail(_INVALID)  # raised by the next flush
         else:
             call_back(callback, _INVALID, MessageId())
 
@@ -139,7 +139,7 @@ class PartitionedSender:
     def _choose(self, content: object, options: Options) -> BatchingSender | None:
         """Return the sender of a message's partition, None if the router's index is invalid."""
         routing, first = self._routing, self.parts[0]
-        if first.dispatch.pending.barred:
+        if first.pending.barred:
             return first  # which reports the error
         first.check_mixed_keys(options)
         if routing.router is not None or is_single_entry(options):
@@ -170,19 +170,19 @@ class PartitionedSender:
                     self.parts, finished = [*self.parts, *more], self._finished
                     self._senders += [part.joining() for part in more]
                 if finished:
-                    close_together([part.dispatch for part in more], time.monotonic())
+                    close_together(more, time.monotonic())
         finally:
             self._next_check = time.monotonic() + _CHECK_SECONDS
             self._growing.release()
 
     def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages, without a callback for each."""
-        self.parts[0].dispatch.raise_if_closed()
+        self.parts[0].raise_if_closed()
         outcome = BulkOutcome()
         count = post_each(self, contents, columns, outcome)
         if flush:
             for part in self.parts:
-                part.dispatch.push()
+                part.push()
         return outcome.sent(count, wait=flush)
 
     def route(
@@ -197,12 +197,12 @@ class PartitionedSender:
         begun, failures = [], []
         for part in self.parts:
             try:
-                begun.append((part.dispatch, part.dispatch.begin_flush()))
+                begun.append((part, part.begin_flush()))
             except pulsar.PulsarException as error:
                 failures.append(error)
-        for dispatch, since in begun:
+        for part, since in begun:
             try:
-                dispatch.end_flush(since)
+                part.end_flush(since)
             except pulsar.PulsarException as error:
                 failures.append(error)
         if failures:
@@ -211,11 +211,11 @@ class PartitionedSender:
     def finish(self, deadline: float) -> None:
         """Close the producers of all partitions; `deadline` applies to all of them together."""
         for part in self.parts:
-            part.dispatch.raise_if_interrupting()  # before any partition is closed
+            part.raise_if_interrupting()  # before any partition is closed
         with self._lock:
             self._finished = True  # `_open_added_partitions` sees this, or its parts are in `self.parts`
             parts = self.parts
-        close_together([part.dispatch for part in parts], deadline)
+        close_together(parts, deadline)
 
     def _after_fork_(self, _refusal: object, /) -> None:
         """Replace the lock, which another thread may have held at the fork; each part handles the fork itself."""

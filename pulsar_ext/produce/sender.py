@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
+from pulsar_ext._runtime.ending import close_together
 from pulsar_ext.errors import InvalidUse
 
 from .options import rows_of
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._native.messages import InnerProducer
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext._runtime.ending import OpenSender
     from pulsar_ext.ids.message_id import MessageId
 
     from .options import Columns, Options
@@ -89,6 +92,11 @@ class HandleSender:
         self.handle = handle
         self.context = context
 
+    @property
+    def inner(self) -> InnerProducer:
+        """The C++ producer."""
+        return self.handle.inner
+
     def topic(self) -> str:
         """Return the topic's name."""
         return self.handle.topic()
@@ -112,6 +120,10 @@ class HandleSender:
     def last_sequence_id_pushed(self) -> int:
         """Raise: the C++ client assigns the sequence ids and does not expose them."""
         raise InvalidUse("last_sequence_id_pushed() needs a producer created with deduplication=True.")
+
+    def finish(self: OpenSender, deadline: float) -> None:
+        """Close, and wait for pending messages until `deadline`, a monotonic time in seconds."""
+        close_together([self], deadline)
 
 
 class _Closable(Protocol):

@@ -413,7 +413,7 @@ class RowSender:
 
     def finish(self) -> None:
         """Wait until all rows are persisted."""
-        self._sender.dispatch.push()
+        self._sender.push()
         self._outcome.sent(self._sent, wait=True)
 
 

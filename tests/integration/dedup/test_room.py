@@ -75,7 +75,7 @@ def test_full_quota_delays_messages(client, admin, namespace, topic, kind):
 
     sending = threading.Thread(target=send, args=(range(4, 8),))  # chunked messages wait for one another
     sending.start()
-    assert eventually(lambda: producer.sender.dispatch.replacing or kind == "chunks")
+    assert eventually(lambda: producer.sender.replacing or kind == "chunks")
     assert eventually(lambda: not producer.is_connected())
     assert not results
     admin.set_backlog_quota(namespace, limit_bytes=100 * LIMIT, policy="producer_exception")
@@ -116,7 +116,7 @@ def test_close_fails_messages_waiting_for_quota(client, namespace, topic, kind):
         reported.set()
 
     producer.send_async(bytes(150_000 if kind == "chunks" else 1), record)
-    threading.Thread(target=producer.sender.dispatch.push).start()
+    threading.Thread(target=producer.sender.push).start()
     assert eventually(lambda: not producer.is_connected())
     producer.close()
     assert reported.wait(20)

@@ -387,7 +387,7 @@ def test_concurrent_flush_calls_raise_the_failure(client, broker, pulsar_topic_f
     threads = [threading.Thread(target=flush) for _ in range(2)]
     for thread in threads:
         thread.start()
-    assert eventually(lambda: sum(part.dispatch.pending._waiting for part in parts) == 2)
+    assert eventually(lambda: sum(part.pending._waiting for part in parts) == 2)
     goes_on.set()
     for thread in threads:
         thread.join(30)
