@@ -21,11 +21,10 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.handles import build_plain, inner_producer_of
 from pulsar_ext._native.results import result_of
 from pulsar_ext._native.signatures import check_sequence_id
-from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.produce.batch import Batch
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, OutcomeWaiter
 from pulsar_ext.produce.sender import close_quietly
 
 from .sender import NO_ROOM, DedupSender
@@ -140,20 +139,14 @@ class ChunkedSender(DedupSender):
 
     def _send_watched(self, producer: InnerProducer, message: InnerMessage) -> tuple[Result, MessageId | None] | None:
         """Send a message with a C++ producer, and close that if disconnected; return None if the result is unknown."""
-        known = Flag()
-        outcome: list[tuple[Result, InnerMessageId]] = []
-
-        def on_outcome(result: Result, inner: InnerMessageId) -> None:
-            outcome.append((result, inner))
-            known.set()
-
-        producer.send_async(message, on_outcome)
-        while not known.wait(_POLL_SECONDS):
+        waiter: OutcomeWaiter[InnerMessageId] = OutcomeWaiter()
+        producer.send_async(message, waiter)
+        while not waiter.known.wait(_POLL_SECONDS):
             if not producer.is_connected() or self.client_closed:
                 close_quietly(producer)
-                if not known.wait(_PAUSE_SECONDS):
+                if not waiter.known.wait(_PAUSE_SECONDS):
                     return None
-        result, inner = outcome[0]
+        result, inner = waiter.outcome
         if result == _OK:
             return (_OK, from_inner(inner)) if inner.ledger_id() >= 0 else None
         has_no_outcome = result in NO_ROOM or (result == _CLOSED and not self.closed)

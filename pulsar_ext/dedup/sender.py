@@ -39,14 +39,13 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.handles import inner_producer_of
 from pulsar_ext._native.results import Result, name_of, raise_result, result_of
 from pulsar_ext._native.thread_state import keep_thread_state
-from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext._wire.batch_payload import property_field
 from pulsar_ext.errors import MessageIdUnresolved, ProducerBroken
 from pulsar_ext.ids.position import Position
 from pulsar_ext.produce.batch import Batch, ordered
 from pulsar_ext.produce.batching import ReplacingSender, rebuilt_message
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, PersistedEntry, persisted_entry
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, OutcomeWaiter, PersistedEntry, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
 from .sequence_ids import IdStatus
@@ -144,19 +143,11 @@ class DuplicateCheck:
             return sent
 
     def _send_one(self, producer: InnerProducer, batch: Batch) -> _Outcome:
-        known = Flag()
-        outcome: list[tuple[Result, InnerMessageId]] = []
-
-        def on_outcome(result: Result, inner: InnerMessageId) -> None:
-            outcome.append((result, inner))
-            known.set()
-
-        producer.send_async(rebuilt_message(batch), on_outcome)
-        if not known.wait(self._retry_seconds):
+        waiter: OutcomeWaiter[InnerMessageId] = OutcomeWaiter()
+        producer.send_async(rebuilt_message(batch), waiter)
+        if not waiter.known.wait(self._retry_seconds):
             raise_result(_TIMEOUT)
-        result, inner = outcome[0]
-        if result != _OK:
-            raise_result(result)
+        inner = waiter.wait(None)
         if inner.ledger_id() < 0:  # the receipt was lost with a connection
             return DUPLICATE_MESSAGE, None
         return _OK, persisted_entry(inner, self._partition, batched=batch.message is None)

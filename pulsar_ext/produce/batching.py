@@ -167,7 +167,7 @@ class BatchingSender(Dispatcher):
             self._check_open(content, options)
             raise_result(pulsar.Result.AlreadyClosed)
         self.raise_if_inside("send")
-        waiter = OutcomeWaiter()
+        waiter: OutcomeWaiter[MessageId] = OutcomeWaiter()
         self.post(content, waiter, options, patient=False)
         self.push()
         return waiter.wait(options.get("sequence_id"))

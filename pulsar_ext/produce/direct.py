@@ -26,6 +26,7 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.handles import build_plain
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import call_back
@@ -37,7 +38,7 @@ from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 from .batch import Batch
 from .batching import ReplacingSender
 from .options import named_options
-from .outcome import BulkOutcome
+from .outcome import BulkOutcome, OutcomeWaiter
 from .sender import HandleSender, check_callback, post_each
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+    from pulsar_ext._native.messages import InnerMessage, InnerProducer
     from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
@@ -92,7 +93,7 @@ class DirectSender(HandleSender):
         super().__init__(handle, context)
         self._limit, self._may_block_inside = limit, may_block_inside
         self._mixed_keys, self._timing = mixed_keys, timing
-        self.closed = self._finished = self._client_closed = self._unflushed = False
+        self.closed = self._finished = self._unflushed = False
         self._timeout_unwatched = timing is not None
         """Whether the send timeout is not watched yet; the next message starts the watch."""
         # The threads inside the C++ producer, for which a close waits: those that send, wait for an outcome, or flush.
@@ -100,6 +101,8 @@ class DirectSender(HandleSender):
         self._waiting: list[int] = []
         self._flushing: list[int] = []
         self._flush_lock = OwnedLock()
+        self._unanswered: dict[Callable[[Result, InnerMessageId], None], None] = {}
+        """The callbacks of messages within the limit: at its close the C++ client loses some that are in flight."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -118,11 +121,9 @@ class DirectSender(HandleSender):
                 self._watch_timeout()
             if limit is None:
                 return plain_from_inner(self.handle.inner.send(message))
-            self._enter(limit)
-            try:
-                return plain_from_inner(self.handle.inner.send(message))
-            finally:
-                limit.release(1)
+            waiter: OutcomeWaiter[MessageId] = OutcomeWaiter()
+            self._send_within(limit, message, self.context.callbacks.guarded(waiter, plain_from_inner, self._inside))
+            return waiter.wait(None)
         except pulsar.Interrupted:
             if self.closed:  # closed while it waited for room
                 raise_result(pulsar.Result.AlreadyClosed)
@@ -172,19 +173,23 @@ class DirectSender(HandleSender):
         """Send within a limit, without waiting for the outcome."""
         entered = False
         pushed: list[None] = []
+        unanswered = self._unanswered
 
         def done(result: Result, inner: InnerMessageId) -> None:
-            limit.release(1)
-            if guarded is not None:
-                guarded(result, inner)
+            if unanswered.pop(done, limit) is None:
+                limit.release(1)
+                if guarded is not None:
+                    guarded(result, inner)
 
         try:
             self._enter(limit)
             entered = True
+            unanswered[done] = None
             # `map` runs in C: after a Ctrl-C, `pushed` shows whether the call was made, in which case `done` releases.
             pushed.extend(map(self.handle.inner.send_async, (message,), (done,)))
         except BaseException:
             if entered and not pushed:
+                unanswered.pop(done, None)
                 limit.release(1)
             raise
 
@@ -242,10 +247,13 @@ class DirectSender(HandleSender):
             with self._flush_lock:  # if two native flushes to partitions begin together, one may never be answered
                 if self.closed:
                     raise_result(pulsar.Result.AlreadyClosed)
-                self.handle.inner.flush()
+                if self._limit is None:
+                    self.handle.inner.flush()
+                elif error := self._flush_until(lambda: self._finished):
+                    raise error
         finally:
             self._flushing.remove(thread)
-        if self._client_closed:  # on a partitioned topic, the second of two concurrent native flushes succeeds wrongly
+        if self._finished:  # on a partitioned topic, the native flush then returns the result of any partition
             raise_result(pulsar.Result.AlreadyClosed)
         if not self._unflushed:
             _unflushed.discard(self)
@@ -266,7 +274,8 @@ class DirectSender(HandleSender):
         self._release_waiters()  # threads that wait for room enter, and fail with the rest
         self._await_entered()
         self._await_threads(deadline, self._flushing)
-        self._flush_until(deadline)  # the official close would fail an open batch
+        if self.is_connected():  # the official close would fail an open batch
+            self._flush_until(lambda: time.monotonic() >= deadline or not self.is_connected())
 
     def begin_close(self) -> Answer:
         """Begin to close the C++ producer, which fails the messages in flight."""
@@ -277,6 +286,8 @@ class DirectSender(HandleSender):
         self._release_waiters()
         self._await_others(deadline, self._inside, self._waiting, unless=self._fail_stranded)
         self._finished = True
+        for done in list(self._unanswered):
+            done(pulsar.Result.AlreadyClosed, InnerMessageId(-1, -1, -1, -1))
 
     def _fail_stranded(self) -> None:
         """Fail messages that entered the C++ producer while it closed, by closing it again.
@@ -305,27 +316,29 @@ class DirectSender(HandleSender):
         seconds = _LEAVING_SECONDS if self._may_block_inside else _ENTERING_SECONDS
         self._await_others(time.monotonic() + seconds, self._inside, unless=lambda: False)
 
-    def _flush_until(self, deadline: float) -> None:
-        """Flush while connected: after a connection loss the native flush would wait forever."""
-        if not self.is_connected():
-            return
+    def _flush_until(self, is_over: Callable[[], bool]) -> pulsar.PulsarException | None:
+        """Flush until `is_over`, and return the error: the native flush waits forever for an outcome that is lost."""
         flushed = Flag()
+        errors: list[pulsar.PulsarException] = []
 
         def flush() -> None:
-            with contextlib.suppress(pulsar.PulsarException):  # the callbacks report the outcomes
+            try:
                 self.handle.inner.flush()
+            except pulsar.PulsarException as error:
+                errors.append(error)
             flushed.set()
 
         try:
             threads.start(flush, name="pulsar_ext-flush")
         except RuntimeError:  # the interpreter is ending and starts no threads any more
             self.handle.inner.flush_async(lambda _: flushed.set())
-        while not flushed.wait(0.02) and time.monotonic() < deadline and self.is_connected():
+        while not flushed.wait(0.02) and not is_over():
             pass
+        return next(iter(errors), None)
 
     def forget(self) -> None:
         """Mark as closed without waiting: the client is shut down."""
-        self.closed = self._finished = self._client_closed = True
+        self.closed = self._finished = True
         self._release_waiters()
 
     def fail_pending(self) -> None:

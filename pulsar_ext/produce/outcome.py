@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pulsar
 
@@ -128,23 +128,27 @@ def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
     )
 
 
-class OutcomeWaiter:
-    """The callback of a synchronous send."""
+Id = TypeVar("Id")
 
-    __slots__ = ("_known", "_outcome")
-    _outcome: tuple[Result, MessageId]
+
+class OutcomeWaiter(Generic[Id]):
+    """The callback of a send whose outcome one thread waits for."""
+
+    __slots__ = ("known", "outcome")
+    outcome: tuple[Result, Id]
 
     def __init__(self) -> None:
-        self._known = Flag()
+        self.known = Flag()
+        """Set when the outcome is known."""
 
-    def __call__(self, result: Result, message_id: MessageId) -> None:  # noqa: D102  # a send callback
-        self._outcome = result, message_id
-        self._known.set()
+    def __call__(self, result: Result, message_id: Id) -> None:  # noqa: D102  # a send callback
+        self.outcome = result, message_id
+        self.known.set()
 
-    def wait(self, sequence_id: int | None) -> MessageId:
+    def wait(self, sequence_id: int | None) -> Id:
         """Wait for the outcome; return the message id or raise the error."""
-        self._known.wait()
-        result, message_id = self._outcome
+        self.known.wait()
+        result, message_id = self.outcome
         if result is DUPLICATE_MESSAGE:
             raise duplicate_message(sequence_id)
         if result != _OK:
