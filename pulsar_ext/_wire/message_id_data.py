@@ -11,7 +11,8 @@ Unknown fields are kept and written back, so that ids of newer brokers survive a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pulsar_ext.errors import InvalidMessageId
 
@@ -40,6 +41,11 @@ class MessageIdData:
     batch_size: int = 0
     first_chunk: MessageIdData | None = None
     unknown: bytes = b""
+
+    def in_partition(self, partition: int) -> Self:
+        """Return the id with another partition."""
+        first = None if self.first_chunk is None else self.first_chunk.in_partition(partition)
+        return replace(self, partition=partition, first_chunk=first)
 
 
 def decode(data: bytes) -> MessageIdData:

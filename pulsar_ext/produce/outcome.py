@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pulsar
@@ -167,15 +167,11 @@ def deliver_each(callbacks: Sequence[SendCallback | None], result: Result, entry
             call_back(callback, result, message_id)
 
 
-def _in_partition(inner: InnerMessageId, partition: int) -> InnerMessageId:
-    """Return a C++ id with its partition, which a producer of a single partition does not set."""
-    found = decode(inner.serialize())
-    first = None if found.first_chunk is None else replace(found.first_chunk, partition=partition)
-    return deserialize_inner(encode(replace(found, partition=partition, first_chunk=first)))
-
-
 def persisted_entry(inner: InnerMessageId, partition: int, *, batched: bool) -> PersistedEntry:
     """Return the position of a persisted entry."""
     if batched:
         return inner.ledger_id(), inner.entry_id(), inner.partition() if partition < 0 else partition
-    return from_inner(inner if partition < 0 else _in_partition(inner, partition))
+    if partition < 0:
+        return from_inner(inner)
+    # A producer of a single partition does not set it.
+    return from_inner(deserialize_inner(encode(decode(inner.serialize()).in_partition(partition))))

@@ -49,16 +49,6 @@ if TYPE_CHECKING:
     from .boundaries import Strategy, Unit
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
-    """Location of a message: its entry, its index in a batch, and its first chunk if it is chunked."""
-
-    position: Position
-    batch_index: int = -1
-    batch_size: int = 0
-    first_chunk: Position | None = None
-
-
 def find_after(
     queries: Queries,
     backlog: Backlog,
@@ -68,8 +58,8 @@ def find_after(
     unbatched: bool,
     chunked: bool,
     entry_bytes: float,
-) -> FoundMessage | None:
-    """Return the message that is `count` messages, 1 or more, after the one before a backlog; None past the end.
+) -> MessageIdData | None:
+    """Return the id of the message `count` messages, 1 or more, after the one before a backlog; None past the end.
 
     That message's entry is the backlog's mark-delete position; -1:-1 is before the topic's first message. If
     `unbatched`, no entry after it is a batch; if `chunked`, the broker has detected chunks on the topic.
@@ -83,7 +73,7 @@ def find_after(
         size = _check_start(start, batch_index, queries.entry(start))
         inside = max(batch_index, 0) + count
         if inside < size:
-            return FoundMessage(start, inside, size)
+            return MessageIdData(*start, batch_index=inside, batch_size=size)
         count = inside - size + 1
     first = backlog.entry(1)
     if first is None:
@@ -111,16 +101,16 @@ def _check_start(start: Position, batch_index: int, headers: EntryMetadata | Non
     return headers.message_count
 
 
-def _in_entry(queries: Queries, position: Position, index: int, size: int) -> FoundMessage:
-    """Return a message of an entry; a batch may have one message only, whose id still has batch index 0."""
+def _in_entry(queries: Queries, position: Position, index: int, size: int) -> MessageIdData:
+    """Return the id of a message of an entry; a batch may have one message only, whose id still has batch index 0."""
     if size == 1:
         headers = queries.entry(position)
         if headers is None or headers.num_messages_in_batch is None:
-            return FoundMessage(position)
-    return FoundMessage(position, index, size)
+            return MessageIdData(*position)
+    return MessageIdData(*position, batch_index=index, batch_size=size)
 
 
-def _scan(queries: Queries, backlog: Backlog, first: Position, count: int, strategy: Strategy) -> FoundMessage | None:
+def _scan(queries: Queries, backlog: Backlog, first: Position, count: int, strategy: Strategy) -> MessageIdData | None:
     with contextlib.closing(queries.scan(backlog, strategy, first)) as items:
         for item in items:
             if isinstance(item, Chunk):
@@ -128,7 +118,7 @@ def _scan(queries: Queries, backlog: Backlog, first: Position, count: int, strat
                 if chunk_one is not None:
                     count -= 1
                     if not count:
-                        return FoundMessage(item.position, first_chunk=chunk_one)
+                        return MessageIdData(*item.position, first_chunk=MessageIdData(*chunk_one))
             elif not isinstance(item, PartialBatch):
                 messages = (item.last - item.first + 1) * item.messages
                 if count <= messages:
@@ -171,21 +161,9 @@ def message_id_after(context: ClientContext, topic: str, start: MessageId, count
         chunked=bool(stats.raw.get("msgChunkPublished")),
         entry_bytes=internal.entry_bytes(),
     )
-    return None if found is None else _as_id(found, TopicName.parse(name))
-
-
-def _as_id(found: FoundMessage, topic: TopicName) -> MessageId:
-    at, first = found.position, found.first_chunk
-    partition = topic.partition_index
-    data = MessageIdData(
-        at.ledger_id,
-        at.entry_id,
-        partition,
-        batch_index=found.batch_index,
-        batch_size=found.batch_size,
-        first_chunk=None if first is None else MessageIdData(first.ledger_id, first.entry_id, partition),
-    )
-    return MessageId.deserialize(encode(data), str(topic))
+    if found is None:
+        return None
+    return MessageId.deserialize(encode(found.in_partition(TopicName.parse(name).partition_index)), name)
 
 
 _Value = TypeVar("_Value")

@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skip_model import Topic, topics
 
+from pulsar_ext._wire.message_id_data import MessageIdData
 from pulsar_ext.skip.boundaries import Backlog
-from pulsar_ext.skip.skipper import FoundMessage, find_after
+from pulsar_ext.skip.skipper import find_after
 
 
 @settings(max_examples=200)
@@ -27,5 +28,6 @@ def test_message_after(data, start, count, index):
         return
     at, inside, chunks = messages[start + count]
     size = topic.stored[at].messages
-    first = chunks[0] if len(chunks) > 1 else None
-    assert found == (FoundMessage(at, inside, size) if size > 1 else FoundMessage(at, first_chunk=first))
+    first = MessageIdData(*chunks[0]) if len(chunks) > 1 else None
+    batch = {"batch_index": inside, "batch_size": size} if size > 1 else {}
+    assert found == MessageIdData(*at, **batch, first_chunk=first)
