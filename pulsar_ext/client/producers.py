@@ -7,7 +7,6 @@ started partitions. Without batching, chunking and deduplication use this librar
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pulsar
@@ -16,10 +15,9 @@ from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
-from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
+from pulsar_ext.dedup.chunked_sender import ChunkedSender
 from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments
-from pulsar_ext.dedup.sender import DedupSender, DuplicateCheck
-from pulsar_ext.dedup.stored import NameLookup
+from pulsar_ext.dedup.sender import DedupSender
 from pulsar_ext.errors import InvalidUse, ProducerBroken
 from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, register_chain
 from pulsar_ext.message import Received, adopt_message
@@ -27,8 +25,8 @@ from pulsar_ext.produce.batch import BatchingConfig
 from pulsar_ext.produce.batching import BatchingSender, SeparatedSender, batching_for_keys, mixed_key_check
 from pulsar_ext.produce.direct import DirectSender, ResendingSender
 from pulsar_ext.produce.options import SendTiming, SequenceCounter, keep_timeout_running
+from pulsar_ext.produce.outcome import PendingMessages
 from pulsar_ext.produce.partitioned import PartitionedSender
-from pulsar_ext.produce.pending import PendingMessages
 from pulsar_ext.produce.router import HashingScheme, Routing
 from pulsar_ext.produce.sender import close_quietly
 from pulsar_ext.producer import Producer
@@ -240,15 +238,9 @@ class _SenderFactory:
 
     def _deduplicating(self, topic: str, config: BatchingConfig, changed: Arguments) -> DedupSender:
         """Open an effectively-once sender, if the sequence ids of its name are known."""
-        named, name, admin = self._named, self._named["producer_name"], self._context.admin_api()
-        chunked = named["chunking_enabled"]
+        named = self._named
         # The broker's last sequence id is read from a producer that was opened without an initial one.
         changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
-        group = config.bounds.messages if config.by_key else 0
-        first = named["initial_sequence_id"]
-        opening = Opening(
-            admin, topic, name, first, group, max_pending=config.limit, chunked=chunked, recall=self._recall
-        )
 
         def open_as(name: str) -> pulsar.Producer:
             if self._context.cluster.number() != self._cluster:
@@ -259,22 +251,20 @@ class _SenderFactory:
                 )
             return self._open_one(**changed, producer_name=name)
 
-        official, sequence = opening.open(partial(open_as, name))
-        timeout = named["send_timeout_millis"] / 1000
-        check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
-        reopen = partial(open_as, name)
-        sender = (ChunkedSender if chunked else DedupSender)(
-            ProducerHandle(official), self._context, config, sequence, timeout, check, reopen, self._cluster
+        opening = Opening(
+            self._context.admin_api(),
+            topic,
+            named["producer_name"],
+            open_as,
+            named["initial_sequence_id"],
+            config.bounds.messages if config.by_key else 0,
+            max_pending=config.limit,
+            chunked=named["chunking_enabled"],
+            recall=self._recall,
         )
-        if isinstance(sender, ChunkedSender):
-            sender.recovery = ChunkRecovery(
-                open_as,
-                NameLookup(admin, topic, name),
-                opening.await_writes,
-                chunk_bytes=opening.chunk_bytes(),
-                incomplete_id=opening.incomplete_id,
-            )
-        return sender
+        official, sequence = opening.open()
+        kind, timeout = ChunkedSender if named["chunking_enabled"] else DedupSender, named["send_timeout_millis"] / 1000
+        return kind(ProducerHandle(official), self._context, config, opening, sequence, timeout, self._cluster)
 
     def _partitioned(self, topics: list[str]) -> PartitionedSender:
         """Open a sender that cuts its own batches, on a partitioned topic."""

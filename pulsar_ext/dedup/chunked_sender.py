@@ -11,9 +11,8 @@ sent under another producer name, `name~1`, `name~2` and so on, so that its chun
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -29,17 +28,14 @@ from pulsar_ext.produce.sender import close_quietly
 
 from .sender import NO_ROOM, DedupSender
 from .sequence_ids import IdStatus
-from .stored import RetryUntil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
     from pulsar_ext._native.results import Result
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext.produce.options import Options
-
-    from .stored import NameLookup
 
 
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
@@ -48,27 +44,10 @@ _PAUSE_SECONDS = 0.2
 _METADATA_BYTES = 4096
 
 _log = logging.getLogger("pulsar_ext")
-T = TypeVar("T")
-
-
-@dataclass
-class ChunkRecovery:
-    """Opens producers for a sender of chunked messages, under its own name and under derived names."""
-
-    open_as: Callable[[str], pulsar.Producer]
-    lookup: NameLookup
-    await_writes: Callable[[], None]
-    """Waits until the topic has no pending writes."""
-    chunk_bytes: int
-    """The size in bytes from which a message may be chunked."""
-    incomplete_id: int | None
-    """The id of an incomplete message on the topic, None if every message is complete."""
 
 
 class ChunkedSender(DedupSender):
     """A `DedupSender` with `chunking_enabled`."""
-
-    recovery: ChunkRecovery
 
     def post(self, content: object, callback: SendCallback | None, options: Options, *, patient: bool = True) -> None:
         """Send a message, with nothing else in flight if it may be chunked."""
@@ -77,8 +56,8 @@ class ChunkedSender(DedupSender):
             check_sequence_id(given)
         draft = self.handle.build(content, **options)
         sequence_id = self.sequence.upcoming if given is None else given
-        recovery = self.recovery
-        if draft.length() + _METADATA_BYTES < recovery.chunk_bytes and sequence_id != recovery.incomplete_id:
+        opening = self.opening
+        if draft.length() + _METADATA_BYTES < opening.chunk_bytes and sequence_id != opening.incomplete_id:
             super().post(content, callback, options, patient=patient)
             return
         data = None if draft.has_null_value() else draft.data()
@@ -119,17 +98,17 @@ class ChunkedSender(DedupSender):
 
     def _send_until_stored(self, batch: Batch, data: bytes | None, options: Options) -> None:
         """Send one message until all of it is on the topic."""
-        sequence_id, recovery = batch.ids[0], self.recovery
+        sequence_id, opening = batch.ids[0], self.opening
         outcome: tuple[Result, MessageId | None] | None = None
         try:
-            if recovery.incomplete_id != sequence_id and batch.message is not None:
+            if opening.incomplete_id != sequence_id and batch.message is not None:
                 outcome = self._send_watched(self.handle.inner, batch.message)
             if outcome is None:
                 outcome = self._resolve(sequence_id, data, options)
-                if recovery.incomplete_id != sequence_id and not self.pending.barred:
+                if opening.incomplete_id != sequence_id and not self.pending.barred:
                     close_quietly(self.handle.inner)
-                    self.handle.replace(self._retrying(partial(recovery.open_as, recovery.lookup.name)))
-            recovery.incomplete_id = None
+                    self.handle.replace(self.retrying(partial(opening.open_as, opening.name)))
+            opening.incomplete_id = None
         except BaseException as error:  # noqa: BLE001  # the sender must get an outcome
             if not isinstance(error, pulsar.PulsarException):
                 _log.exception("Could not send a chunked message")
@@ -154,18 +133,18 @@ class ChunkedSender(DedupSender):
 
     def _resolve(self, sequence_id: int, data: bytes | None, options: Options) -> tuple[Result, MessageId | None]:
         """Check whether all of a message is on the topic, and send it under derived names until it is."""
-        recovery = self.recovery
-        name, attempt = recovery.lookup.name, 0
+        opening = self.opening
+        name, attempt = opening.name, 0
         while True:
             # Opening a producer of the name keeps messages still in an earlier connection from being written.
-            if recovery.incomplete_id != sequence_id or attempt:  # otherwise this sender's producer has the name
-                close_quietly(self._retrying(partial(recovery.open_as, name)))
-            self._retrying(recovery.await_writes)
-            if self._retrying(partial(recovery.lookup.is_stored, sequence_id)):
+            if opening.incomplete_id != sequence_id or attempt:  # otherwise this sender's producer has the name
+                close_quietly(self.retrying(partial(opening.open_as, name)))
+            self.retrying(opening.await_writes)
+            if self.retrying(partial(opening.lookup().is_stored, sequence_id)):
                 return DUPLICATE_MESSAGE, None
             attempt += 1
-            name = f"{recovery.lookup.name}~{attempt}"
-            producer = self._retrying(partial(recovery.open_as, name))
+            name = f"{opening.name}~{attempt}"
+            producer = self.retrying(partial(opening.open_as, name))
             try:
                 if producer.last_sequence_id() >= sequence_id:
                     continue  # the name was used by an earlier attempt, which failed
@@ -175,7 +154,3 @@ class ChunkedSender(DedupSender):
                 close_quietly(producer)
             if outcome is not None:
                 return outcome
-
-    def _retrying(self, ask: Callable[[], T]) -> T:
-        """Retry a call within the producer's send timeout, until the producer is closed."""
-        return RetryUntil(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(ask)

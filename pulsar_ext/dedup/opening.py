@@ -285,6 +285,7 @@ class Opening:
         admin: PulsarAdmin,
         topic: str,
         name: str,
+        open_as: Callable[[str], pulsar.Producer],
         initial: int | None,
         group: int,
         *,
@@ -292,21 +293,25 @@ class Opening:
         chunked: bool,
         recall: Recall | None = None,
     ) -> None:
-        self._admin, self._topic, self._name = admin, topic, name
+        self._admin, self.topic, self.name = admin, topic, name
+        self.open_as = open_as
+        """Opens an official producer of any name on the topic."""
         self._initial = -1 if initial is None else initial
         self._group, self._max_pending, self._chunked = group, max_pending, chunked
         self._recall = recall
+        self.chunk_bytes = 0
+        """The size in bytes from which a message may be chunked; 0 if the broker does not report it."""
         self.incomplete_id: int | None = None
         """The id of an incomplete chunked message, which the broker counts as persisted."""
 
-    def open(self, open_producer: Callable[[], pulsar.Producer]) -> tuple[pulsar.Producer, SequenceIds]:
+    def open(self) -> tuple[pulsar.Producer, SequenceIds]:
         """Open an official producer with a confirmed last sequence id; close it again if it cannot be effectively once.
 
         From then on no other producer pushes under the name.
         """
         deadline = time.monotonic() + _OPENING_SECONDS
         while True:
-            producer = open_producer()
+            producer = self.open_as(self.name)
             try:
                 self._check_enabled()
                 self.await_writes()
@@ -316,13 +321,14 @@ class Opening:
                 close_quietly(producer)
                 raise
             if sequence is not None:
+                self.chunk_bytes = self._max_message_size() if self._chunked else 0
                 return producer, sequence
             # A new producer gets the id again: the broker may have corrected it after failed writes.
             close_quietly(producer)
             if time.monotonic() > deadline:
                 raise ProducerBroken(
                     f"For {_OPENING_SECONDS:g} s the broker has reported {published} as the last sequence id of "
-                    f"producer {self._name}, but {self._topic} does not have that message. It is pending or lost, so "
+                    f"producer {self.name}, but {self.topic} does not have that message. It is pending or lost, so "
                     "it is unknown where to resume. Nothing was sent; try again later.",
                     last_published=None,
                 )
@@ -332,28 +338,28 @@ class Opening:
         """Check that the broker deduplicates the topic."""
         deadline = time.monotonic() + _OPENING_SECONDS
         while True:
-            status = self._admin.stats(self._topic).deduplication_status
+            status = self._admin.stats(self.topic).deduplication_status
             if status == "Enabled":
                 return
             if status not in _STARTING or time.monotonic() > deadline:
                 break
             threads.sleep(_PAUSE_SECONDS)
         raise DeduplicationDisabled(
-            f"The broker does not deduplicate {self._topic}: its status there is {status}. Enable it for the namespace "
+            f"The broker does not deduplicate {self.topic}: its status there is {status}. Enable it for the namespace "
             "(pulsar-ext admin set-deduplication NAMESPACE true), for the topic, or for the broker with "
             "brokerDeduplicationEnabled=true. Nothing was sent.",
-            topic=self._topic,
+            topic=self.topic,
             status=status,
         )
 
     def await_writes(self) -> None:
         """Wait until the topic has no pending writes."""
         deadline = time.monotonic() + _OPENING_SECONDS
-        while pending := self._admin.internal_stats(self._topic).raw.get("pendingAddEntriesCount", 0):
+        while pending := self._admin.internal_stats(self.topic).raw.get("pendingAddEntriesCount", 0):
             if time.monotonic() > deadline:
                 raise ProducerBroken(
-                    f"{self._topic} has had writes pending for {_OPENING_SECONDS:g} s ({pending} now), so it is "
-                    f"unknown which messages of the producer {self._name} are persisted. Nothing was sent; try again "
+                    f"{self.topic} has had writes pending for {_OPENING_SECONDS:g} s ({pending} now), so it is "
+                    f"unknown which messages of the producer {self.name} are persisted. Nothing was sent; try again "
                     "later.",
                     last_published=None,
                 )
@@ -365,7 +371,7 @@ class Opening:
         Return None if the topic does not have the message of that id: it was pushed, and is pending or lost.
         """
         above: frozenset[int] = frozenset()
-        stats = self._admin.internal_stats(self._topic)
+        stats = self._admin.internal_stats(self.topic)
         if published >= 0:
             confirmed = self._confirmed(published, stats)
             if confirmed is None:
@@ -384,7 +390,7 @@ class Opening:
 
     def _confirmed(self, published: int, stats: InternalStats) -> int | None:
         """Return where the name resumes by the broker's id; None if the topic does not confirm it."""
-        snapshot, counted = snapshot_of(stats, self._name)
+        snapshot, counted = snapshot_of(stats, self.name)
         if self._chunked:
             resumption = resume_chunked(published, self._patient_lookup().own_entries(stats, derived=True), snapshot)
             if resumption is None:
@@ -397,26 +403,29 @@ class Opening:
                 return None
         return published
 
-    def chunk_bytes(self) -> int:
-        """Return the size in bytes from which a message may be chunked; 0 if the broker does not report it."""
+    def _max_message_size(self) -> int:
         try:
             return int(self._admin.broker_configuration().get("maxMessageSize", 0))
         except (AdminError, ValueError):
             return 0
 
+    def lookup(self, ask: RetryUntil | None = None) -> NameLookup:
+        """Return the look-up of the name's entries."""
+        return NameLookup(self._admin, self.topic, self.name, ask)
+
     def _patient_lookup(self) -> NameLookup:
-        return NameLookup(self._admin, self._topic, self._name, RetryUntil(_WALK_SECONDS, lambda: False))
+        return self.lookup(RetryUntil(_WALK_SECONDS, lambda: False))
 
     def _own_ids(self, published: int) -> Iterator[tuple[int, ...]]:
         """Yield the ids of each of the name's entries, newest first."""
         known = False
-        for entry in self._patient_lookup().tail(self._admin.internal_stats(self._topic), payload=True):
-            if same_name(entry.producer_name, self._name):
+        for entry in self._patient_lookup().tail(self._admin.internal_stats(self.topic), payload=True):
+            if same_name(entry.producer_name, self.name):
                 known = True
                 yield ids_of(entry)
         if not known:
             warnings.warn(
-                f"{self._topic} has no entries of producer {self._name} any more, whose last sequence id is "
+                f"{self.topic} has no entries of producer {self.name} any more, whose last sequence id is "
                 f"{published}. If it was killed within a group of key-based batches whose persisted part was trimmed, "
                 "that part is stored again when it is resent.",
                 TrimmedGroupWarning,
@@ -425,16 +434,16 @@ class Opening:
 
     def _resume_forgotten(self, recall: Recall) -> int:
         """Return the highest id that the topic has of a name forgotten by the broker, -1 if none."""
-        found = recall.find(self._admin, self._topic, self._name)
+        found = recall.find(self._admin, self.topic, self.name)
         if found is None:
             raise self._forgotten_error(
-                f"the last {MAX_SEARCHED_ENTRIES:,} entries of {self._topic} do not show whether it has sent "
+                f"the last {MAX_SEARCHED_ENTRIES:,} entries of {self.topic} do not show whether it has sent "
                 "messages, or its name has characters beyond Latin-1, which are not shown",
                 -1,
             )
         if self._group and found.published >= 0:
             raise self._forgotten_error(
-                f"{self._topic} has a message of it with sequence id {found.published}, and possibly part of a group "
+                f"{self.topic} has a message of it with sequence id {found.published}, and possibly part of a group "
                 "of key-based batches",
                 found.published,
             )
@@ -444,29 +453,29 @@ class Opening:
     def _check_fresh(self, stats: InternalStats) -> None:
         """Check that the topic has no messages of a name that the broker does not know."""
         searched = 0
-        for entry in islice(NameLookup(self._admin, self._topic, self._name).tail(stats), _FRESH_CHECK_ENTRIES):
+        for entry in islice(self.lookup().tail(stats), _FRESH_CHECK_ENTRIES):
             searched += 1
-            if not same_name(entry.producer_name, self._name):
+            if not same_name(entry.producer_name, self.name):
                 continue
             if not (self._chunked and OwnEntry.of(entry).is_partial):
                 raise self._forgotten_error(
-                    f"{self._topic} has a message of it with sequence id {entry.sequence_id} at {entry.position}",
+                    f"{self.topic} has a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
                 )
             self.incomplete_id = entry.sequence_id
         if searched < stats.number_of_entries and self._initial >= 0:
             raise self._forgotten_error(
                 f"initial_sequence_id={self._initial} implies that it has sent messages, and none of them is among "
-                f"the last {searched} of {stats.number_of_entries} entries of {self._topic}",
+                f"the last {searched} of {stats.number_of_entries} entries of {self.topic}",
                 self._initial,
             )
 
     def _forgotten_error(self, why: str, sequence_id: int) -> ProducerForgotten:
         return ProducerForgotten(
-            f"The broker has no sequence id of producer {self._name}, but {why}. It forgets idle names "
+            f"The broker has no sequence id of producer {self.name}, but {why}. It forgets idle names "
             "(brokerDeduplicationProducerInactivityTimeoutMinutes, default 6 hours) and would store duplicates. "
             "Resume after the last stored message with a new name.",
-            producer_name=self._name,
-            topic=self._topic,
+            producer_name=self.name,
+            topic=self.topic,
             sequence_id=sequence_id,
         )

@@ -31,7 +31,7 @@ import time
 from collections import deque
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar
 
@@ -49,7 +49,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, OutcomeWaiter, Persist
 from pulsar_ext.produce.sender import close_quietly
 
 from .sequence_ids import IdStatus
-from .stored import PREVIOUS_ID, NameLookup, RetryUntil, certainly_missing
+from .stored import PREVIOUS_ID, RetryUntil, certainly_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from pulsar_ext._native.messages import InnerMessageId, InnerProducer
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.batch import BatchGroup, BatchingConfig, InFlight
 
+    from .opening import Opening
     from .sequence_ids import SequenceIds
 
 
@@ -73,84 +73,7 @@ _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
 _TOO_BIG, _TIMEOUT = pulsar.Result.MessageTooBig, pulsar.Result.Timeout
 _log = logging.getLogger("pulsar_ext")
 _Outcome = tuple[Result, PersistedEntry | None]
-
-
-class DuplicateCheck:
-    """Looks up messages that the broker reports as duplicates, and sends those that the topic does not have."""
-
-    def __init__(
-        self,
-        admin: PulsarAdmin,
-        topic: str,
-        name: str,
-        partition: int,
-        open_as: Callable[[str], pulsar.Producer],
-        timeout: float,
-        last_id: int,
-    ) -> None:
-        self._admin, self._topic, self._name, self._partition = admin, topic, name, partition
-        self._open_as = open_as
-        self._retry_seconds = 4 * timeout or 1e9
-        self._last_id = last_id
-        """The broker's id of the name when the producer was opened; the opening found later ids up to it missing."""
-
-    def outcomes(
-        self, reported: Sequence[Batch], last: PersistedEntry | None, is_over: Callable[[], bool]
-    ) -> dict[Batch, _Outcome]:
-        """Look up batches reported as duplicates, send the missing ones, and return their outcomes.
-
-        `last` is the position of the last batch before them known to be persisted.
-        """
-        ask = RetryUntil(self._retry_seconds, is_over)
-        missing = self._missing(reported, last, ask)
-        return self._send(missing, ask) if missing else {}
-
-    def _missing(self, reported: Sequence[Batch], last: PersistedEntry | None, ask: RetryUntil) -> list[Batch]:
-        asked = {batch.entry_sequence_id for batch in reported if batch.entry_sequence_id is not None}
-        lost = {sequence_id for sequence_id in asked if sequence_id <= self._last_id}
-        if asked > lost:
-            lookup = NameLookup(self._admin, self._topic, self._name, ask)
-            own = lookup.own_entries(lookup.stats(), after=_just_before(last))
-            try:
-                lost |= certainly_missing(asked - lost, (entry.sequence_id for entry in own))
-            except MessageIdUnresolved as error:
-                _log.warning("Could not look up messages that the broker reports as duplicates: %s", error)
-        return [batch for batch in reported if batch.entry_sequence_id in lost]
-
-    def _send(self, missing: Sequence[Batch], ask: RetryUntil) -> dict[Batch, _Outcome]:
-        first, last, number = missing[0].ids[0], missing[-1].ids[-1], 0
-        while True:
-            number += 1
-            name = f"{self._name}+{number}"
-            producer = ask(partial(self._open_as, name))
-            try:
-                if producer.last_sequence_id() >= first:
-                    continue  # the name was used by an earlier recovery
-                # One by one, so that no message is stored if an earlier one is not.
-                sent = {batch: self._send_one(inner_producer_of(producer), batch) for batch in missing}
-            finally:
-                close_quietly(producer)
-            _log.warning(
-                "The broker reported messages of producer %s with sequence ids from %d to %d as duplicates, but %s "
-                "did not have them: it had rejected them and stored later ones. They were sent under the name %s, "
-                "and are stored after the later messages.",
-                self._name,
-                first,
-                last,
-                self._topic,
-                name,
-            )
-            return sent
-
-    def _send_one(self, producer: InnerProducer, batch: Batch) -> _Outcome:
-        waiter: OutcomeWaiter[InnerMessageId] = OutcomeWaiter()
-        producer.send_async(rebuilt_message(batch), waiter)
-        if not waiter.known.wait(self._retry_seconds):
-            raise_result(_TIMEOUT)
-        inner = waiter.wait(None)
-        if inner.ledger_id() < 0:  # the receipt was lost with a connection
-            return DUPLICATE_MESSAGE, None
-        return _OK, persisted_entry(inner, self._partition, batched=batch.message is None)
+T = TypeVar("T")
 
 
 def _just_before(entry: PersistedEntry | None) -> Position | None:
@@ -181,19 +104,19 @@ class DedupSender(ReplacingSender):
         handle: ProducerHandle,
         context: ClientContext,
         config: BatchingConfig,
+        opening: Opening,
         sequence: SequenceIds,
         timeout: float,
-        duplicates: DuplicateCheck,
-        open_again: Callable[[], pulsar.Producer],
         cluster: int,
     ) -> None:
         super().__init__(handle, context, config, sequence)
-        self.timeout, self._open_again = timeout, open_again
+        self.timeout, self.opening = timeout, opening
         self._cluster, self._has_left_cluster = cluster, False
         self.sequence = sequence
         self._final_result: Result | None = None
         """The result of all messages in flight, once sending has stopped; None before."""
-        self._duplicates = duplicates
+        self._last_id: int = handle.last_sequence_id()
+        """The broker's id of the name when the producer was opened; the opening found later ids up to it missing."""
         self._last: PersistedEntry | None = None
         """The position of the last batch reported as persisted."""
         self._waiting: deque[tuple[Batch, _Outcome]] = deque()
@@ -279,7 +202,7 @@ class DedupSender(ReplacingSender):
         if batch.count == 1:
             self.sequence.reject(group.in_flight, batch.ids[0])
         else:
-            self.sequence.add_batch(group.in_flight)
+            group.in_flight.unanswered += 1  # the batch is split in two
         super().split_first(group)
         group.sealed = _ordered(list(group.sealed), group.in_flight)
 
@@ -350,7 +273,11 @@ class DedupSender(ReplacingSender):
 
     def reopen(self) -> pulsar.Producer:
         """Open a producer of the same name, once the quota allows it."""
-        return RetryUntil(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(self._open_again)
+        return self.retrying(partial(self.opening.open_as, self.opening.name))
+
+    def retrying(self, ask: Callable[[], T]) -> T:
+        """Retry a call within the send timeout, until the producer is closed."""
+        return RetryUntil(self.timeout or 1e9, lambda: self.closed or self.pending.barred)(ask)
 
     def resend(self, batch: Batch) -> None:
         """Resend a batch, and restart its send timeout."""
@@ -408,11 +335,13 @@ class DedupSender(ReplacingSender):
                 self._waiting.popleft()
 
     def _resolve_duplicates(self, reported: list[Batch]) -> dict[Batch, _Outcome]:
-        """Look up batches reported as duplicates; return the outcomes of those that were missing."""
+        """Look up batches reported as duplicates, send the missing ones, and return their outcomes."""
         if not reported:
             return {}
+        ask = RetryUntil(4 * self.timeout or 1e9, lambda: self.finished)
         try:
-            return self._duplicates.outcomes(reported, self._last, lambda: self.finished)
+            missing = self._missing(reported, ask)
+            return self._send_missing(missing, ask) if missing else {}
         except BaseException as error:  # noqa: BLE001  # the senders must get an outcome
             _log.exception("Could not look up messages that the broker reports as duplicates")
             self.sequence.fail(
@@ -421,6 +350,53 @@ class DedupSender(ReplacingSender):
                 "a producer of a new name"
             )
             return dict.fromkeys(reported, (pulsar.Result.UnknownError, None))
+
+    def _missing(self, reported: Sequence[Batch], ask: RetryUntil) -> list[Batch]:
+        asked = {batch.entry_sequence_id for batch in reported if batch.entry_sequence_id is not None}
+        lost = {sequence_id for sequence_id in asked if sequence_id <= self._last_id}
+        if asked > lost:
+            lookup = self.opening.lookup(ask)
+            own = lookup.own_entries(lookup.stats(), after=_just_before(self._last))
+            try:
+                lost |= certainly_missing(asked - lost, (entry.sequence_id for entry in own))
+            except MessageIdUnresolved as error:
+                _log.warning("Could not look up messages that the broker reports as duplicates: %s", error)
+        return [batch for batch in reported if batch.entry_sequence_id in lost]
+
+    def _send_missing(self, missing: Sequence[Batch], ask: RetryUntil) -> dict[Batch, _Outcome]:
+        first, last, number = missing[0].ids[0], missing[-1].ids[-1], 0
+        while True:
+            number += 1
+            name = f"{self.opening.name}+{number}"
+            producer = ask(partial(self.opening.open_as, name))
+            try:
+                if producer.last_sequence_id() >= first:
+                    continue  # the name was used by an earlier recovery
+                # One by one, so that no message is stored if an earlier one is not.
+                sent = {batch: self._send_one(inner_producer_of(producer), batch) for batch in missing}
+            finally:
+                close_quietly(producer)
+            _log.warning(
+                "The broker reported messages of producer %s with sequence ids from %d to %d as duplicates, but %s "
+                "did not have them: it had rejected them and stored later ones. They were sent under the name %s, "
+                "and are stored after the later messages.",
+                self.opening.name,
+                first,
+                last,
+                self.opening.topic,
+                name,
+            )
+            return sent
+
+    def _send_one(self, producer: InnerProducer, batch: Batch) -> _Outcome:
+        waiter: OutcomeWaiter[InnerMessageId] = OutcomeWaiter()
+        producer.send_async(rebuilt_message(batch), waiter)
+        if not waiter.known.wait(4 * self.timeout or 1e9):
+            raise_result(_TIMEOUT)
+        inner = waiter.wait(None)
+        if inner.ledger_id() < 0:  # the receipt was lost with a connection
+            return DUPLICATE_MESSAGE, None
+        return _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)
 
     def await_outcomes(self, deadline: float) -> None:
         """Wait for outcomes, and for look-ups even while disconnected, because their messages may be lost otherwise."""

@@ -125,10 +125,6 @@ class SequenceIds(SequenceCounter):
         """Return the group in flight that has this id, or None."""
         return next((group for group in tuple(self._in_flight) if sequence_id in group), None)
 
-    def add_batch(self, group: InFlight) -> None:
-        """Record that a batch of a group about to be pushed is split in two."""
-        group.unanswered += 1
-
     def reject(self, group: InFlight, sequence_id: int) -> None:
         """Record that a message of a group about to be pushed is too big, and not sent."""
         group.drop(sequence_id)

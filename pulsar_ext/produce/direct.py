@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from .batch import BatchingConfig
     from .batching import MixedKeyCheck
     from .options import Columns, Options, SendTiming, SequenceCounter
-    from .outcome import SentMany
-    from .pending import PendingMessages
+    from .outcome import PendingMessages, SentMany
 
 
 _NO_CALLBACK: Any = None

@@ -35,8 +35,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId, id_in_batch
 
 from .batch import Batch, BatchGroup, ordered
-from .outcome import deliver_each, persisted_entry
-from .pending import PendingMessages
+from .outcome import PendingMessages, deliver_each, persisted_entry
 from .sender import HandleSender
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
 from pulsar_ext.produce.batch import BatchGroup, Bounds
 from pulsar_ext.produce.core import Items, batch_payload, deliver, entry_message, joining
 from pulsar_ext.produce.options import SequenceCounter
-from pulsar_ext.produce.pending import PendingMessages
+from pulsar_ext.produce.outcome import PendingMessages
 
 pytestmark = pytest.mark.skipif(not core.IS_USED, reason="the native core is not used")
 

@@ -15,8 +15,7 @@ from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.produce.batching import MixedKeyBatchWarning, mixed_key_check
 from pulsar_ext.produce.options import key_of
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome
-from pulsar_ext.produce.pending import PendingMessages
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, PendingMessages
 
 
 def test_release_frees_room_and_complete_ends_waits():
