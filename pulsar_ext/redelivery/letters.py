@@ -75,6 +75,10 @@ def origin_properties(properties: Mapping[str, str], topic: str, message_id: str
     return origin | dict(properties)
 
 
+def _properties_of(inner: InnerMessage, topic: str, subscription: str) -> dict[str, str]:
+    return origin_properties(inner.properties(), topic, from_inner(inner.message_id()).to_text(), subscription)
+
+
 def count_retry(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str, str], int]:
     """Count another retry of a message."""
     times = reconsume_times(properties) + 1
@@ -281,14 +285,14 @@ _Key = tuple[int, str, tuple[object, ...], str | None, type[str]]
 """Cluster number, topic, content of the schema, name of the encryption key, and type of the keys."""
 
 
-class _Letter(NamedTuple):
+class Letter(NamedTuple):
     """A letter to send, and the subscription to create on its topic before the first one, if any."""
 
     topic: str
     inner: InnerMessage
     properties: dict[str, str]
-    delay_ms: int
-    subscription: str | None
+    delay_ms: int = 0
+    subscription: str | None = None
 
 
 class LetterProducers:
@@ -309,26 +313,17 @@ class LetterProducers:
         self._lock = Lock()
         self._closed = False
 
-    def send(
-        self,
-        topic: str,
-        inner: InnerMessage,
-        properties: dict[str, str],
-        *,
-        delay_ms: int = 0,
-        subscription: str | None = None,
-    ) -> None:
-        """Send the letter of a native message, and wait until it is persisted."""
-        letter = _Letter(topic, inner, properties, delay_ms, subscription)
-        encryption_key = self._encryption.key_of(inner)
+    def send(self, letter: Letter) -> None:
+        """Send a letter, and wait until it is persisted."""
+        encryption_key = self._encryption.key_of(letter.inner)
         try:
             self._send_flagged_if_possible(letter, encryption_key)
         except pulsar.CryptoError:  # nothing was sent
-            if encryption_key is None or not self._encryption.allows_clear_text(topic):
+            if encryption_key is None or not self._encryption.allows_clear_text(letter.topic):
                 raise
             self._send_flagged_if_possible(letter, None)
 
-    def _send_flagged_if_possible(self, letter: _Letter, encryption_key: str | None) -> None:
+    def _send_flagged_if_possible(self, letter: Letter, encryption_key: str | None) -> None:
         """Send with the flag of a separate key if possible: unchunked and without a delay."""
         if not letter.delay_ms and bytes_of_base64(letter.inner.partition_key()) is not None:
             try:
@@ -337,7 +332,7 @@ class LetterProducers:
                 pass
         return self._send(letter, encryption_key, flags=False)
 
-    def _send(self, letter: _Letter, encryption_key: str | None, *, flags: bool) -> None:
+    def _send(self, letter: Letter, encryption_key: str | None, *, flags: bool) -> None:
         key, box = self._letterbox(letter, encryption_key, flags=flags)
         inner, delay_ms = letter.inner, letter.delay_ms
         try:
@@ -356,17 +351,10 @@ class LetterProducers:
                     del self._boxes[key]  # the next letter opens another producer
             raise
 
-    def send_dead(
-        self,
-        topic: str,
-        inner: InnerMessage,
-        properties: dict[str, str],
-        received_on: str,
-        initial_subscription: str | None,
-    ) -> None:
-        """Send the letter of a native message to a dead letter topic, and report the event; see `send()`."""
-        self.send(topic, inner, properties, subscription=initial_subscription)
-        self._context.report_event("dead letter", inner.topic_name(), received_on, 1)
+    def send_dead(self, letter: Letter, received_on: str) -> None:
+        """Send a letter to a dead letter topic, and report the event; see `send()`."""
+        self.send(letter)
+        self._context.report_event("dead letter", letter.inner.topic_name(), received_on, 1)
 
     def close(self) -> None:
         """Close the producers; no more letters are sent."""
@@ -378,7 +366,7 @@ class LetterProducers:
             with contextlib.suppress(pulsar.PulsarException):
                 box.producer.close()
 
-    def _letterbox(self, letter: _Letter, encryption_key: str | None, *, flags: bool) -> tuple[_Key, _Letterbox]:
+    def _letterbox(self, letter: Letter, encryption_key: str | None, *, flags: bool) -> tuple[_Key, _Letterbox]:
         schema, key_type, topic = NO_SCHEMA, str, letter.topic
         try:
             schema = self._schemas.of(letter.inner)
@@ -394,7 +382,7 @@ class LetterProducers:
         return key, box
 
     def _opened(
-        self, letter: _Letter, schema: LetterSchema, encryption_key: str | None, key_type: type[str]
+        self, letter: Letter, schema: LetterSchema, encryption_key: str | None, key_type: type[str]
     ) -> tuple[_Key, _Letterbox]:
         topic, subscription = letter.topic, letter.subscription
         key = self._context.cluster.number(), topic, schema.content, encryption_key, key_type
@@ -511,15 +499,11 @@ class DeadLetters:
         return b"%d " % self._cluster()
 
     def _deliver(self, inner: InnerMessage) -> None:
-        topic = inner.topic_name()
-        message_id = from_inner(inner.message_id()).to_text()
-        self._producers.send_dead(
-            self._policy.dead_letter_topic or dead_letter_topic(topic, self._subscription),
-            inner,
-            origin_properties(inner.properties(), topic, message_id, self._subscription),
-            self._subscription,
-            self._policy.initial_subscription_name,
-        )
+        topic, policy = inner.topic_name(), self._policy
+        dead = policy.dead_letter_topic or dead_letter_topic(topic, self._subscription)
+        properties = _properties_of(inner, topic, self._subscription)
+        letter = Letter(dead, inner, properties, subscription=policy.initial_subscription_name)
+        self._producers.send_dead(letter, self._subscription)
 
 
 class RetryTopics:
@@ -565,7 +549,7 @@ class RetryLetters:
         if times > self._topics.policy.max_redeliver_count:
             self._send_dead(inner, letter)
         else:
-            self._producers.send(self._topics.retry, inner, letter, delay_ms=delay_ms)
+            self._producers.send(Letter(self._topics.retry, inner, letter, delay_ms))
 
     def send_dead(self, inner: InnerMessage, properties: dict[str, str] | None) -> None:
         """Send a native message to the dead letter topic, whatever its retry count; raises what `send()` raises."""
@@ -573,9 +557,8 @@ class RetryLetters:
 
     def _send_dead(self, inner: InnerMessage, letter: dict[str, str]) -> None:
         policy = self._topics.policy
-        self._producers.send_dead(
-            policy.dead_letter_topic, inner, letter, self._subscription, policy.initial_subscription_name
-        )
+        dead = Letter(policy.dead_letter_topic, inner, letter, subscription=policy.initial_subscription_name)
+        self._producers.send_dead(dead, self._subscription)
 
     def _properties(self, inner: InnerMessage, properties: dict[str, str] | None) -> dict[str, str]:
         """Return a letter's properties: the message's own, its origin, and the given ones, which take precedence."""
@@ -585,8 +568,7 @@ class RetryLetters:
                 f"The message is from {topic}, which this consumer does not read. Nothing was sent; use the consumer "
                 "that received it."
             )
-        message_id = from_inner(inner.message_id()).to_text()
-        return {**origin_properties(inner.properties(), topic, message_id, self._subscription), **(properties or {})}
+        return _properties_of(inner, topic, self._subscription) | (properties or {})
 
 
 def _parent(topic: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from pulsar.schema import BytesSchema
 
 from pulsar_ext.errors import AdminUnavailable
-from pulsar_ext.redelivery.letters import LetterProducers
+from pulsar_ext.redelivery.letters import Letter, LetterProducers
 
 
 class _Producer:
@@ -47,18 +47,18 @@ def test_producer_opened_by_another_thread_is_kept():
     cluster = SimpleNamespace(number=lambda: 0)
     context = SimpleNamespace(opener=opener, schema_info=None, admin_api=raise_admin_unavailable, cluster=cluster)
     letters = LetterProducers(context, BytesSchema())
-    letters.send("t", inner, {})
+    letters.send(Letter("t", inner, {}))
 
     def another_thread():
         opened[0].before_error = lambda: None
         with pytest.raises(pulsar.AlreadyClosed):
-            letters.send("t", inner, {})
-        letters.send("t", inner, {})
+            letters.send(Letter("t", inner, {}))
+        letters.send(Letter("t", inner, {}))
 
     opened[0].close()
     opened[0].before_error = another_thread
     with pytest.raises(pulsar.AlreadyClosed):
-        letters.send("t", inner, {})
-    letters.send("t", inner, {})
+        letters.send(Letter("t", inner, {}))
+    letters.send(Letter("t", inner, {}))
     letters.close()
     assert [one.sender.closed for one in opened] == [True, True]
