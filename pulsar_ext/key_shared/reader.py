@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.order import Transition
-    from pulsar_ext.receive.undecryptable import Flow
 
     from .hash_ranges import RangesLike
     from .hashing import KeyFormsMode
@@ -70,19 +69,10 @@ class RangeReader(Reader):
 
     @classmethod
     def _assemble_filtered_(
-        cls,
-        wanted: SlotFilter,
-        official: pulsar.Reader,
-        context: ClientContext,
-        message_class: type[Message],
-        topic: str,
-        *,
-        queued: bool = True,
-        compaction: CompactionFilter | None = None,
-        flow: Flow | None = None,
+        cls, wanted: SlotFilter, *args: Any, compaction: CompactionFilter | None = None, **options: Any
     ) -> Self:
         """Make a reader of an official one, like `Reader._assemble_()`; `wanted` is the filter."""
-        self = cls._assemble_(official, context, message_class, topic, queued=queued, flow=flow)
+        self = cls._assemble_(*args, **options)
         self.key_hash_ranges = wanted.ranges
         source = self._source
         if compaction is not None:

@@ -17,18 +17,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pulsar
 from pulsar.schema import BytesSchema
 
-from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._native.schemas import LETTER_VERSION, EncodedSchema, text_of, version_of
+from pulsar_ext._runtime.scheduler import ClientScheduler
 from pulsar_ext._wire.batch_payload import Base64Key, bytes_of_base64
 from pulsar_ext.errors import AdminConflict, AdminError, AdminRequired, InvalidUse, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.message_id import from_inner
@@ -415,9 +415,6 @@ class LetterProducers:
         return key, known
 
 
-_IDLE_SECONDS = 10.0
-
-
 class DeadLetters:
     """The dead letters of one consumer."""
 
@@ -436,64 +433,44 @@ class DeadLetters:
         self._acknowledge, self._redeliver, self._cluster = acknowledge, redeliver, cluster
         self.on_acknowledged: Callable[[InnerMessage], None] | None = None
         """Called with each native message that was acknowledged because its letter is persisted."""
-        self._letters: queue.SimpleQueue[tuple[bytes, InnerMessage] | None] = threads.Queue()
+        self._worker = ClientScheduler("pulsar-ext-dead-letters", _log, "A dead letter could not be handled")
         self._letters_in_flight: set[bytes] = set()
         self._lock = Lock()
-        self._has_thread = False
         self._closed = False
 
     def send(self, inner: InnerMessage) -> None:
         """Send a native message to the dead letter topic, unless its letter is in flight."""
         key = self._cluster_key() + inner.topic_name().encode() + bytes(inner.message_id().serialize())
         with self._lock:
-            if self._closed or key in self._letters_in_flight:
-                return
-            if not self._has_thread:  # first: if no thread can start, the letter is sent on the next delivery
-                threads.start(self._run, name="pulsar-ext-dead-letters")
-                self._has_thread = True
-            self._letters_in_flight.add(key)
-            self._letters.put((key, inner))
+            if not (self._closed or key in self._letters_in_flight):
+                self._worker.run(partial(self._handle, key, inner))  # first: if it fails, the next delivery tries again
+                self._letters_in_flight.add(key)
 
     def close(self) -> None:
         """Stop sending: remaining messages stay unacknowledged, and are redelivered to another consumer."""
-        with self._lock:
-            self._closed = True
-            if self._has_thread:
-                self._letters.put(None)  # to wake it
+        self._closed = True
+        self._worker.close()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                letter = self._letters.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    if self._letters.empty():
-                        self._has_thread = False
-                        return
-                continue
-            if letter is None or self._closed:
-                return
-            key, inner = letter
-            try:
-                self._deliver(inner)
-            except Exception as error:  # noqa: BLE001  # the message is redelivered after any error
-                _log.error(
-                    "The dead letter of %r could not be sent; the message is redelivered: %s",
-                    from_inner(inner.message_id()),
-                    error,
-                )
-                action = self._redeliver
-            else:
-                action = self._acknowledge
-            try:
-                if key.startswith(self._cluster_key()):  # otherwise its id belongs to another cluster
-                    action(inner)
-                if action is self._acknowledge and self.on_acknowledged is not None:
-                    self.on_acknowledged(inner)
-            except Exception:  # noqa: BLE001  # the other letters are still sent
-                _log.exception("%r was neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
-            with self._lock:
-                self._letters_in_flight.discard(key)
+    def _handle(self, key: bytes, inner: InnerMessage) -> None:
+        if self._closed:
+            return
+        try:
+            self._deliver(inner)
+        except Exception as error:  # noqa: BLE001  # the message is redelivered after any error
+            message_id = from_inner(inner.message_id())
+            _log.error("The dead letter of %r could not be sent; the message is redelivered: %s", message_id, error)
+            action = self._redeliver
+        else:
+            action = self._acknowledge
+        try:
+            if key.startswith(self._cluster_key()):  # otherwise its id belongs to another cluster
+                action(inner)
+            if action is self._acknowledge and self.on_acknowledged is not None:
+                self.on_acknowledged(inner)
+        except Exception:  # noqa: BLE001  # the letter is not in flight any more
+            _log.exception("%r was neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
+        with self._lock:
+            self._letters_in_flight.discard(key)
 
     def _cluster_key(self) -> bytes:
         return b"%d " % self._cluster()
