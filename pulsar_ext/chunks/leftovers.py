@@ -119,12 +119,9 @@ def _is_whole(chunks: Sequence[EntryMetadata]) -> bool:
 def count_concurrent_incomplete(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: Position) -> int:
     """Return the greatest number of chunked messages that are incomplete at the same entry, around a position."""
     ledgers = Ledgers(stats.ledger_sizes())
-    found: list[EntryMetadata | None] = []
-    at = ledgers.next(Position(mark.ledger_id, max(mark.entry_id - _BEFORE, -1)))
-    while at is not None and len(found) < _AROUND:
-        found.append(entry_headers(admin, topic, at))
-        at = ledgers.next(at)
-    return max_concurrent_incomplete(one for one in found if one is not None)
+    first = ledgers.up_to(Position(mark.ledger_id, max(mark.entry_id - _BEFORE, -1))) + 1
+    around = (ledgers[number] for number in range(first, min(first + _AROUND, ledgers.entries + 1)))
+    return max_concurrent_incomplete(filter(None, (entry_headers(admin, topic, at) for at in around)))
 
 
 def max_concurrent_incomplete(entries: Iterable[EntryMetadata]) -> int:

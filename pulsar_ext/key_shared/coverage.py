@@ -260,8 +260,6 @@ def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequen
 
 def _spread(ledgers: Ledgers, count: int) -> Iterator[Position]:
     """Yield entries spread evenly over a topic's ledgers, including the first and the last."""
-    total = 0 if ledgers.last is None else ledgers.up_to(ledgers.last)
-    for number in sorted({1 + round(turn * (total - 1) / max(count - 1, 1)) for turn in range(count)}):
-        at = ledgers.number(number)
-        if at is not None:
-            yield at
+    if total := ledgers.entries:
+        numbers = {1 + round(turn * (total - 1) / max(count - 1, 1)) for turn in range(count)}
+        yield from (ledgers[number] for number in sorted(numbers))

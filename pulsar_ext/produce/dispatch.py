@@ -114,12 +114,6 @@ class Exclusive(DispatchBase):
                 f"{call} in a signal handler would wait for the send that it interrupts. Use send_async()."
             )
 
-    def reset(self) -> None:
-        """Replace the lock in a forked child process, where it may have been held at the fork."""
-        self.lock = OwnedLock()
-        self.inside = None
-        self.deferred.clear()
-
 
 _OK = pulsar.Result.Ok
 _FULL = pulsar.Result.ProducerQueueIsFull
@@ -452,7 +446,8 @@ class Dispatcher(Exclusive, HandleSender):
     def _after_fork_(self, refusal: InnerProducer) -> None:
         """Raise on every use in this child process; a lock may have been held at the fork."""
         self.handle.inner = refusal
-        self.reset()
+        self.lock, self.inside = OwnedLock(), None
+        self.deferred.clear()
         self.pending = PendingMessages(-1)
         self.pending.barred = True
 

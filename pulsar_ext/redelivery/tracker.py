@@ -341,18 +341,15 @@ class Redelivery(TransitionSubscriber):
         try:
             return self._entries(message_id)
         except pulsar.PulsarException as error:
-            self._retry_lookup(message_id, error)
+            _log.warning(
+                "Lookup of the chunks of %r failed; it is redelivered when they are found, retrying in %.0f s: %s",
+                message_id,
+                _LOOKUP_RETRY_SECONDS,
+                error,
+            )
+            with self._lock:
+                self._timeouts.add(bytes(message_id.serialize()), message_id, time.monotonic() + _LOOKUP_RETRY_SECONDS)
             return []
-
-    def _retry_lookup(self, message_id: MessageId, error: Exception) -> None:
-        _log.warning(
-            "Lookup of the chunks of %r failed; it is redelivered when they are found, retrying in %.0f s: %s",
-            message_id,
-            _LOOKUP_RETRY_SECONDS,
-            error,
-        )
-        with self._lock:
-            self._timeouts.add(bytes(message_id.serialize()), message_id, time.monotonic() + _LOOKUP_RETRY_SECONDS)
 
     @staticmethod
     def _id_of(inner: InnerMessage) -> MessageId:

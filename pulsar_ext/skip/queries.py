@@ -93,21 +93,23 @@ class _Scan:
     def items(self, strategy: Strategy) -> Generator[ScanItem, None, None]:
         """Return the items; closing them closes the reader or the consumer."""
         if strategy is Strategy.HEADERS:
-            return self._by_headers(self._first, self._last)
+            ledgers = self._backlog.ledgers
+            return self._by_headers(ledgers.up_to(self._first), ledgers.entries)
         return self._by_reader() if strategy is Strategy.READER else self._by_subscription()
 
-    def _by_headers(self, first: Position, last: Position) -> Generator[ScanItem, None, None]:
+    def _by_headers(self, number: int, last: int) -> Generator[ScanItem, None, None]:
+        """Read the headers of entries, from one to another of these numbers."""
         ledgers = self._backlog.ledgers
-        at: Position | None = first
-        while at is not None and at <= last:
+        while number <= last:
+            at = ledgers[number]
             end = self._backlog.acked_until(at)
             # Headers of acknowledged entries matter only if one of them may be a chunk that breaks a message.
             if end is not None and not self._unfinished:
                 yield EntryRun(at.ledger_id, at.entry_id, end.entry_id, 1)
-                at = ledgers.next(end)
+                number = ledgers.up_to(end)
             else:
                 yield self._by_header(at)
-                at = ledgers.next(at)
+            number += 1
 
     def _by_header(self, at: Position) -> ScanItem:
         try:
@@ -156,10 +158,9 @@ class _Scan:
         """Make items of deliveries; with `every_index`, all messages of a batch are delivered, otherwise some."""
         max_empty_waits = _READER_MAX_EMPTY_WAITS if every_index else _SUBSCRIPTION_MAX_EMPTY_WAITS
         run = _GrowingRun(Position(self._first.ledger_id, self._first.entry_id - 1))
-        end = (self._last.ledger_id, self._last.entry_id)
         held: InnerMessageId | None = None
         empty_waits = 0
-        while run.at < end:
+        while run.at < self._last:
             try:
                 inner = next(messages).message_id() if held is None else held
             except Timeout:
@@ -188,27 +189,25 @@ class _Scan:
     def _undelivered(self, run: _GrowingRun) -> Generator[ScanItem, None, None]:
         """Read the next entries by headers."""
         ledgers = self._backlog.ledgers
-        at = ledgers.next(Position(*run.at))
-        assert at is not None  # noqa: S101  # the end is not reached yet
-        until = min(ledgers.number(ledgers.up_to(at) + _HEADERS_PER_STEP - 1) or self._last, self._last)
-        yield from self._by_headers(at, until)
-        run.at = (until.ledger_id, until.entry_id)
+        first = ledgers.up_to(Position(*run.at)) + 1
+        last = min(first + _HEADERS_PER_STEP - 1, ledgers.entries)
+        yield from self._by_headers(first, last)
+        run.at = ledgers[last]
 
     def _after_gap(
         self, run: _GrowingRun, here: Position, inner: InnerMessageId, part: PartialBatch | None, size: int
     ) -> Generator[ScanItem, None, None]:
         """Read by headers the entries that were not delivered before an entry, then add the entry itself."""
         ledgers = self._backlog.ledgers
-        at, before = ledgers.next(Position(*run.at)), ledgers.number(ledgers.up_to(here) - 1)
-        if at is not None and before is not None and at <= before:
-            yield from self._by_headers(at, min(before, self._last))
-        run.at = (here.ledger_id, here.entry_id)
+        first, last = ledgers.up_to(Position(*run.at)) + 1, ledgers.up_to(Position(here.ledger_id, here.entry_id - 1))
+        yield from self._by_headers(first, last)
+        run.at = here
         if here > self._last:
             return
         if part is not None:
             yield part
         elif self._unfinished and inner.batch_index() < 0 and has_first_chunk(inner.serialize()):
-            yield from self._by_headers(here, here)
+            yield self._by_header(here)
         else:
             run.begin(here, size)
 
@@ -219,13 +218,13 @@ class _GrowingRun:
     __slots__ = ("_first", "_messages", "at")
 
     def __init__(self, before: Position) -> None:
-        self.at = (before.ledger_id, before.entry_id)
+        self.at: tuple[int, int] = before
         self._first: int | None = None
         self._messages = 0
 
     def begin(self, here: Position, messages: int) -> None:
         """Begin with an entry."""
-        self.at, self._first, self._messages = (here.ledger_id, here.entry_id), here.entry_id, messages
+        self.at, self._first, self._messages = here, here.entry_id, messages
 
     def grows(self, ledger_id: int, entry_id: int, messages: int) -> bool:
         """Add an entry if it continues the run."""
