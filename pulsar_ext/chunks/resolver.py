@@ -358,7 +358,7 @@ def _whole(message_id: MessageId, chunks: Chunks) -> MessageId:
     first, last = (
         MessageId(partition, at.ledger_id, at.entry_id) for at in (chunks.positions[0], chunks.positions[-1])
     )
-    whole = ChunkMessageId(first, last) if chunks.is_chunked else last
+    whole = ChunkMessageId(first, last) if len(chunks.positions) > 1 else last
     whole.origin = Origin.BYTES
     return whole
 

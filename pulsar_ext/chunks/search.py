@@ -38,11 +38,6 @@ class Chunks:
     positions: tuple[Position, ...]
     messages: int = 1
 
-    @property
-    def is_chunked(self) -> bool:
-        """True if the message has more than one chunk."""
-        return len(self.positions) > 1
-
 
 def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks:
     """Return all chunks of the message that has a chunk at `position` of a topic or partition.

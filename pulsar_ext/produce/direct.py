@@ -181,7 +181,7 @@ class DirectSender(HandleSender):
                     guarded(result, inner)
 
         try:
-            self._enter(limit)
+            limit.enter(partial(self.context.callbacks.raise_inside, "send_async with a full queue"))
             entered = True
             unanswered[done] = None
             # `map` runs in C: after a Ctrl-C, `pushed` shows whether the call was made, in which case `done` releases.
@@ -358,10 +358,6 @@ class DirectSender(HandleSender):
         _unflushed.discard(self)
         if self._limit is not None:
             self._limit.bar()
-
-    def _enter(self, limit: PendingMessages) -> None:
-        """Acquire a permit for a message, waiting if necessary."""
-        limit.enter(partial(self.context.callbacks.raise_inside, "send_async with a full queue"))
 
 
 _CLOSED, _TIMEOUT, _TOO_BIG = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout, pulsar.Result.MessageTooBig

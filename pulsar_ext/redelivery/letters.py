@@ -54,11 +54,6 @@ _MAX_DELAY_MS: Final = timedelta.max // timedelta(milliseconds=1)
 """Maximum of a delay: 2.7 million years."""
 
 
-def retry_topic(topic: str, subscription: str) -> str:
-    """Return the name of the default retry topic."""
-    return f"{TopicName.parse(topic)}-{subscription}-RETRY"
-
-
 def dead_letter_topic(topic: str, subscription: str) -> str:
     """Return the name of the default dead letter topic."""
     return f"{TopicName.parse(topic)}-{subscription}-DLQ"
@@ -501,7 +496,7 @@ class RetryTopics:
             )
         names = {str(TopicName.parse(one)) for one in subscribed}
         first = min(subscribed)  # Java's consumer keeps the topics sorted
-        self.retry = retry_letter_topic or retry_topic(first, subscription)
+        self.retry = retry_letter_topic or f"{TopicName.parse(first)}-{subscription}-RETRY"
         self.topics: list[str] = subscribed if str(TopicName.parse(self.retry)) in names else [*subscribed, self.retry]
         """The topics that the consumer reads."""
         known = policy or pulsar.ConsumerDeadLetterPolicy(MAX_RECONSUME_TIMES)

@@ -132,14 +132,11 @@ class MultiplierRedeliveryBackoff:
         """Return the delay in milliseconds of a message with this number of earlier redeliveries."""
         if redelivery_count <= 0 or self.min_delay_ms == 0:
             return self.min_delay_ms
-        if redelivery_count > self._max_power:
+        # The power above which the delay is `max_delay_ms`; it also keeps the power from overflowing.
+        max_power = int(math.log(self.max_delay_ms / self.min_delay_ms) / math.log(self.multiplier)) + 1
+        if redelivery_count > max_power:
             return self.max_delay_ms
         return int(min(self.min_delay_ms * math.pow(self.multiplier, redelivery_count), self.max_delay_ms))
-
-    @property
-    def _max_power(self) -> int:
-        """The power above which the delay is `max_delay_ms`; it also keeps the power from overflowing."""
-        return int(math.log(self.max_delay_ms / self.min_delay_ms) / math.log(self.multiplier)) + 1
 
 
 def check_backoff(name: str, backoff: object) -> None:
