@@ -1,0 +1,27 @@
+"""The direct sender: outcomes that the C++ client loses."""
+
+from types import SimpleNamespace
+
+import pulsar
+
+from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._runtime.callbacks import CallbackGuard
+from pulsar_ext.produce.direct import DirectSender
+from pulsar_ext.produce.outcome import PendingMessages
+
+
+def test_close_reports_lost_outcomes_once():
+    """After a close, a message without an outcome has failed with AlreadyClosed, and a late outcome is ignored."""
+    answers, outcomes, limit = [], [], PendingMessages(2)
+    inner = SimpleNamespace(send_async=lambda _, answer: answers.append(answer))
+    handle = SimpleNamespace(inner=inner, build=lambda content: content)
+    context = SimpleNamespace(senders=set(), callbacks=CallbackGuard())
+    sender = DirectSender(handle, context, limit=limit, may_block_inside=False, mixed_keys=None, timing=None)
+    for _ in range(2):
+        sender.send_async(b"", lambda result, _: outcomes.append(result))
+    answers[0](pulsar.Result.Ok, InnerMessageId(-1, 1, 1, -1))
+    assert sender.stop()
+    sender.conclude(0.0)
+    assert outcomes == [pulsar.Result.Ok, pulsar.Result.AlreadyClosed]
+    answers[1](pulsar.Result.Ok, InnerMessageId(-1, 1, 2, -1))
+    assert (len(outcomes), limit.released) == (2, 2)
