@@ -32,8 +32,8 @@ from .subscriber import PulsarSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import timedelta
     from types import TracebackType
+    from typing import Unpack
 
     from fast_depends.dependencies import Dependant
     from fast_depends.library.serializer import SerializerProto
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import Options
+    from .response import PublishOptions
 
 
 _ID_WIDTH: Final = 10
@@ -235,70 +236,40 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         return True
 
     async def publish(
-        self,
-        message: SendableMessage = None,
-        topic: str = "",
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        reply_to: str = "",
-        key: str | None = None,
-        ordering_key: str | None = None,
-        event_timestamp: int | None = None,
-        deliver_after: timedelta | None = None,
+        self, message: SendableMessage = None, topic: str = "", **options: Unpack[PublishOptions]
     ) -> MessageId:
         """Publish a message, and return its id once it is persisted.
 
         Args:
             message: bytes, a str, or what FastStream encodes as JSON, such as a pydantic model.
             topic: the topic; a router's prefix is not added.
-            headers: text by text; they are Pulsar's properties.
-            correlation_id: by default a new one.
-            reply_to: the topic for replies.
-            key: Pulsar's `partition_key`.
-            ordering_key: Pulsar's `ordering_key`.
-            event_timestamp: the event time in milliseconds since 1970.
-            deliver_after: the delay before the broker delivers the message to Shared and Key_Shared subscriptions.
+            **options: all of them optional.
+
+        - `headers` (`dict[str, str]`): they are Pulsar's properties.
+        - `correlation_id` (`str`): by default a new one.
+        - `reply_to` (`str`): the topic for replies.
+        - `key` (`str`): Pulsar's `partition_key`.
+        - `ordering_key` (`str`): Pulsar's `ordering_key`, which Key_Shared subscriptions use instead of the key.
+        - `event_timestamp` (`int`): the event time in milliseconds since 1970.
+        - `deliver_after` (`timedelta`): the delay before the broker delivers the message to Shared and Key_Shared
+          subscriptions.
 
         Raises:
             InvalidUse: the topic is missing, or a header is not text. Nothing was sent.
             PulsarException: the broker rejected the message, or did not answer in time.
         """
-        cmd = PulsarPublishCommand(
-            message,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            reply_to=reply_to,
-            key=key,
-            ordering_key=ordering_key,
-            event_timestamp=event_timestamp,
-            deliver_after=deliver_after,
-        )
+        cmd = self._new_command(message, topic, options)
         sent: MessageId = await self._basic_publish(cmd, producer=self.config.producer)
         return sent
 
     async def publish_batch(  # type: ignore[override]  # as in each of FastStream's brokers
-        self,
-        *messages: SendableMessage,
-        topic: str,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        reply_to: str = "",
-        key: str | None = None,
+        self, *messages: SendableMessage, topic: str, **options: Unpack[PublishOptions]
     ) -> list[MessageId]:
         """Publish several messages in their order, and return their ids once all of them are persisted.
 
         The arguments are those of `publish()`, for each message. Each message is sent, even if others fail.
         """
-        cmd = PulsarPublishCommand(
-            None,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            reply_to=reply_to,
-            key=key,
-        )
+        cmd = self._new_command(None, topic, options)
         cmd.batch_bodies = messages
         sent: list[MessageId] = await self._basic_publish_batch(cmd, producer=self.config.producer)
         return sent
@@ -332,16 +303,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             ConsumerBusy: another process has pending requests with this `reply_topic`. Nothing was sent.
             RequestFailed: a `Replier` reports a failure. A FastStream handler that raises sends no reply.
         """
-        cmd = PulsarPublishCommand(
-            message,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            key=key,
-            timeout=timeout,
-            reply_topic=reply_topic,
-            _publish_type=PublishType.REQUEST,
-        )
+        options: PublishOptions = {"headers": headers, "correlation_id": correlation_id, "key": key}
+        cmd = self._new_command(message, topic, options)
+        cmd.publish_type, cmd.timeout, cmd.reply_topic = PublishType.REQUEST, timeout, reply_topic
         reply: PulsarMessage = await self._basic_request(cmd, producer=self.config.producer)
         return reply
 
@@ -354,6 +318,11 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         for publisher in self.publishers:
             if isinstance(publisher, PulsarPublisher):
                 check_producer_options(self._sender.options_of(publisher.producer_options))
+
+    def _new_command(self, message: object, topic: str, options: PublishOptions) -> PulsarPublishCommand:
+        command = PulsarPublishCommand(message, topic=topic, **options)
+        command.correlation_id = command.correlation_id or self.config.id_generator()
+        return command
 
     def _known_topics(self) -> Iterator[str]:
         for subscriber in self.subscribers:

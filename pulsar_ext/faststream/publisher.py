@@ -14,7 +14,7 @@ from .response import PulsarPublishCommand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import timedelta
+    from typing import Unpack
 
     from faststream._internal.basic_types import SendableMessage
     from faststream._internal.producer import ProducerProto
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .config import PulsarBrokerConfig, PulsarPublisherConfig
     from .message import PulsarMessage, Raw
+    from .response import PublishOptions
 
 
 class PulsarPublisher(PublisherUsecase):
@@ -45,24 +46,9 @@ class PulsarPublisher(PublisherUsecase):
         """Topic with its router's prefix."""
         return f"{self._outer_config.prefix}{self._topic}"
 
-    async def publish(
-        self,
-        message: SendableMessage,
-        topic: str = "",
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        reply_to: str = "",
-        key: str | None = None,
-        ordering_key: str | None = None,
-        event_timestamp: int | None = None,
-        deliver_after: timedelta | None = None,
-    ) -> MessageId:
+    async def publish(self, message: SendableMessage, topic: str = "", **options: Unpack[PublishOptions]) -> MessageId:
         """Publish a message, and return its id; the arguments are those of `PulsarBroker.publish()`."""
-        cmd = self._new_command(message, topic, headers, correlation_id, key)
-        cmd.reply_to, cmd.producer_options = reply_to or self.reply_to, self.producer_options
-        cmd.ordering_key, cmd.event_timestamp, cmd.deliver_after = ordering_key, event_timestamp, deliver_after
-        sent: MessageId = await self._basic_publish(cmd, producer=self._outer_config.producer, _extra_middlewares=())
+        sent: MessageId = await self._send(self._new_command(message, topic, options))
         return sent
 
     async def request(
@@ -77,32 +63,31 @@ class PulsarPublisher(PublisherUsecase):
         reply_topic: str | None = None,
     ) -> PulsarMessage:
         """Publish a request, and return its reply; the arguments are those of `PulsarBroker.request()`."""
-        cmd = self._new_command(message, topic, headers, correlation_id, key)
-        cmd.publish_type, cmd.timeout, cmd.reply_topic = PublishType.REQUEST, timeout, reply_topic
+        options: PublishOptions = {"headers": headers, "correlation_id": correlation_id, "key": key}
+        cmd = self._new_command(message, topic, options)
+        cmd.publish_type, cmd.timeout, cmd.reply_topic, cmd.reply_to = PublishType.REQUEST, timeout, reply_topic, ""
         reply: PulsarMessage = await self._basic_request(cmd, producer=self._outer_config.producer)
         return reply
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
-        """Publish a handler's return value."""
-        command = self._command(cmd)
-        await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
-
-    def _new_command(
-        self, message: object, topic: str, headers: dict[str, str] | None, correlation_id: str | None, key: str | None
-    ) -> PulsarPublishCommand:
-        return PulsarPublishCommand(
-            message,
-            topic=topic or self.topic,
-            headers=self.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            key=key or self.key,
-        )
-
-    def _command(self, cmd: PublishCommand) -> PulsarPublishCommand:
-        """Return the command for a handler's return value."""
-        command = PulsarPublishCommand.from_cmd(cmd, batch=self.is_batch)
+        """Publish a handler's return value; an empty one of several as one empty message, as in FastStream."""
+        command = self._with_defaults(PulsarPublishCommand.from_cmd(cmd, batch=self.is_batch))
         command.destination = self.topic
-        command.reply_to = self.reply_to
+        if self.is_batch:
+            command.batch_bodies = command.batch_bodies or (b"",)
+        await self._send(command, _extra_middlewares)
+
+    async def _send(self, cmd: PulsarPublishCommand, middlewares: Iterable[PublisherMiddleware] = ()) -> Any:
+        send = self._basic_publish_batch if self.is_batch else self._basic_publish
+        return await send(cmd, producer=self._outer_config.producer, _extra_middlewares=middlewares)
+
+    def _new_command(self, message: object, topic: str, options: PublishOptions) -> PulsarPublishCommand:
+        command = PulsarPublishCommand(message, topic=topic or self.topic, **options)
+        command.correlation_id = command.correlation_id or self._outer_config.id_generator()
+        return self._with_defaults(command)
+
+    def _with_defaults(self, command: PulsarPublishCommand) -> PulsarPublishCommand:
+        command.reply_to = command.reply_to or self.reply_to
         command.key = command.key or self.key
         command.add_headers(self.headers, override=False)
         command.producer_options = self.producer_options
@@ -115,28 +100,13 @@ class PulsarBatchPublisher(PulsarPublisher):
     is_batch = True
 
     async def publish(  # type: ignore[override]  # as in each of FastStream's brokers
-        self,
-        *messages: SendableMessage,
-        topic: str = "",
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        reply_to: str = "",
-        key: str | None = None,
+        self, *messages: SendableMessage, topic: str = "", **options: Unpack[PublishOptions]
     ) -> list[MessageId]:
         """Publish several messages, and return their ids; the arguments are those of `PulsarBroker.publish_batch()`."""
-        cmd = self._new_command(None, topic, headers, correlation_id, key)
-        cmd.reply_to, cmd.producer_options = reply_to or self.reply_to, self.producer_options
+        cmd = self._new_command(None, topic, options)
         cmd.batch_bodies = messages
-        producer = self._outer_config.producer
-        sent: list[MessageId] = await self._basic_publish_batch(cmd, producer=producer, _extra_middlewares=())
+        sent: list[MessageId] = await self._send(cmd)
         return sent
-
-    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
-        """Publish each element of a handler's return value; an empty one as one empty message, as in FastStream."""
-        command = self._command(cmd)
-        command.batch_bodies = command.batch_bodies or (b"",)
-        producer = self._outer_config.producer
-        await self._basic_publish_batch(command, producer=producer, _extra_middlewares=_extra_middlewares)
 
 
 class PulsarReplyPublisher(FakePublisher):

@@ -2,60 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from faststream.response import BatchPublishCommand, PublishCommand, PublishType, Response
+from faststream.response import BatchPublishCommand, PublishCommand, PublishType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
+    from typing import Unpack
 
     from .config import Options
 
 
-class PulsarResponse(Response):
-    """Response of a handler with more than a body.
+class SendOptions(TypedDict, total=False):
+    """Arguments of a published message, described at `PulsarBroker.publish()`."""
 
-    Args:
-        body: the published body.
-        headers: text by text; they are Pulsar's properties.
-        correlation_id: by default that of the handled message.
-        key: Pulsar's `partition_key`.
-        ordering_key: Pulsar's `ordering_key`, which Key_Shared subscriptions use instead of the key.
-        event_timestamp: the event time in milliseconds since 1970.
-        deliver_after: the delay before the broker delivers the message to Shared and Key_Shared subscriptions.
-    """
+    headers: dict[str, str] | None
+    correlation_id: str | None
+    key: str | None
+    ordering_key: str | None
+    event_timestamp: int | None
+    deliver_after: timedelta | None
 
-    def __init__(
-        self,
-        body: object,
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        key: str | None = None,
-        ordering_key: str | None = None,
-        event_timestamp: int | None = None,
-        deliver_after: timedelta | None = None,
-    ) -> None:
-        super().__init__(body, headers=headers, correlation_id=correlation_id)
-        self.key, self.ordering_key = key, ordering_key
-        self.event_timestamp, self.deliver_after = event_timestamp, deliver_after
 
-    def as_publish_command(self) -> PulsarPublishCommand:
-        """Return the command for publishers."""
-        return PulsarPublishCommand(
-            self.body,
-            headers=self.headers,
-            correlation_id=self.correlation_id,
-            key=self.key,
-            ordering_key=self.ordering_key,
-            event_timestamp=self.event_timestamp,
-            deliver_after=self.deliver_after,
-        )
+class PublishOptions(SendOptions, total=False):
+    """Arguments of a message to a topic that may name a topic for replies."""
 
-    def get_publish_key(self) -> str | None:
-        """Return the key."""
-        return self.key
+    reply_to: str
 
 
 class PulsarPublishCommand(BatchPublishCommand):
@@ -63,20 +37,24 @@ class PulsarPublishCommand(BatchPublishCommand):
 
     Args:
         message: the body.
-        *messages: the next bodies of a batch.
         topic: the destination.
-        timeout: seconds for which a request waits for its reply.
-        reply_topic: the topic that receives the reply to a request; None for the broker's.
-        producer_options: of the publisher's own producer; None for the broker's.
 
-    All other arguments are those of `PulsarResponse` and `PulsarBroker.publish()`.
+    All other arguments are those of `PulsarBroker.publish()`.
     """
+
+    timeout = 30.0
+    """Seconds for which a request waits for its reply."""
+    reply_topic: str | None = None
+    """Topic that receives the reply to a request; None for the broker's."""
+    producer_options: Options | None = None
+    """Options of the publisher's own producer; None for the broker's."""
+    _is_empty = False
 
     def __init__(
         self,
         message: object,
         /,
-        *messages: object,
+        *,
         _publish_type: PublishType = PublishType.PUBLISH,
         topic: str = "",
         correlation_id: str | None = None,
@@ -86,13 +64,9 @@ class PulsarPublishCommand(BatchPublishCommand):
         ordering_key: str | None = None,
         event_timestamp: int | None = None,
         deliver_after: timedelta | None = None,
-        timeout: float = 30.0,
-        reply_topic: str | None = None,
-        producer_options: Options | None = None,
     ) -> None:
         super().__init__(
             message,
-            *messages,
             _publish_type=_publish_type,
             destination=topic,
             correlation_id=correlation_id,
@@ -101,8 +75,10 @@ class PulsarPublishCommand(BatchPublishCommand):
         )
         self.key, self.ordering_key = key, ordering_key
         self.event_timestamp, self.deliver_after = event_timestamp, deliver_after
-        self.timeout, self.reply_topic, self.producer_options = timeout, reply_topic, producer_options
-        self._is_empty = False
+
+    def get_publish_key(self) -> str | None:
+        """Return the key."""
+        return self.key
 
     @property
     def batch_bodies(self) -> tuple[object, ...]:
@@ -142,3 +118,20 @@ class PulsarPublishCommand(BatchPublishCommand):
             "deliver_after": self.deliver_after,
         }
         return {name: value for name, value in options.items() if value is not None}
+
+
+class PulsarResponse(PulsarPublishCommand):
+    """Response of a handler with more than a body.
+
+    Args:
+        body: the published body.
+        **options: `headers`, `key`, `ordering_key`, `event_timestamp` and `deliver_after`, as of
+            `PulsarBroker.publish()`; and `correlation_id`, by default that of the handled message.
+    """
+
+    def __init__(self, body: object, **options: Unpack[SendOptions]) -> None:
+        super().__init__(body, **options)
+
+    def as_publish_command(self) -> PulsarPublishCommand:
+        """Return the command for publishers."""
+        return copy(self)
