@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pulsar
-from faststream._internal.configs import BrokerConfig, PublisherUsecaseConfig, SubscriberUsecaseConfig
+from faststream._internal.configs import (
+    BrokerConfig,
+    PublisherSpecificationConfig,
+    PublisherUsecaseConfig,
+    SubscriberSpecificationConfig,
+    SubscriberUsecaseConfig,
+)
 from faststream._internal.constants import EMPTY
 from faststream.exceptions import IncorrectState, SetupError
 from faststream.middlewares import AckPolicy
@@ -103,8 +109,8 @@ class PulsarBrokerConfig(BrokerConfig):
 
 
 @dataclass(kw_only=True)
-class PulsarSubscriberConfig(SubscriberUsecaseConfig):
-    """Settings of a subscriber."""
+class PulsarSubscriberConfig(SubscriberUsecaseConfig, SubscriberSpecificationConfig):
+    """Settings of a subscriber, and of its specification."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topics: Topics
@@ -125,8 +131,8 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig):
 
 
 @dataclass(kw_only=True)
-class PulsarPublisherConfig(PublisherUsecaseConfig):
-    """Settings of a publisher."""
+class PulsarPublisherConfig(PublisherUsecaseConfig, PublisherSpecificationConfig):
+    """Settings of a publisher, and of its specification."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topic: str
@@ -134,6 +140,11 @@ class PulsarPublisherConfig(PublisherUsecaseConfig):
     headers: Mapping[str, str]
     reply_to: str
     options: Options | None
+
+    @property
+    def prefixed_topic(self) -> str:
+        """Topic with its router's prefix."""
+        return f"{self._outer_config.prefix}{self.topic}"
 
 
 _OTHER_NAMES: Final = {

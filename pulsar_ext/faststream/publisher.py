@@ -37,14 +37,12 @@ class PulsarPublisher(PublisherUsecase):
 
     def __init__(self, config: PulsarPublisherConfig, specification: PublisherSpecification[Any, Any]) -> None:
         super().__init__(config, specification)
-        self._topic, self.key = config.topic, config.key
-        self.headers, self.reply_to = dict(config.headers), config.reply_to
-        self.producer_options = config.options
+        self._config, self.producer_options = config, config.options
 
     @property
     def topic(self) -> str:
         """Topic with its router's prefix."""
-        return f"{self._outer_config.prefix}{self._topic}"
+        return self._config.prefixed_topic
 
     async def publish(self, message: SendableMessage, topic: str = "", **options: Unpack[PublishOptions]) -> MessageId:
         """Publish a message, and return its id; the arguments are those of `PulsarBroker.publish()`."""
@@ -87,9 +85,9 @@ class PulsarPublisher(PublisherUsecase):
         return self._with_defaults(command)
 
     def _with_defaults(self, command: PulsarPublishCommand) -> PulsarPublishCommand:
-        command.reply_to = command.reply_to or self.reply_to
-        command.key = command.key or self.key
-        command.add_headers(self.headers, override=False)
+        command.reply_to = command.reply_to or self._config.reply_to
+        command.key = command.key or self._config.key
+        command.add_headers(dict(self._config.headers), override=False)
         command.producer_options = self.producer_options
         return command
 

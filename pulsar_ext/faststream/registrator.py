@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from faststream._internal.broker.registrator import Registrator
-from faststream._internal.configs import PublisherSpecificationConfig, SubscriberSpecificationConfig
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.publisher import PublisherSpecification
 from faststream._internal.endpoint.subscriber import SubscriberSpecification
@@ -66,21 +64,7 @@ def broker_specification(
     )
 
 
-@dataclass(kw_only=True)
-class SubscriberDetails(SubscriberSpecificationConfig):
-    """Settings of a subscriber's specification."""
-
-    topics: Topics
-
-
-@dataclass(kw_only=True)
-class PublisherDetails(PublisherSpecificationConfig):
-    """Settings of a publisher's specification."""
-
-    topic: str
-
-
-class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, SubscriberDetails]):
+class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):
     """Specification of a subscriber."""
 
     @property
@@ -103,24 +87,20 @@ class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, 
         }
 
 
-class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PublisherDetails]):
+class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]):
     """Specification of a publisher."""
 
     @property
     def name(self) -> str:
         """Title of the publisher, or its topic."""
-        return self.config.title_ or f"{self._topic}:Publisher"
-
-    @property
-    def _topic(self) -> str:
-        return f"{self._outer_config.prefix}{self.config.topic}"
+        return self.config.title_ or f"{self.config.prefixed_topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
         """Return the publisher's channel."""
         message = Message(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads(), "Publisher"))
         return {
             self.name: PublisherSpec(
-                address=self._topic,
+                address=self.config.prefixed_topic,
                 description=self.config.description_,
                 operation=Operation(message=message, bindings=None),
                 bindings=None,
@@ -184,26 +164,22 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             if type(count) is not int or count < 1:
                 raise SetupError(f"{name} must be an int >= 1, got {count!r}.")
         check_ack_policy(ack_policy)
-        config, topics = cast("PulsarBrokerConfig", self.config), Topics(topic)
-        calls = CallsCollection[Raw]()
-        details = SubscriberDetails(
-            topics=topics, title_=title, description_=description, include_in_schema=include_in_schema
+        outer, calls = cast("PulsarBrokerConfig", self.config), CallsCollection[Raw]()
+        config = PulsarSubscriberConfig(
+            topics=Topics(topic),
+            subscription=subscription,
+            subscription_type=subscription_type,
+            max_workers=max_workers,
+            max_records=max_records if batch else None,
+            options=consumer_options,
+            no_reply=no_reply,
+            title_=title,
+            description_=description,
+            include_in_schema=include_in_schema,
+            _outer_config=outer,
+            _ack_policy=ack_policy,
         )
-        created = PulsarSubscriber(
-            PulsarSubscriberConfig(
-                topics=topics,
-                subscription=subscription,
-                subscription_type=subscription_type,
-                max_workers=max_workers,
-                max_records=max_records if batch else None,
-                options=consumer_options,
-                no_reply=no_reply,
-                _outer_config=config,
-                _ack_policy=ack_policy,
-            ),
-            PulsarSubscriberSpecification(config, details, calls),
-            calls,
-        )
+        created = PulsarSubscriber(config, PulsarSubscriberSpecification(outer, config, calls), calls)
         super().subscriber(created, persistent=persistent)
         return created.add_call(
             parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
@@ -244,22 +220,20 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             SetupError: one of the `producer_options` is invalid or unknown.
         """
         check_producer_options(producer_options)
-        config = cast("PulsarBrokerConfig", self.config)
-        details = PublisherDetails(
-            topic=topic, title_=title, description_=description, schema_=schema, include_in_schema=include_in_schema
+        outer, kind = cast("PulsarBrokerConfig", self.config), PulsarBatchPublisher if batch else PulsarPublisher
+        config = PulsarPublisherConfig(
+            topic=topic,
+            key=key,
+            headers=headers or {},
+            reply_to=reply_to,
+            options=producer_options,
+            title_=title,
+            description_=description,
+            schema_=schema,
+            include_in_schema=include_in_schema,
+            _outer_config=outer,
         )
-        kind = PulsarBatchPublisher if batch else PulsarPublisher
-        created = kind(
-            PulsarPublisherConfig(
-                topic=topic,
-                key=key,
-                headers=headers or {},
-                reply_to=reply_to,
-                options=producer_options,
-                _outer_config=config,
-            ),
-            PulsarPublisherSpecification(config, details),
-        )
+        created = kind(config, PulsarPublisherSpecification(outer, config))
         super().publisher(created, persistent=persistent)
         return created
 
