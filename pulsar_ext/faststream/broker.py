@@ -151,9 +151,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
     ) -> None:
         check_ack_policy(ack_policy)
         check_client_options(client_options)
-        self._sender = PulsarSender(
-            parser=parser, decoder=decoder, producer_options=producer_options, reply_topic=reply_topic
-        )
+        self._sender = PulsarSender(parser, decoder, producer_options, reply_topic)
         super().__init__(
             service_url=service_url,
             admin=admin,
@@ -185,12 +183,11 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                 specification_url, service_url, protocol, protocol_version, description, tags
             ),
         )
+        self._sender.config = self.config.broker_config
 
     async def _connect(self) -> Client:
-        client = Client(**self._connection_kwargs)
-        config = self.config.broker_config
-        config.opened = client
-        self._sender.connect(client, config.fd_config._serializer, config.broker_codec)  # noqa: SLF001  # as FastStream's brokers do
+        client = self.config.broker_config.opened = Client(**self._connection_kwargs)
+        self._sender.connect()
         return client
 
     async def start(self) -> None:

@@ -19,9 +19,10 @@ from pulsar_ext.message import Message
 from pulsar_ext.request.envelope import CORRELATION, REPLY_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from faststream._internal.basic_types import DecodedMessage
+    from faststream.response import PublishCommand
 
     from pulsar_ext.asyncio import Consumer
 
@@ -31,13 +32,11 @@ _CORRELATION_ID: Final = "correlation_id"
 _REPLY_TO: Final = "reply_to"
 
 
-def properties_of(
-    headers: Mapping[str, object], *, content_type: str | None, correlation_id: str | None, reply_to: str
-) -> dict[str, str]:
+def properties_of(cmd: PublishCommand, content_type: str | None) -> dict[str, str]:
     """Return the properties of a message to send; the application's headers take precedence."""
-    ours = {_CONTENT_TYPE: content_type, _CORRELATION_ID: correlation_id, _REPLY_TO: reply_to}
+    ours = {_CONTENT_TYPE: content_type, _CORRELATION_ID: cmd.correlation_id, _REPLY_TO: cmd.reply_to}
     properties = {name: value for name, value in ours.items() if value}
-    for name, value in headers.items():
+    for name, value in cmd.headers.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise InvalidUse(
                 f"The header {name!r} is of type {type(value).__name__}. Headers are Pulsar's properties, which are "

@@ -13,7 +13,6 @@ import pulsar
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import BatchCodecProto, CodecProto, DefaultCodec
 from faststream._internal.producer import ProducerProto
-from faststream.exceptions import IncorrectState
 
 from pulsar_ext.errors import InvalidUse, NoReply
 from pulsar_ext.ids.topic_name import TopicName
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.types import AsyncCallable, CustomCallable
 
-    from pulsar_ext.asyncio import Client, Producer, Requester
+    from pulsar_ext.asyncio import Producer, Requester
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
-    from .config import Options
+    from .config import Options, PulsarBrokerConfig
 
 
 _IDLE_SECONDS: Final = 60.0
@@ -109,45 +108,64 @@ _DEFAULTS: Final[Mapping[str, bool]] = {
 """A publish is sent immediately, large messages are chunked, and a send waits while the queue is full."""
 
 
-class PulsarSender(ProducerProto[PulsarPublishCommand]):
-    """Producer and requester of a connected broker."""
+class EncodingProducer(ProducerProto[PulsarPublishCommand]):
+    """Parser of replies, and encoder of messages by a broker's codec."""
 
     _parser: AsyncCallable
     _decoder: AsyncCallable
+    _serializer: SerializerProto | None = None
+    config: PulsarBrokerConfig
+    """Configuration of the broker, set after it was made."""
+
+    def __init__(self, parser: CustomCallable | None, decoder: CustomCallable | None) -> None:
+        default = PulsarParser(lambda: None)
+        self._parser = ParserComposition(parser, default.parse_message)
+        self._decoder = ParserComposition(decoder, default.decode_message)
+        self.codec: CodecProto = DefaultCodec()
+
+    def connect(self) -> None:
+        """Encode with the broker's codec from now on."""
+        self.codec = self.config.broker_codec or DefaultCodec()
+        self._serializer = self.config.fd_config._serializer  # noqa: SLF001  # as FastStream's brokers do
+
+    async def encoded(self, cmd: PulsarPublishCommand, body: object) -> tuple[bytes, dict[str, str]]:
+        """Return a body as bytes, and the properties of its message."""
+        content, content_type = await self.codec.encode(body, self._serializer)
+        return content, properties_of(cmd, content_type)
+
+    async def encoded_batch(self, cmd: PulsarPublishCommand) -> list[tuple[bytes, dict[str, str]]]:
+        """Return each body of a batch, as `encoded()`; a codec may encode all of them at once."""
+        if isinstance(self.codec, BatchCodecProto):
+            ready = await self.codec.encode_batch(cmd.batch_bodies, self._serializer)
+            return [(content, properties_of(cmd, content_type)) for content, content_type in ready]
+        return [await self.encoded(cmd, body) for body in cmd.batch_bodies]
+
+
+class PulsarSender(EncodingProducer):
+    """Producer and requester of a connected broker."""
 
     def __init__(
         self,
-        *,
         parser: CustomCallable | None,
         decoder: CustomCallable | None,
         producer_options: Options | None = None,
         reply_topic: str | None = None,
     ) -> None:
-        default = PulsarParser(lambda: None)
-        self._parser = ParserComposition(parser, default.parse_message)
-        self._decoder = ParserComposition(decoder, default.decode_message)
-        self.codec: CodecProto = DefaultCodec()
+        super().__init__(parser, decoder)
         self._options = {**_DEFAULTS, **(producer_options or {})}
         check_producer_options(self._options)
         self._reply_topic = reply_topic
-        self._serializer: SerializerProto | None = None
-        self._client: Client | None = None
         self._producers: EndpointPool[Producer[bytes]] = EndpointPool(lambda producer: producer.blocking.sender.closed)
         self._requesters: EndpointPool[Requester] = EndpointPool(lambda _: False)
 
-    def connect(self, client: Client, serializer: SerializerProto | None, codec: CodecProto | None) -> None:
-        """Start to publish through a client."""
-        self._client, self._serializer, self.codec = client, serializer, codec or DefaultCodec()
-
     async def disconnect(self) -> None:
         """Close all producers and requesters; published messages are persisted then."""
-        self._client = None
         await self._requesters.close()
         await self._producers.close()
 
     async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
         """Publish one message, and return its id once it is persisted."""
-        content, properties = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        content, properties = await self.encoded(cmd, cmd.body)
         async with self._producer(cmd) as producer:
             return await producer.send(content, properties=properties, **cmd.send_options())
 
@@ -156,7 +174,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
 
         Each message is sent, even if others fail; then the first error is raised.
         """
-        ready = await encoded_batch(cmd, self.codec, self._serializer)
+        ready = await self.encoded_batch(cmd)
         async with self._producer(cmd) as producer:
             options = cmd.send_options()
             sends = (producer.send(content, properties=properties, **options) for content, properties in ready)
@@ -169,9 +187,9 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
     async def request(self, cmd: PulsarPublishCommand) -> Message:
         """Publish a request, and return the first reply."""
         options = _requester_options(cmd.reply_topic or self._reply_topic, cmd.destination)
-        opening = partial(self._connected().requester, cmd.destination, **options)
+        opening = partial(self.config.client.requester, cmd.destination, **options)
         name = cmd.destination, options.get("reply_topic")
-        content, properties = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        content, properties = await self.encoded(cmd, cmd.body)
         more, timeout_ms = cmd.send_options(), max(1, round(cmd.timeout * 1000))
         try:
             async with self._requesters.use(name, opening) as requester:
@@ -186,13 +204,8 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
     def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[bytes]]:
         if not cmd.destination:
             raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
-        opening = partial(self._connected().create_producer, cmd.destination, **self.options_of(cmd.producer_options))
+        opening = partial(self.config.client.create_producer, cmd.destination, **self.options_of(cmd.producer_options))
         return self._producers.use((cmd.destination, _OptionsKey(cmd.producer_options)), opening)
-
-    def _connected(self) -> Client:
-        if self._client is None:
-            raise IncorrectState("The broker is not connected: call `await broker.connect()` or `start()` first.")
-        return self._client
 
 
 def _requester_options(reply_topic: str | None, requested: str) -> Options:
@@ -221,27 +234,3 @@ class _OptionsKey:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _OptionsKey) and self._options is other._options
-
-
-async def encoded(
-    cmd: PulsarPublishCommand, body: object, codec: CodecProto, serializer: SerializerProto | None
-) -> tuple[bytes, dict[str, str]]:
-    """Return a body as bytes, and the properties of its message."""
-    content, content_type = await codec.encode(body, serializer)
-    return content, _properties(cmd, content_type)
-
-
-async def encoded_batch(
-    cmd: PulsarPublishCommand, codec: CodecProto, serializer: SerializerProto | None
-) -> list[tuple[bytes, dict[str, str]]]:
-    """Return each body of a batch, as `encoded()`; a codec may encode all of them at once."""
-    if isinstance(codec, BatchCodecProto):
-        ready = await codec.encode_batch(cmd.batch_bodies, serializer)
-        return [(content, _properties(cmd, content_type)) for content, content_type in ready]
-    return [await encoded(cmd, body, codec, serializer) for body in cmd.batch_bodies]
-
-
-def _properties(cmd: PulsarPublishCommand, content_type: str | None) -> dict[str, str]:
-    return properties_of(
-        cmd.headers, content_type=content_type, correlation_id=cmd.correlation_id, reply_to=cmd.reply_to
-    )

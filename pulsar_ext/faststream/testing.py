@@ -11,9 +11,6 @@ from unittest.mock import AsyncMock, MagicMock
 
 import anyio
 import pulsar
-from faststream._internal.endpoint.utils import ParserComposition
-from faststream._internal.parser import DefaultCodec
-from faststream._internal.producer import ProducerProto
 from faststream._internal.testing.broker import EnterType, TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
 
@@ -23,16 +20,15 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
-from .message import PulsarParser, Raw
 from .response import PulsarPublishCommand
-from .sender import encoded, encoded_batch
+from .sender import EncodingProducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from faststream._internal.types import AsyncCallable
     from faststream.response import Response
 
+    from .message import Raw
     from .publisher import PulsarPublisher
     from .subscriber import PulsarSubscriber
 
@@ -82,19 +78,13 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
         return client
 
 
-class _Loopback(ProducerProto[PulsarPublishCommand]):
+class _Loopback(EncodingProducer):
     """Producer that passes published messages to the handlers."""
 
-    _parser: AsyncCallable
-    _decoder: AsyncCallable
-
     def __init__(self, broker: PulsarBroker, brokers: Sequence[PulsarBroker]) -> None:
-        default = PulsarParser(lambda: None)
-        config = broker.config
-        self._parser = ParserComposition(config.broker_parser, default.parse_message)
-        self._decoder = ParserComposition(config.broker_decoder, default.decode_message)
-        self.codec = config.broker_codec or DefaultCodec()
-        self._config, self._brokers = config, brokers
+        super().__init__(broker.config.broker_parser, broker.config.broker_decoder)
+        self.config, self._brokers = broker.config.broker_config, brokers
+        self.connect()
         self._numbers = itertools.count()
 
     async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
@@ -104,8 +94,7 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         return message.message_id()
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
-        ready = await encoded_batch(cmd, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
-        messages = [self._message(cmd, *one) for one in ready]
+        messages = [self._message(cmd, *one) for one in await self.encoded_batch(cmd)]
         subscribers = self._subscribers_of(cmd.destination)
         for message in messages:
             for subscriber in subscribers:
@@ -130,8 +119,7 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         return list(reversed(found.values()))
 
     async def _encoded(self, cmd: PulsarPublishCommand) -> Message:
-        ready = await encoded(cmd, cmd.body, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
-        return self._message(cmd, *ready)
+        return self._message(cmd, *await self.encoded(cmd, cmd.body))
 
     def _message(self, cmd: PulsarPublishCommand, content: bytes, properties: dict[str, str]) -> Message:
         builder = InnerMessageBuilder()
