@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-B = TypeVar("B", bound="_Closable")
+B = TypeVar("B", bound="_BlockingClosable")
 
 _MAX_THREADS = 64
 
 
-class _Closable(Protocol):
+class _BlockingClosable(Protocol):
     def close(self) -> object: ...
 
 
@@ -91,8 +91,28 @@ class Executor:
                 self._pool.submit(opening.result().close)
 
 
-class Closing(Generic[B]):
-    """Base of what a client opens and closes; an asynchronous context manager."""
+class Closable:
+    """Asynchronous context manager that closes itself at the end."""
+
+    @property
+    def _is_closed(self) -> bool:
+        """True if the end of the block has nothing to close."""
+        return False
+
+    async def close(self) -> None:
+        """Close."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._is_closed:
+            await self.close()
+
+
+class Closing(Closable, Generic[B]):
+    """Base of what a client opens and closes."""
 
     def __init__(self, blocking: B, executor: Executor) -> None:
         self.blocking, self._executor = blocking, executor
@@ -101,12 +121,6 @@ class Closing(Generic[B]):
         """Close, like the blocking counterpart; may be called again, also after the client's close."""
         if not self._executor.closed:
             await self._executor.run(self.blocking.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[None, None, T]]:
@@ -119,3 +133,16 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
         return outcome
 
     return coroutine_method
+
+
+def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return the method that calls the blocking method, which does not block, with its signature and docstring."""
+    name = method.__name__
+
+    @wraps(method)
+    def forwarding_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with translating():
+            outcome: T = getattr(self.blocking, name)(*args, **kwargs)
+        return outcome
+
+    return forwarding_method

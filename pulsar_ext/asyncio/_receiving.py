@@ -36,7 +36,7 @@ from pulsar_ext.receive.receiver import Receiving
 from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
 
-from ._executor import Executor, awaited
+from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import LoopBridge, is_own_cancellation, running_loop_bridge
 from .errors import PulsarException, error_of, raise_for, translated
 
@@ -135,10 +135,8 @@ class ReceiveQueue(TransitionSubscriber):
         self._closed = False
         self.is_replaced = False
         """True while the C++ object is being replaced."""
-        self.is_paused = False
-        """True while the application has paused the consumer."""
-        self.is_silent = False
-        """True while the application has paused the listener."""
+        self.paused: set[str] = set()
+        """What the application has paused: the "consumer", the "listener"; then nothing is requested or delivered."""
         self._lock = Lock()
         self._requested = 0
         """Number of unanswered requests."""
@@ -187,22 +185,13 @@ class ReceiveQueue(TransitionSubscriber):
             return None
         return self._pop()
 
-    def pause(self) -> None:
+    def pause(self, what: str = "consumer") -> None:
         """Deliver and request nothing; requested messages may still arrive and are kept."""
-        self.is_paused = True
+        self.paused.add(what)
 
-    def resume(self) -> None:
-        """Deliver messages again."""
-        self.is_paused = False
-        self._continue()
-
-    def silence(self) -> None:
-        """Deliver nothing to the listener, like `pause()`."""
-        self.is_silent = True
-
-    def unsilence(self) -> None:
-        """Deliver messages to the listener again."""
-        self.is_silent = False
+    def resume(self, what: str = "consumer") -> None:
+        """Deliver messages again, unless something else is paused."""
+        self.paused.discard(what)
         self._continue()
 
     def put(self, items: Iterable[Message | BaseException]) -> None:
@@ -271,7 +260,7 @@ class ReceiveQueue(TransitionSubscriber):
     @property
     def _is_held(self) -> bool:
         """True if arrived messages must not be delivered now."""
-        return self.is_replaced or self.is_paused or self.is_silent
+        return self.is_replaced or bool(self.paused)
 
     def _continue(self) -> None:
         self._request_for_all()
@@ -436,7 +425,7 @@ def _complete(future: Future[None], error: BaseException | None) -> None:
 _log = logging.getLogger("pulsar_ext")
 
 
-class AsyncReceiving(Generic[T]):
+class AsyncReceiving(Closable, Generic[T]):
     """Methods that receive messages; a base class before the official asyncio class."""
 
     blocking: Any
@@ -539,12 +528,9 @@ class AsyncReceiving(Generic[T]):
                 raise StopAsyncIteration from None
             raise
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if not (self.blocking.is_closed or self._executor.closed):
-            await self.close()
+    @property
+    def _is_closed(self) -> bool:
+        return self.blocking.is_closed or self._executor.closed
 
 
 class AsyncSeeking(AsyncReceiving[T]):
@@ -556,6 +542,7 @@ class AsyncSeeking(AsyncReceiving[T]):
     seek = awaited(BlockingConsumer.seek)
     get_last_message_ids = awaited(BlockingConsumer.get_last_message_ids)
     has_reached_end_of_topic = awaited(BlockingConsumer.has_reached_end_of_topic)
+    is_connected = forwarded(BlockingConsumer.is_connected)
 
     @property
     def key_hash_ranges(self) -> KeyHashRanges:
@@ -569,11 +556,11 @@ class AsyncSeeking(AsyncReceiving[T]):
         Raises:
             PulsarException: `InvalidConfiguration` without a listener.
         """
-        self._listener_queue().silence()
+        self._listener_queue().pause("listener")
 
     def resume_message_listener(self) -> None:
         """Resume the listener; raises like `pause_message_listener()`."""
-        self._listener_queue().unsilence()
+        self._listener_queue().resume("listener")
 
     def _listener_queue(self) -> ReceiveQueue:
         if self._listener_task is None:
@@ -603,8 +590,3 @@ class AsyncSeeking(AsyncReceiving[T]):
                 if is_own_cancellation(error):
                     raise
                 _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
-
-    def is_connected(self) -> bool:
-        """Return whether it is connected to the broker."""
-        connected: bool = self.blocking.is_connected()
-        return connected

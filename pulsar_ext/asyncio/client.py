@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from functools import cache, partial, wraps
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pulsar
 import pulsar.asyncio
@@ -22,7 +22,7 @@ from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
 
-from ._executor import Executor, awaited
+from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
@@ -165,7 +165,7 @@ def _opening(
     return open_one
 
 
-class Client(AsyncClientHandle):
+class Client(Closable, AsyncClientHandle):
     """A `pulsar.asyncio.Client` that opens the producers, consumers and readers of `pulsar_ext.asyncio`.
 
     It takes the arguments of `pulsar_ext.Client`, which it wraps as `blocking`.
@@ -179,6 +179,7 @@ class Client(AsyncClientHandle):
     look = awaited(BlockingClient.look)
     create_reader_group = _opening(BlockingClient.create_reader_group, RangeReaderGroup)
     requester = _opening(BlockingClient.requester, Requester)
+    get_service_info = forwarded(BlockingClient.get_service_info)
 
     @_made_of(BlockingClient)
     def __init__(self, blocking: BlockingClient) -> None:
@@ -303,11 +304,10 @@ class Client(AsyncClientHandle):
         given["interceptors"] = chain = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
         events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
         given["consumer_event_listener"] = events
-        consumer = await self._open_as(partial(self.blocking.subscribe, **given), Consumer, chain)
+        opening = partial(self.blocking.subscribe, **given)
+        consumer = await self._open_as(opening, Consumer, chain, message_listener)
         if events is not None:
             events.attach(consumer)
-        if message_listener is not None:
-            consumer._start_listener_(message_listener)
         return consumer
 
     @documented_by(pulsar.asyncio.Client.create_reader)
@@ -336,10 +336,7 @@ class Client(AsyncClientHandle):
         """
         given = own_arguments(locals(), "reader_listener")
         given["interceptors"] = chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
-        reader = await self._open_as(partial(self.blocking.create_reader, **given), Reader, chain)
-        if reader_listener is not None:
-            reader._start_listener_(reader_listener)
-        return reader
+        return await self._open_as(partial(self.blocking.create_reader, **given), Reader, chain, reader_listener)
 
     def new_reader(self, schema: type | TypedSchema | None = None) -> ReaderBuilder:
         """Return a reader builder, like `pulsar_ext.Client.new_reader()`; its `create()` is a coroutine."""
@@ -379,10 +376,6 @@ class Client(AsyncClientHandle):
         """Return the names of a topic's partitions, or its own name if it is not partitioned."""
         return await self._executor.ask(partial(self.blocking.get_topic_partitions, topic))
 
-    def get_service_info(self) -> pulsar.ServiceInfo:
-        """Return the service URL and the connection settings, like `pulsar.Client`."""
-        return self.blocking.get_service_info()
-
     async def close(self) -> None:
         """Wait until sent messages are persisted, send pending acknowledgements, and close everything.
 
@@ -408,12 +401,6 @@ class Client(AsyncClientHandle):
             producer._reject_queued_()
         self._end_calls()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     def _end_calls(self) -> None:
         """Make every receive, and every call that would block, raise `AlreadyClosed`."""
         for receiving in list(self._receiving):
@@ -421,13 +408,19 @@ class Client(AsyncClientHandle):
         self._executor.close()
 
     async def _open_as(
-        self, opening: Callable[[], Any], kind: type[H], chain: ConsumerChain | ReaderChain | None = None
+        self,
+        opening: Callable[[], Any],
+        kind: type[H],
+        chain: ConsumerChain | ReaderChain | None,
+        listener: Callable[..., object] | None,
     ) -> H:
-        """Open a blocking consumer or reader, and return its asyncio counterpart with its interceptors."""
+        """Open a blocking consumer or reader; return its asyncio counterpart with its interceptors and its listener."""
         receiving = kind(await self._executor.open(opening), self._executor)
         if chain is not None:
             intercept(receiving, chain)
         self._receiving.add(receiving)
+        if listener is not None:
+            receiving._start_listener_(listener)
         return receiving
 
     def _capacity(self, given: Arguments) -> int | None:

@@ -23,7 +23,7 @@ from pulsar_ext.process.actions import Redeliver
 from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
-from ._executor import Executor, awaited
+from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver
 from .errors import error_of, raise_for, translating
@@ -113,16 +113,9 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
     send_dead_letter = awaited(BlockingConsumer.send_dead_letter)
     flush_acks = awaited(BlockingConsumer.flush_acks)
     stats = awaited(BlockingConsumer.stats)
-
-    def subscribed_to(self) -> str:
-        """Return the full name of the topic, several names joined by commas, or the text of the pattern."""
-        subscribed: str = self.blocking.subscribed_to()
-        return subscribed
-
-    def pending_acks(self) -> int:
-        """Return the number of pending acknowledgements, of entries and of parts of batches."""
-        pending: int = self.blocking.pending_acks()
-        return pending
+    subscribed_to = forwarded(BlockingConsumer.subscribed_to)
+    pending_acks = forwarded(BlockingConsumer.pending_acks)
+    redeliver_unacknowledged_messages = forwarded(BlockingConsumer.redeliver_unacknowledged_messages)
 
     def _record_(self) -> list[InnerMessage]:
         """Record received C++ messages from now on in the returned list."""
@@ -153,11 +146,6 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
                 self.blocking.negative_acknowledge(message)
         else:
             await self._executor.run(self.blocking.negative_acknowledge, message)
-
-    def redeliver_unacknowledged_messages(self) -> None:
-        """Redeliver every unacknowledged message."""
-        with translating():
-            self.blocking.redeliver_unacknowledged_messages()
 
     async def unsubscribe(self) -> None:
         """Delete the subscription; cancelling does not cancel that."""
@@ -204,7 +192,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
     @property
     def is_paused(self) -> bool:
         """True between `pause()` and `resume()`."""
-        return self._queue.is_paused
+        return "consumer" in self._queue.paused
 
     async def process(
         self,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
 
+from ._executor import Closing
 from .consumer import Consumer
 from .reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
@@ -21,68 +22,63 @@ if TYPE_CHECKING:
 
     from ._executor import Executor
 
+    OpenAs = Callable[[Callable[[], Any], type[Any], ConsumerChain | ReaderChain | None, Any], Awaitable[Any]]
+    """`Client._open_as`."""
+
 H = TypeVar("H", Consumer, Reader)
 
 
-class _Open(Protocol):
-    async def __call__(
-        self, opening: Callable[[], Any], kind: type[H], chain: ConsumerChain | ReaderChain | None = None
+class _AwaitedBuilder:
+    """Builder whose last method is a coroutine; precedes the blocking builder among the bases."""
+
+    def __init__(self, context: ClientContext, schema: type | TypedSchema | None, open_as: OpenAs) -> None:
+        super().__init__(context, schema)  # type: ignore[call-arg]  # of the blocking builder
+        self._context, self._open_as = context, open_as
+
+    async def _opened(
+        self: Any, method: Callable[[Any], Any], kind: type[H], chains: type[ConsumerChain | ReaderChain], listener: str
     ) -> H:
-        """Run the blocking `opening`, and return its result as `kind`, with its interceptors."""
-        ...
+        """Call the blocking builder's method, with an awaited chain; the option named `listener` is called in the loop.
+
+        The C++ client would call the listener on its own thread.
+        """
+        builder, called = self.without(listener)
+        builder, interceptors = builder.without("interceptors")
+        chain = chains.of(self._context, interceptors, awaited=True)
+        opening = partial(method, builder.load_conf(interceptors=chain))
+        opened: H = await self._open_as(opening, kind, chain, called)
+        return opened
 
 
-class ReaderBuilder(BlockingReaderBuilder):
+class ReaderBuilder(_AwaitedBuilder, BlockingReaderBuilder):
     """`pulsar_ext.ReaderBuilder` with a coroutine `create()`; made by `Client.new_reader()`."""
-
-    def __init__(self, context: ClientContext, schema: type | TypedSchema | None, open_as: _Open) -> None:
-        super().__init__(context, schema)
-        self._open_as = open_as
 
     async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Open the reader; raises like the blocking one. Its listener is called in the loop."""
-        builder, listener = self.without("reader_listener")  # the C++ client would call it on its own thread
-        builder, interceptors = builder.without("interceptors")
-        chain = ReaderChain.of(self._context, interceptors, awaited=True)
-        builder = builder.load_conf(interceptors=chain)
-        reader = await self._open_as(partial(BlockingReaderBuilder.create, builder), Reader, chain)
-        if listener is not None:
-            reader._start_listener_(listener)
-        return reader
+        return await self._opened(BlockingReaderBuilder.create, Reader, ReaderChain, "reader_listener")
 
 
-class ConsumerBuilder(BlockingConsumerBuilder):
+class ConsumerBuilder(_AwaitedBuilder, BlockingConsumerBuilder):
     """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
-
-    def __init__(self, context: ClientContext, schema: type | TypedSchema | None, open_as: _Open) -> None:
-        super().__init__(context, schema)
-        self._open_as = open_as
 
     async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Subscribe, then check that every slot has a consumer; raises like the blocking one.
 
         Its listener is called in the loop.
         """
-        builder, listener = self.without("message_listener")  # the C++ client would call it on its own thread
-        self.check_listener_action(listens=listener is not None)
-        builder, interceptors = builder.without("interceptors")
-        chain = ConsumerChain.of(self._context, interceptors, awaited=True)
-        builder = builder.load_conf(interceptors=chain)
-        consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer, chain)
-        if listener is not None:
-            consumer._start_listener_(listener)
-        return consumer
+        self.check_listener_action(listens=self.without("message_listener")[1] is not None)
+        return await self._opened(BlockingConsumerBuilder.subscribe, Consumer, ConsumerChain, "message_listener")
 
 
 class GroupReader(Reader):
     """Reader of a group. Close the group, not one reader: the others would stall."""
 
 
-class RangeReaderGroup:
+class RangeReaderGroup(Closing["BlockingGroup"]):
     """Readers whose ranges cover all slots, like `pulsar_ext.RangeReaderGroup`; from `Client.create_reader_group()`."""
 
     def __init__(self, blocking: BlockingGroup, executor: Executor) -> None:
-        self.blocking, self._executor = blocking, executor
+        super().__init__(blocking, executor)
         self.readers = tuple(GroupReader(reader, executor) for reader in blocking)
         self.filtering, self.reason = blocking.filtering, blocking.reason
 
@@ -104,9 +100,3 @@ class RangeReaderGroup:
 
     def __len__(self) -> int:
         return len(self.readers)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

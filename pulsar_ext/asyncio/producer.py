@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic
 
 import pulsar
 import pulsar.asyncio
@@ -18,7 +18,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.schema.typed import T
 
-from ._executor import Executor, awaited
+from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for, translating
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _OK = pulsar.Result.Ok
 
 
-class Producer(AsyncProducerHandle, Generic[T]):
+class Producer(Closable, AsyncProducerHandle, Generic[T]):
     """A `pulsar.asyncio.Producer` with the features of `pulsar_ext.Producer`; made by `Client.create_producer()`."""
 
     def __init__(
@@ -93,6 +93,8 @@ class Producer(AsyncProducerHandle, Generic[T]):
         return await asyncio.shield(sending)  # a cancelled caller does not cancel it
 
     stats = awaited(BlockingProducer.stats)
+    last_sequence_id_published = forwarded(BlockingProducer.last_sequence_id_published)
+    last_sequence_id_pushed = forwarded(BlockingProducer.last_sequence_id_pushed)
 
     async def flush(self) -> None:
         """Send the open batch, and wait until all sent messages are persisted, also those that wait for room."""
@@ -115,20 +117,9 @@ class Producer(AsyncProducerHandle, Generic[T]):
         await self._complete_queued_()
         await self._executor.run(self.blocking.close)
 
-    def last_sequence_id_published(self) -> int:
-        """Return the last persisted sequence id."""
-        return self.blocking.last_sequence_id_published()
-
-    def last_sequence_id_pushed(self) -> int:
-        """Return the highest sequence id of any message, in flight or persisted; with deduplication only."""
-        return self.blocking.last_sequence_id_pushed()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if not (self.blocking.sender.closed or self._executor.closed):
-            await self.close()
+    @property
+    def _is_closed(self) -> bool:
+        return self.blocking.sender.closed or self._executor.closed
 
     async def _complete_queued_(self) -> None:
         """Begin the sends that wait for room, and reject new ones: a send after the close would have no result."""

@@ -10,12 +10,13 @@ from pulsar_ext._native.handles import AsyncReaderHandle
 from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.schema.typed import T
 from pulsar_ext.table_view import TableView as BlockingTableView
+from pulsar_ext.topics_reader.reader import TopicsReader
 
-from ._executor import Closing
+from ._executor import Closing, forwarded
 from ._receiving import AsyncSeeking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pulsar_ext.key_shared.reader_group import GroupReader
     from pulsar_ext.message import Message
@@ -53,15 +54,8 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
         """Wait for a message, then return up to `max_messages` available ones; return an empty list on timeout."""
         return await self._receive_many(max_messages, timeout_millis)
 
-    def topic(self) -> str:
-        """Return the topic's name; of several topics, the names or the pattern."""
-        topic: str = self.blocking.topic()
-        return topic
-
-    def topics(self) -> list[str]:
-        """Return the full names of the current topics of a reader of several; AttributeError for other readers."""
-        topics: list[str] = self.blocking.topics()
-        return topics
+    topic = forwarded(BlockingReader.topic)
+    topics = forwarded(TopicsReader.topics)
 
     async def has_message_available(self) -> bool:
         """Return whether a message is available."""
@@ -76,13 +70,14 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
 class TableView(Closing[BlockingTableView[T]]):
     """A `pulsar.TableView` for asyncio; made by `Client.create_table_view()`."""
 
+    keys = forwarded(BlockingTableView.keys)
+    __len__ = forwarded(BlockingTableView.__len__)
+    __contains__ = forwarded(BlockingTableView.__contains__)
+    __iter__ = forwarded(BlockingTableView.__iter__)
+
     def get(self, key: str) -> T | None:
         """Return the value of a key, or None."""
         return self.blocking.get(key)
-
-    def keys(self) -> list[str]:
-        """Return the current keys, in their order of arrival."""
-        return self.blocking.keys()
 
     def values(self) -> list[T]:
         """Return the current values, in the order of `keys()`."""
@@ -95,15 +90,6 @@ class TableView(Closing[BlockingTableView[T]]):
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for each current key."""
         self.blocking.for_each(callback)
-
-    def __len__(self) -> int:
-        return len(self.blocking)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.blocking
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.blocking)
 
     async def listen(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every later change, on one of the client's threads."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.request.requester import Requester as BlockingRequester
 
-from ._executor import Closing
+from ._executor import Closable, Closing
 from ._loop_bridge import running_loop_bridge
 from ._processing import drive
 from .errors import translated, translating
@@ -85,7 +85,7 @@ class Requester(Closing[BlockingRequester]):
         return exchange, Replies(exchange, arrived)
 
 
-class Replier:
+class Replier(Closable):
     """Answers the requests of one topic; made by `Client.replier()`."""
 
     def __init__(self, consumer: Consumer, executor: Executor, producers: ReplyProducers, replying: Replying) -> None:
@@ -107,12 +107,6 @@ class Replier:
         if not self.consumer.blocking.is_closed:
             await self.consumer.close()
         await self._executor.run(self._producers.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def _handle(self, message: Message) -> None:
         await drive(self._replying.steps(message, self._send))
