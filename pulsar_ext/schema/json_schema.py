@@ -12,7 +12,7 @@ from pulsar_ext._native.schemas import SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .avro_definition import definition_of
-from .json_values import JsonReader, JsonWriter, Origin, check_json_unions, origin_of, parse_json
+from .json_values import JsonReader, JsonWriter, Origin, origin_of, parse_json
 from .models import is_model, shape_of_model
 from .reading import SchemaText, bytes_on
 from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, InvalidText, InvalidValue, Record, Scalar
@@ -64,8 +64,11 @@ class JsonSchema(TypedSchema[T], _Official):
 
     def _define(self, record_cls: type[T], bytes_as: Scalar) -> None:
         shape = self._shape = shape_of_model(record_cls, bytes_as)
-        check_json_unions(shape)
-        self._write, self._to_text = JsonWriter().of(shape), _write_json if bytes_as is PLAIN_BYTES else _write_lines
+        try:
+            self._write = JsonWriter().of(shape)
+        except InvalidValue as error:
+            raise InvalidUse(f"{record_cls.__name__}{error.path} {error.why}. Nothing was opened.") from None
+        self._to_text = _write_json if bytes_as is PLAIN_BYTES else _write_lines
         self._otherwise = JsonWriter().of(shape_of_model(record_cls)) if bytes_as is TEXT_OR_BASE64 else None
         self._readers: dict[Origin, Callable[[object], T]] = {}
         begin_schema(self, record_cls, SchemaType.JSON, definition_of(shape))

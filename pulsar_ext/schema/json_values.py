@@ -16,17 +16,16 @@ import enum
 import json
 import math
 import uuid
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext._native.records import is_written_as
-from pulsar_ext.errors import InvalidUse, SchemaMismatch
+from pulsar_ext.errors import SchemaMismatch
 
 from .shapes import (
     TEXT_BYTES,
     TEXT_OR_BASE64,
     Array,
     Enumeration,
-    Fixed,
     InvalidText,
     InvalidValue,
     Mapped,
@@ -36,6 +35,7 @@ from .shapes import (
     Union,
     Writer,
     branch_of,
+    checked,
     checked_text,
     convert_each,
     convert_items,
@@ -46,12 +46,9 @@ from .shapes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from .shapes import Convert, Field
-
-T = TypeVar("T")
-
 
 _FAMILIES: Final[dict[type[object], str]] = {
     type(None): "null",
@@ -72,7 +69,7 @@ def json_family(value: object) -> str:
 
 def family_of(shape: Shape) -> str:
     """Return the JSON family in which values of a shape are written."""
-    if isinstance(shape, Record | Mapped):
+    if _is_object(shape):
         return "object"
     if isinstance(shape, Array):
         return "array"
@@ -82,7 +79,11 @@ def family_of(shape: Shape) -> str:
 
 def is_wrapping(union: Union) -> bool:
     """Return whether objects of a union are written as `{"Name": {…}}`, as in Avro's JSON: it has several."""
-    return sum(isinstance(branch, Record | Mapped) for branch in union.branches) > 1
+    return sum(map(_is_object, union.branches)) > 1
+
+
+def _is_object(shape: Shape) -> bool:
+    return isinstance(shape, Record | Mapped)
 
 
 def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
@@ -97,33 +98,6 @@ def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
 def has_tags(value: dict[str, object], tags: dict[str, tuple[str, ...]]) -> bool:
     """Return whether an object has all of these fields, at least one, with allowed texts."""
     return bool(tags) and all(value.get(name) in texts for name, texts in tags.items())
-
-
-def check_json_unions(shape: Shape) -> None:
-    """Raise if the branches of a union look alike in JSON, such as a time and text."""
-    seen: set[int] = set()
-
-    def check(shape: Shape, path: str) -> None:
-        match shape:
-            case Union(branches):
-                families = [family_of(one) for one in branches]
-                both = [
-                    name_of(one)
-                    for one, family in zip(branches, families, strict=True)
-                    if families.count(family) > 1 and family != "object"
-                ]
-                if both:
-                    raise InvalidUse(f"{path} is {' or '.join(both)}, which look alike in JSON. Nothing was opened.")
-                for one in branches:
-                    check(one, path)
-            case Array(inner) | Mapped(inner):
-                check(inner, path)
-            case Record() if id(shape) not in seen:
-                seen.add(id(shape))
-                for field in shape.fields:
-                    check(field.shape, f"{path or shape.type.__name__}.{field.name}")
-
-    check(shape, "")
 
 
 OFFICIAL_BEGINNING: Final = b"{\n"
@@ -159,43 +133,29 @@ def origin_of(data: bytes, *, has_schema_version: bool) -> Origin:
     return Origin.SCHEMA if has_schema_version else Origin.UNKNOWN
 
 
-class JsonReader:
+class JsonReader(Writer):
     """Maker of functions from parsed JSON, with fractions as `Decimal`, to values; they raise `InvalidValue`.
 
     A missing field gets its default or None, because Java omits nulls.
     """
 
     def __init__(self, origin: Origin = Origin.SCHEMA) -> None:
+        super().__init__()
         self._origin = origin
-        self._records: dict[int, Convert] = {}
 
-    def of(self, shape: Shape) -> Convert:  # noqa: PLR0911  # one for each shape
-        """Return the function for a shape."""
-        match shape:
-            case Record():
-                return self._record(shape)
-            case Union():
-                return self._union(shape)
-            case Array():
-                convert, make = self.of(shape.items), shape.make
-                return lambda values: make(convert_each(_checked(values, list), convert))
-            case Mapped():
-                convert = self.of(shape.values)
-                return lambda values: convert_items(_checked(values, dict), convert, str)
-            case Enumeration():
-                return self._enumeration(shape)
-            case Fixed():
-                return self._bytes
-        return self._scalar(shape)
+    def _array(self, array: Array, convert: Convert) -> Convert:
+        make = array.make
+        return lambda values: make(convert_each(checked(values, list), convert))
 
-    def _record(self, record: Record) -> Convert:
-        if id(record) in self._records:
-            return self._records[id(record)]
+    def _mapped(self, convert: Convert) -> Convert:
+        return lambda values: convert_items(checked(values, dict), convert, str)
+
+    def _record(self, record: Record) -> tuple[Convert, Callable[[Field, Convert], None]]:
         kind = record.type
-        fields: list[tuple[Field, tuple[str, ...], Convert]] = []  # filled below: a record may contain itself
+        fields: list[tuple[Field, tuple[str, ...], Convert]] = []
 
         def read(value: object) -> object:
-            given = _checked(value, dict)
+            given = checked(value, dict)
             arguments = {}
             for field, names, convert in fields:
                 name = next((known_name for known_name in names if known_name in given), None)
@@ -208,9 +168,7 @@ class JsonReader:
                     raise error.within(f".{field.name}") from None
             return kind(**arguments)
 
-        self._records[id(record)] = read
-        fields += [(field, (field.name, *field.aliases), self.of(field.shape)) for field in record.fields]
-        return read
+        return read, lambda field, convert: fields.append((field, (field.name, *field.aliases), convert))
 
     def _enumeration(self, shape: Enumeration) -> Convert:
         symbols, is_by_name = shape.symbols, self._origin is Origin.SCHEMA
@@ -236,7 +194,7 @@ class JsonReader:
 
     def _union(self, union: Union) -> Convert:
         by_family = {family_of(branch): self.of(branch) for branch in union.branches}
-        by_name = {short_name(one): self.of(one) for one in union.branches if isinstance(one, Record | Mapped)}
+        by_name = {short_name(one): self.of(one) for one in union.branches if _is_object(one)}
         tagged = [(tags_of(one), by_name[short_name(one)]) for one in union.branches if isinstance(one, Record)]
         wraps = is_wrapping(union)
 
@@ -255,23 +213,23 @@ class JsonReader:
         if kind is bytes:
             return self._bytes
         if kind is str:
-            return lambda value: _checked(value, str)  # accepts lone surrogates, which cannot be written
+            return lambda value: checked(value, str)  # accepts lone surrogates, which cannot be written
         if kind in (bool, int, type(None)):
             return to_plain(scalar)
         read = _READERS[kind]
         if kind is dt.datetime and (scalar.logical or "").startswith("local"):
             read = _local_of
 
-        def checked(value: object) -> object:
+        def convert(value: object) -> object:
             try:
                 return read(value)
             except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError):  # all are of invalid values
                 raise InvalidValue(f"is {value!r}, not a valid {kind.__name__}") from None
 
-        return checked
+        return convert
 
     def _bytes(self, value: object) -> bytes:
-        text, origin = _checked(value, str), self._origin
+        text, origin = checked(value, str), self._origin
         decoded = None if origin is Origin.PYTHON else _base64_of(text)
         if decoded is None and origin is not Origin.SCHEMA:
             return checked_text(text).encode()
@@ -357,12 +315,6 @@ _READERS: Final[dict[type[object], Convert]] = {
 }
 
 
-def _checked(value: object, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
-    return value
-
-
 _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 """Names of special floats in Jackson; JSON itself has none."""
 
@@ -370,20 +322,12 @@ _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 class JsonWriter(Writer):
     """Maker of functions from values of a shape to what `json` writes; they raise `InvalidValue`."""
 
-    def _array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
-        def write(values: object) -> list[object]:
-            if not isinstance(values, types):
-                raise InvalidValue(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
-            return convert_each(values, convert)
-
-        return write
-
-    def _mapped(self, convert: Convert) -> Convert:
-        return lambda values: convert_items(_checked(values, dict), convert)
-
     def _union(self, union: Union) -> Convert:
         made = {id(branch): self.of(branch) for branch in union.branches}
-        families = {family_of(branch) for branch in union.branches}
+        families = [family_of(branch) for branch in union.branches]
+        alike = [name_of(one) for one in union.branches if families.count(family_of(one)) > 1 and not _is_object(one)]
+        if alike:  # such as a time and text
+            raise InvalidValue(f"is {' or '.join(alike)}, which look alike in JSON")
         wraps = is_wrapping(union)
 
         def write(value: object) -> object:
@@ -395,7 +339,7 @@ class JsonWriter(Writer):
                 raise InvalidValue(
                     f"is {value!r}, which is text in JSON, and would be read as another branch of the union"
                 )
-            return {short_name(branch): written} if wraps and isinstance(branch, Record | Mapped) else written
+            return {short_name(branch): written} if wraps and _is_object(branch) else written
 
         return write
 

@@ -236,24 +236,16 @@ def to_plain(scalar: Scalar) -> Convert:
         convert = _logical_to_plain(family, scalar)
 
         def logical(value: object) -> object:
-            if not isinstance(value, kind) or (family == "date" and isinstance(value, dt.datetime)):
-                raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
-            return convert(value)
+            if family == "date" and isinstance(value, dt.datetime):
+                raise InvalidValue(f"is {_shown(value)}, not date")
+            return convert(checked(value, kind))
 
         return logical
     if scalar.type in _BOUNDS:
         return _bounded(scalar.type)
     if scalar.type in ("float", "double"):
         return _float_of(scalar.type)
-    if kind is str:
-        return checked_text
-
-    def plain(value: object) -> object:
-        if type(value) is kind or isinstance(value, kind):
-            return value
-        raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
-
-    return plain
+    return checked_text if kind is str else lambda value: checked(value, kind)
 
 
 def is_readable(scalar: Scalar, written: Scalar) -> bool:
@@ -374,6 +366,14 @@ def _float_of(name: str) -> Convert:
     return as_float
 
 
+def checked(value: object, kinds: type[T] | tuple[type[T], ...]) -> T:
+    """Return a value of one of these types; raise `InvalidValue` for any other value."""
+    if isinstance(value, kinds):
+        return value
+    kind = kinds[0] if isinstance(kinds, tuple) else kinds
+    raise InvalidValue(f"is {_shown(value)}, not {kind.__name__}")
+
+
 def checked_text(value: object) -> str:
     """Return a text that can be encoded as UTF-8, or raise `InvalidValue`."""
     if not isinstance(value, str):
@@ -457,35 +457,46 @@ class Writer:
         """Return the function for a shape."""
         match shape:
             case Record():
-                return self._record(shape)
+                if id(shape) not in self._records:  # before its fields, because a record may contain itself
+                    self._records[id(shape)], add = self._record(shape)
+                    for field in shape.fields:
+                        add(field, self._of_field(field))
+                return self._records[id(shape)]
             case Union():
                 return self._union(shape)
             case Array():
-                return self._array(self.of(shape.items), shape.types)
+                return self._array(shape, self.of(shape.items))
             case Mapped():
                 return self._mapped(self.of(shape.values))
             case Enumeration():
-                return _enumeration_writer(shape)
+                return self._enumeration(shape)
             case Fixed():
                 return self._scalar(PLAIN_BYTES)
         return self._scalar(shape)
 
+    def _of_field(self, field: Field) -> Convert:
+        try:
+            return self.of(field.shape)
+        except InvalidValue as error:
+            raise error.within(f".{field.name}") from None
+
     def _scalar(self, scalar: Scalar) -> Convert:
         return to_plain(scalar)
 
-    def _array(self, convert: Convert, types: tuple[type[Iterable[object]], ...]) -> Convert:
-        def write(value: object) -> list[object]:
-            if not isinstance(value, types):
-                raise InvalidValue(f"is {type(value).__name__} {value!r}, not a list")
-            return convert_each(value, convert)
-
-        return write
+    def _array(self, array: Array, convert: Convert) -> Convert:
+        types = array.types
+        return lambda values: convert_each(checked(values, types), convert)
 
     def _mapped(self, convert: Convert) -> Convert:
-        def write(value: object) -> dict[str, object]:
-            if not isinstance(value, dict):
-                raise InvalidValue(f"is {type(value).__name__} {value!r}, not a dict")
-            return convert_items(value, convert)
+        return lambda values: convert_items(checked(values, dict), convert)
+
+    def _enumeration(self, shape: Enumeration) -> Convert:
+        kind, symbols = shape.type, shape.symbols
+
+        def write(value: Enum) -> object:
+            if checked(value, kind).name not in symbols:
+                raise InvalidValue(f"is {value!r}, not a symbol of {shape.name}")
+            return value.name
 
         return write
 
@@ -504,15 +515,13 @@ class Writer:
 
         return write
 
-    def _record(self, record: Record) -> Convert:
-        if id(record) in self._records:
-            return self._records[id(record)]
+    def _record(self, record: Record) -> tuple[Convert, Callable[[Field, Convert], None]]:
+        """Return the function for a record, and one that adds a field to it."""
         kind = record.type
-        fields: list[tuple[str, attrgetter[object], Convert]] = []  # filled below: a record may contain itself
+        fields: list[tuple[str, attrgetter[object], Convert]] = []
 
         def write(value: object) -> dict[str, object]:
-            if not isinstance(value, kind):
-                raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
+            checked(value, kind)
             try:
                 return {name: convert(get(value)) for name, get, convert in fields}
             except InvalidValue:
@@ -523,9 +532,7 @@ class Writer:
                         raise error.within(f".{name}") from None
                 raise
 
-        self._records[id(record)] = write
-        fields += [(field.name, attrgetter(field.attribute), self.of(field.shape)) for field in record.fields]
-        return write
+        return write, lambda field, convert: fields.append((field.name, attrgetter(field.attribute), convert))
 
 
 def convert_each(values: Iterable[object], convert: Convert) -> list[object]:
@@ -552,14 +559,3 @@ def convert_items(
         except InvalidValue as error:
             raise error.within(f"[{key!r}]") from None
     return done
-
-
-def _enumeration_writer(shape: Enumeration) -> Convert:
-    kind, symbols = shape.type, shape.symbols
-
-    def write(value: Enum) -> object:
-        if not isinstance(value, kind) or value.name not in symbols:
-            raise InvalidValue(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
-        return value.name
-
-    return write
