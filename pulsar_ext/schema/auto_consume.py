@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of, version_of
+from pulsar_ext._native.schemas import text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
 
 from .avro_definition import shape_of_definition
@@ -24,7 +24,7 @@ from .avro_schema import AvroReader
 from .json_values import parse_json
 from .key_value import inline_pair, separated_pair
 from .reading import SchemaText
-from .typed import TypedSchema
+from .typed import ByVersion
 
 if TYPE_CHECKING:
     from typing import SupportsIndex
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.admin import PulsarAdmin
-
-    from .choice import VersionLookup
 
     _Official = object  # the official class is untyped
 else:
@@ -186,28 +183,15 @@ def _plain(value: object) -> object:
     return _fields_of(value) if hasattr(value, "DESCRIPTOR") else value
 
 
-class AutoConsumeSchema(TypedSchema[Any], _Official):
+class AutoConsumeSchema(ByVersion[Any], _Official):
     """Reads each message by its writer's schema, as a `GenericRecord`, a `KeyValue` or a plain value.
 
     A message without a schema version is read as bytes, as in Java.
     """
 
-    reads_null_values = True
-
     def __init__(self) -> None:
         self._record_cls = object
-        self._client: VersionLookup
-        self._versions: dict[tuple[str, int], Callable[[InnerMessage], object]] = {}
-
-    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
-        """Forget the known versions."""
-        del reads
-        self._admin_api_ = admin_api
         self._versions = {}
-
-    def schema_info(self) -> SchemaInfo:
-        """Return an empty schema, for the broker."""
-        return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
     def cannot_read(self, _: str, __: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
         """Return no differences: any schema can be read."""
@@ -236,10 +220,9 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0:
             return None if msg.has_null_value() else msg.data()
-        read = self._versions.get(key)
-        if read is None:
-            read = self._versions[key] = self._reader_of(topic, version)
-        return read(msg)
+        if key not in self._versions:
+            self._versions[key] = self._reader_of(topic, version)
+        return self._versions[key](msg)
 
     def _reader_of(self, topic: str, version: int) -> Callable[[InnerMessage], object]:
         found = SchemaText(*text_of(self._client.get_schema_info(topic, version)))

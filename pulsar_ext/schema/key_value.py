@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType, version_of
+from pulsar_ext._native.schemas import version_of
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
 from .reading import SchemaText, cannot_read
-from .typed import TypedSchema
+from .typed import ByVersion, TypedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
-
-    from .choice import VersionLookup
 
     _Decode = Callable[[bytes], object]
     _Pair: TypeAlias = "KeyValue[Any, Any]"
@@ -57,7 +54,7 @@ class KeyValueEncoding(Enum):
     """In the message key, which routes and compacts the message; the payload is the value only."""
 
 
-class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
+class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
     """Keys and values; mirrors Java's `Schema.KeyValue`.
 
     A producer uploads the schema over the admin API, because the C++ client cannot register its parts. Its messages
@@ -69,8 +66,6 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         encoding: the place of the key.
     """
 
-    reads_null_values = True
-
     def __init__(
         self,
         key: type[K] | TypedSchema[K],
@@ -80,18 +75,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
         self._record_cls = KeyValue
         self._evolves = any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
-        self._client: VersionLookup | None = None
-        self._versions: dict[tuple[str, int], tuple[_Decode, _Decode]] = {}
-
-    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
-        """Forget the known versions."""
-        del reads
-        self._admin_api_ = admin_api
         self._versions = {}
-
-    def schema_info(self) -> SchemaInfo:
-        """Return an empty schema for the C++ client, which would expect its own key-value format."""
-        return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
     def register(self, topic: str) -> None:
         """Upload this schema, with its parts, to a topic.
@@ -192,17 +176,16 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         pair = inline_pair if self.encoding is KeyValueEncoding.INLINE else separated_pair
         return pair(msg, *self._readers(msg))
 
-    def _readers(self, msg: InnerMessage) -> tuple[_Decode, _Decode]:
+    def _readers(self, msg: InnerMessage) -> Any:
         version = version_of(msg)
         if version < 0 or not self._evolves or self._client is None:
             return self.key.decode, self.value.decode
-        topic = msg.topic_name()
-        known = self._versions.get((topic, version))
-        if known is None:
+        key = topic, _ = msg.topic_name(), version
+        if key not in self._versions:
             data = self._client.stored(self._admin_api_, topic, version).data
-            read = [_reader(part, _part_text(data, name)) for name, part in (("key", self.key), ("value", self.value))]
-            known = self._versions[topic, version] = (read[0], read[1])
-        return known
+            parts = ("key", self.key), ("value", self.value)
+            self._versions[key] = [_reader(part, _part_text(data, name)) for name, part in parts]
+        return self._versions[key]
 
     def __str__(self) -> str:
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"

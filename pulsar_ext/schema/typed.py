@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from pulsar_ext._native.schemas import without_writers
+from pulsar_ext._native.schemas import SchemaInfo, SchemaType, without_writers
 from pulsar_ext.errors import InvalidUse
 
 from .reading import SchemaText, cannot_read
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulsar.schema import Schema
     from typing_extensions import TypeVar
 
-    from pulsar_ext._native.schemas import Encoded, SchemaInfo
+    from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
@@ -106,6 +106,24 @@ class TypedSchema(Generic[T]):
         return (
             () if found is None else cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
         )
+
+
+class ByVersion(TypedSchema[T]):
+    """A schema that reads each message by its schema version, and that the C++ client does not know."""
+
+    reads_null_values = True
+    _client: Any = None
+    """Lookup of schema versions."""
+
+    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
+        """Forget the known versions."""
+        del reads
+        self._admin_api_ = admin_api
+        self._versions: dict[tuple[str, int], Any] = {}
+
+    def schema_info(self) -> SchemaInfo:
+        """Return an empty schema for the broker: the C++ client has none for such values."""
+        return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
 
 def of_another_cluster(schema: Schema, number: int) -> Schema:
