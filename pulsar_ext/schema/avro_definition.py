@@ -153,7 +153,10 @@ def _shape(definition: Definition, space: str, known: dict[str, Shape]) -> Shape
         return Union(tuple(_shape(branch, space, known) for branch in definition))
     if isinstance(definition, str):
         primitive = Scalar(definition) if definition in PYTHON_TYPES else None
-        return primitive or known.get(definition) or known[f"{space}.{definition}"]
+        found = primitive or known.get(f"{space}.{definition}") or known.get(definition)
+        if found is None:
+            raise InvalidUse(f"The Avro type {definition!r} is undefined.")
+        return found
     match kind := definition["type"]:
         case "array":
             return Array(_shape(definition["items"], space, known), list, (list,))

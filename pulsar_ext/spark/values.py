@@ -25,8 +25,10 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from pulsar_ext._native.schemas import version_of
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING
+from pulsar_ext.schema.avro_definition import shape_of_definition
+from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING, parse_json
 from pulsar_ext.schema.key_value import key_bytes, split_inline
+from pulsar_ext.schema.shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Union, short_name
 
 from .connection import admin_of
 from .planning import topics_of
@@ -36,160 +38,31 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import SchemaInfo
+    from pulsar_ext.schema.shapes import Definition, Shape
 
     from .message_block import MessageBlock
     from .options import Settings
 
     SchemaPart = Literal["value", "key"]
     _Complex = dict[str, Any]
-    Avro = str | list["Avro"] | _Complex
-    """Avro schema, as parsed JSON."""
     _Row = dict[str, object]
     _Converter = Callable[[Any], object]
-    _Converters = dict[str, _Converter]
-    """Converters of parsed JSON, by Avro type."""
+    """Converter of parsed JSON that is not null; a type without one has unchanged values."""
     _Taker = Callable[[InnerMessage, bytes | None], bytes | None]
 
-_AVRO_SIMPLE = {
-    "boolean": types.BooleanType,
-    "int": types.IntegerType,
-    "long": types.LongType,
-    "float": types.FloatType,
-    "double": types.DoubleType,
-    "bytes": types.BinaryType,
-    "string": types.StringType,
-    "enum": types.StringType,
-    "fixed": types.BinaryType,
-}
-_AVRO_LOGICAL: dict[str, Callable[[], types.DataType]] = {
-    "timestamp-millis": types.TimestampType,
-    "timestamp-micros": types.TimestampType,
-    "date": types.DateType,
-}
-_DECIMAL = "decimal"
 
-
-def field_types(schema: Avro) -> list[types.StructField]:
+def field_types(schema: Definition) -> list[types.StructField]:
     """Return the fields of a record as Spark's."""
-    if not isinstance(schema, dict) or schema.get("type") != "record" or "fields" not in schema:
-        raise InvalidUse(
-            "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
-        )
-    return [_field(one) for one in expanded(schema)["fields"]]
+    return _Columns().of_record(_record_of(schema))[0].fields
 
 
-def plain(schema: Avro) -> Avro:
-    """Return a schema without the logical types that no column has, such as uuid: their values stay as written."""
-    if isinstance(schema, list):
-        return [plain(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        name: plain(one)
-        for name, one in schema.items()
-        if name != "logicalType" or one == _DECIMAL or one in _AVRO_LOGICAL
-    }
-
-
-def expanded(schema: Avro) -> _Complex:
-    """Return a schema in which type names are replaced by their definitions; Avro defines a type only at first use."""
-    found = _Expansion().of(schema, "")
-    assert isinstance(found, dict)  # noqa: S101  # as the schema of a record
-    return found
-
-
-class _Expansion:
-    """Replacement of type names by the definitions before them."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, Avro] = {}
-
-    def of(self, kind: Avro, namespace: str) -> Avro:
-        """Return a type without type names."""
-        if isinstance(kind, list):
-            return [self.of(one, namespace) for one in kind]
-        if isinstance(kind, str):
-            return kind if kind in _AVRO_SIMPLE or kind == "null" else self._named_by(kind, namespace)
-        if "name" in kind:
-            return self._defined(kind, namespace)
-        inner = {"array": "items", "map": "values"}.get(kind["type"] if isinstance(kind["type"], str) else "", "type")
-        return {**kind, inner: self.of(kind[inner], namespace)}
-
-    def _named_by(self, name: str, namespace: str) -> Avro:
-        found = self._named.get(_full_name(name, namespace), self._named.get(name))
-        if found is None:
-            raise InvalidUse(f"The Avro type {name!r} cannot be a column: it is undefined, or contains itself.")
-        return found
-
-    def _defined(self, kind: _Complex, namespace: str) -> _Complex:
-        name = _full_name(kind["name"], kind.get("namespace", namespace))
-        inside = name.rpartition(".")[0]
-        if "fields" in kind:
-            kind = {**kind, "fields": [{**one, "type": self.of(one["type"], inside)} for one in kind["fields"]]}
-        self._named[name] = kind  # after its fields, so that it is not known within itself
-        return kind
-
-
-def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _field(field: _Complex) -> types.StructField:
-    if field["name"].startswith("__"):
-        raise InvalidUse(
-            f"The schema's field {field['name']} begins with __, which is reserved for the columns of this source."
-        )
-    return types.StructField(field["name"], _spark(field["type"]), nullable=True)
-
-
-def _spark(kind: Avro) -> types.DataType:  # noqa: PLR0911  # one for each type
-    kind = not_null(kind)
-    if isinstance(kind, str):
-        if kind not in _AVRO_SIMPLE:
-            raise InvalidUse(f"The Avro type {kind!r} cannot be a column.")
-        return _AVRO_SIMPLE[kind]()
-    logical = kind.get("logicalType")
-    if logical == _DECIMAL:
-        return types.DecimalType(kind["precision"], kind.get("scale", 0))
-    if logical in _AVRO_LOGICAL:
-        return _AVRO_LOGICAL[logical]()
-    match kind.get("type", ""):
-        case "record":
-            return types.StructType([_field(one) for one in kind["fields"]])
-        case "array":
-            return types.ArrayType(_spark(kind["items"]))
-        case "map":
-            return types.MapType(types.StringType(), _spark(kind["values"]))
-        case inner:
-            return _spark(inner)
-
-
-def not_null(kind: Avro) -> str | _Complex:
-    """Return the type of a non-null value: Avro writes a nullable type as a union with null."""
-    if not isinstance(kind, list):
-        return kind
-    rest = [one for one in kind if one != "null"]
-    if len(rest) != 1 or isinstance(rest[0], list):
-        raise InvalidUse(f"A union of several types cannot be a column: {rest}.")
-    return rest[0]
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_ONE: Final = date(1970, 1, 1).toordinal()
-_MICROSECOND: Final = timedelta(microseconds=1)
-_MILLION: Final = 1_000_000
-_MOST_DIGITS: Final = 20
-
-_parse = json.JSONDecoder(parse_float=Decimal).decode
-
-
-def json_reader(schema: Avro) -> Callable[[bytes], _Row]:
+def json_reader(schema: Definition) -> Callable[[bytes], _Row]:
     """Return a parser of a record's JSON; it raises ValueError or TypeError if the JSON does not fit the schema."""
-    whole = expanded(schema)
-    compact, with_lines = _record(whole, _SIMPLE), _record(whole, _SIMPLE | {"bytes": str.encode})
+    record = _record_of(schema)
+    compact, with_lines = (_Columns(bytes_of).of_record(record)[1] for bytes_of in (_bytes_of, str.encode))
 
     def read(data: bytes) -> _Row:
-        row = _parse(data.decode())
+        row = parse_json(data)
         if not isinstance(row, dict):
             raise TypeError("it is not a JSON object")
         return (with_lines if data.startswith(OFFICIAL_BEGINNING) else compact)(row)
@@ -197,41 +70,103 @@ def json_reader(schema: Avro) -> Callable[[bytes], _Row]:
     return read
 
 
-def _converter(kind: Avro, simple: _Converters) -> _Converter | None:
-    """Return a converter of non-null values of a type; None if they stay unchanged."""
-    kind = not_null(kind)
-    if isinstance(kind, str):
-        return simple.get(kind)
-    name = kind["type"]
-    if kind.get("logicalType") in _LOGICAL:
-        return _LOGICAL[kind["logicalType"]]
-    if name == "record":
-        return _record(kind, simple)
-    if name in ("array", "map"):
-        return _each(name, _converter(kind["items" if name == "array" else "values"], simple))
-    return _converter(name, simple)
+def plain(schema: Definition) -> Definition:
+    """Return a schema without the logical types that no column has, such as uuid: their values stay as written."""
+    if isinstance(schema, list):
+        return [plain(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: plain(one) for name, one in schema.items() if name != "logicalType" or one == _DECIMAL or one in _LOGICAL
+    }
 
 
-def _record(schema: _Complex, simple: _Converters) -> Callable[[_Row], _Row]:
-    converters = {field["name"]: _converter(field["type"], simple) for field in schema["fields"]}
-    needed = {name: converter for name, converter in converters.items() if converter is not None}
-    if not needed:
-        return lambda row: row
-
-    def convert(row: _Row) -> _Row:
-        return {
-            name: needed[name](value) if name in needed and value is not None else value for name, value in row.items()
-        }
-
-    return convert
+def _record_of(schema: Definition) -> Record:
+    shape = shape_of_definition(schema) if isinstance(schema, dict) else None
+    if not isinstance(shape, Record):
+        raise InvalidUse(
+            "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
+        )
+    return shape
 
 
-def _each(name: str, one: _Converter | None) -> _Converter | None:
-    if one is None:
-        return None
-    if name == "array":
-        return lambda items: [None if item is None else one(item) for item in items]
-    return lambda items: {key: None if item is None else one(item) for key, item in items.items()}
+class _Columns:
+    """Spark types of shapes, each with the converter of its JSON; `bytes_of` is that of bytes."""
+
+    def __init__(self, bytes_of: _Converter | None = None) -> None:
+        self._bytes_of = bytes_of
+        self._inside: list[Record] = []
+
+    def of_record(self, record: Record) -> tuple[StructType, Callable[[_Row], _Row]]:
+        """Return the type of a record, and the converter of its JSON object, which may lack fields."""
+        if record in self._inside:
+            raise InvalidUse(f"The Avro type {short_name(record)!r} cannot be a column: it contains itself.")
+        self._inside.append(record)
+        fields, converters = [], {}
+        for field in record.fields:
+            if field.name.startswith("__"):
+                raise InvalidUse(
+                    f"The schema's field {field.name} begins with __, which is reserved for the columns of this source."
+                )
+            kind, converter = self._of(field.shape)
+            fields.append(types.StructField(field.name, kind, nullable=True))
+            if converter is not None:
+                converters[field.name] = converter
+        self._inside.pop()
+        return StructType(fields), partial(_convert_row, converters) if converters else lambda row: row
+
+    def _of(self, shape: Shape) -> tuple[DataType, _Converter | None]:  # noqa: PLR0911  # one for each shape
+        match shape:
+            case Record():
+                return self.of_record(shape)
+            case Union(branches):
+                rest = [one for one in branches if one != Scalar("null")]
+                if len(rest) != 1:
+                    raise InvalidUse(
+                        f"A union of several types cannot be a column: {', '.join(map(short_name, rest))}."
+                    )
+                return self._of(rest[0])
+            case Array(items):
+                kind, one = self._of(items)
+                return types.ArrayType(kind), None if one is None else partial(_convert_each, one)
+            case Mapped(items):
+                kind, one = self._of(items)
+                return types.MapType(StringType(), kind), None if one is None else partial(_convert_items, one)
+            case Enumeration():
+                return StringType(), None
+            case Fixed(meaning=meaning):
+                return (BinaryType(), _bytes_of) if meaning is None else self._of_scalar(meaning)
+        return self._of_scalar(shape)
+
+    def _of_scalar(self, scalar: Scalar) -> tuple[DataType, _Converter | None]:
+        if scalar.logical == _DECIMAL:
+            return types.DecimalType(scalar.precision, scalar.scale), _decimal
+        if scalar == Scalar("null"):
+            raise InvalidUse("The Avro type 'null' cannot be a column.")
+        make, convert = _LOGICAL.get(scalar.logical or "") or _SIMPLE[scalar.type]
+        return make(), self._bytes_of if scalar.type == "bytes" else convert
+
+
+def _convert_each(convert: _Converter, values: list[object]) -> list[object]:
+    return [None if value is None else convert(value) for value in values]
+
+
+def _convert_items(convert: _Converter, values: _Row) -> _Row:
+    return {key: None if value is None else convert(value) for key, value in values.items()}
+
+
+def _convert_row(converters: dict[str, _Converter], row: _Row) -> _Row:
+    return {
+        name: converters[name](value) if name in converters and value is not None else value
+        for name, value in row.items()
+    }
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_ONE: Final = date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MILLION: Final = 1_000_000
+_MOST_DIGITS: Final = 20
 
 
 def _bytes_of(text: str) -> bytes:
@@ -284,17 +219,22 @@ def _decimal(value: Any) -> Decimal:
         raise ValueError(f"{value!r} is not a decimal number") from None
 
 
-_SIMPLE: Final[_Converters] = {
-    **dict.fromkeys(("bytes", "fixed"), _bytes_of),
-    **dict.fromkeys(("int", "long"), _whole),
-    **dict.fromkeys(("float", "double"), _fraction),
+_DECIMAL: Final = "decimal"
+_SIMPLE: Final[Mapping[str, tuple[Callable[[], DataType], _Converter | None]]] = {
+    "boolean": (types.BooleanType, None),
+    "int": (types.IntegerType, _whole),
+    "long": (types.LongType, _whole),
+    "float": (types.FloatType, _fraction),
+    "double": (types.DoubleType, _fraction),
+    "bytes": (BinaryType, None),
+    "string": (StringType, None),
 }
-_LOGICAL: Final[_Converters] = {
-    "timestamp-millis": partial(_micros, 1000),
-    "timestamp-micros": partial(_micros, 1),
-    "date": _days,
-    "decimal": _decimal,
+_LOGICAL: Final[Mapping[str, tuple[Callable[[], DataType], _Converter | None]]] = {
+    "timestamp-millis": (types.TimestampType, partial(_micros, 1000)),
+    "timestamp-micros": (types.TimestampType, partial(_micros, 1)),
+    "date": (types.DateType, _days),
 }
+"""Spark types of Avro's, with the converters of their JSON."""
 
 
 _PARTS: Final[tuple[SchemaPart, ...]] = ("value", "key")
@@ -356,7 +296,7 @@ class PartDecoder:
 
     def __init__(self, part: SchemaPart, kind: str, settings: Settings) -> None:
         self._part, self._kind, self._settings = part, kind, settings
-        self._schema: Avro = json.loads(settings[f"{part}Schema"] or "null")
+        self._schema: Definition = json.loads(settings[f"{part}Schema"] or "null")
         self.fields = [] if kind in _PLAIN else field_types(self._schema)
         self.type: DataType = _PLAIN.get(kind) or StructType(self.fields)
         self._read_json = json_reader(self._schema) if kind == "json" else None
@@ -385,7 +325,7 @@ class PartDecoder:
         except (*_UNREADABLE, SchemaMismatch) as error:
             raise InvalidUse(
                 f"The {self._part} of {inner.message_id()} on {block.topic} is not {self._kind} of this schema: "
-                f"{error}. Read it with {self._part}Format=bytes."
+                f"{str(error).rstrip('.')}. Read it with {self._part}Format=bytes."
             ) from None
 
     def _array(self, block: MessageBlock, found: list[object], kind: pa.DataType) -> pa.Array:
@@ -452,7 +392,7 @@ def _taker(encoding: str | None, part: SchemaPart) -> _Taker:
     return lambda inner, _: key_bytes(inner.partition_key())
 
 
-def _read_avro(written: Avro, read: Avro, version: int, data: bytes) -> object:
+def _read_avro(written: Definition, read: Definition, version: int, data: bytes) -> object:
     import fastavro  # noqa: PLC0415  # only for Avro
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
 
