@@ -80,6 +80,13 @@ class BlockingReceiver(Generic[R]):
         # A daemon thread: a pending receive must not block the end of the process.
         threads.start(self._serve, name="pulsar-ext-receive")
 
+    def future(self) -> Future[R]:
+        """Return the future of one call of `receive`; a cancelled waiter does not cancel it."""
+        future: Future[R] = Future()
+        future.set_running_or_notify_cancel()
+        self.receive_async(partial(complete, future))
+        return future
+
     def _serve(self) -> None:
         with self._changed:
             if self._runs:
@@ -101,6 +108,17 @@ class BlockingReceiver(Generic[R]):
                 callback(translated(error), None)
             else:
                 callback(pulsar.Result.Ok, received)
+
+
+def complete(future: Future[R], result: Outcome, received: Any) -> None:
+    """Complete the future of a received object or an error, unless it is completed."""
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        elif result != _OK:
+            future.set_exception(error_of(result))
+        else:
+            future.set_result(received)
 
 
 _OK = pulsar.Result.Ok
@@ -383,7 +401,7 @@ class Reopening:
     """
 
     def __init__(self, reopen: Callable[[], None]) -> None:
-        self._reopen = reopen
+        self._reopener = BlockingReceiver(reopen)
         self._future: Future[None] | None = None
 
     async def wait(self) -> None:
@@ -392,34 +410,14 @@ class Reopening:
         Raises:
             PulsarException: `AlreadyClosed`, or the broker's error.
         """
-        future = self._future
-        if future is None or future.done():
-            future = self._future = Future()
-            future.set_running_or_notify_cancel()
-            threads.start(self._run, future, name="pulsar-ext-reopen")
-        await asyncio.wrap_future(future)
+        if self._future is None or self._future.done():
+            self._future = self._reopener.future()
+        await asyncio.wrap_future(self._future)
 
     def end(self) -> None:
         """Make all waiting callers raise `AlreadyClosed`."""
         if self._future is not None:
-            _complete(self._future, error_of(pulsar.Result.AlreadyClosed))
-
-    def _run(self, future: Future[None]) -> None:
-        try:
-            self._reopen()
-        except BaseException as error:  # noqa: BLE001  # raised where it is awaited
-            _complete(future, translated(error))
-        else:
-            _complete(future, None)
-
-
-def _complete(future: Future[None], error: BaseException | None) -> None:
-    """Complete the future, unless a close has."""
-    with contextlib.suppress(InvalidStateError):
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+            complete(self._future, pulsar.Result.AlreadyClosed, None)
 
 
 _log = logging.getLogger("pulsar_ext")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable
-from concurrent.futures import Future, InvalidStateError
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
@@ -25,11 +22,12 @@ from pulsar_ext.schema.typed import T
 
 from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
-from ._receiving import AsyncSeeking, BlockingReceiver
-from .errors import error_of, raise_for, translating
+from ._receiving import AsyncSeeking, BlockingReceiver, complete
+from .errors import raise_for, translating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
 
     from pulsar_ext._native.messages import InnerMessageId
     from pulsar_ext.message import Message
@@ -76,11 +74,9 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """
         if self._queue.has_ready:
             return [await self._receive_plain(None), *self._ready()]  # a subclass screens all of them together
-        receiving: Future[list[Message]] = Future()
-        receiving.set_running_or_notify_cancel()
+        receiving = self._batch_receiver.future()
         self._batches.add(receiving)
         receiving.add_done_callback(self._batches.discard)
-        self._batch_receiver.receive_async(partial(_complete, receiving))
         try:
             messages = await asyncio.wrap_future(receiving)
         except asyncio.CancelledError:
@@ -93,7 +89,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         super()._end_receives_()
         for receiving in list(self._batches):
-            _complete(receiving, pulsar.Result.AlreadyClosed, [])
+            complete(receiving, pulsar.Result.AlreadyClosed, [])
 
     async def acknowledge(self, message: object) -> None:
         """Acknowledge one message with all its chunks, by the message or any id of it; see `pulsar_ext.Consumer`."""
@@ -228,17 +224,6 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """
         for run in list(self._runs):
             run.end()
-
-
-def _complete(receiving: Future[list[Message]], result: pulsar.Result | BaseException, messages: list[Message]) -> None:
-    """Complete the future of a batch with a `pulsar.Result` or an error, unless it is completed."""
-    with contextlib.suppress(InvalidStateError):
-        if isinstance(result, BaseException):
-            receiving.set_exception(result)
-        elif result != pulsar.Result.Ok:
-            receiving.set_exception(error_of(result))
-        else:
-            receiving.set_result(messages)
 
 
 class AckScope(ScopeCore[Awaitable[None]]):
