@@ -11,7 +11,7 @@ import contextlib
 import logging
 import weakref
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pulsar
 
@@ -43,7 +43,6 @@ _log = logging.getLogger("pulsar_ext")
 
 I = TypeVar("I", bound=Interceptor)  # noqa: E741
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class Chain(Generic[I]):
@@ -85,10 +84,14 @@ class Chain(Generic[I]):
         """Return whether an interceptor overrides a method."""
         return any(getattr(type(one), method) is not getattr(self.kind, method) for one in self.interceptors)
 
+    def notify(self, method: str, *args: object) -> None:
+        """Call a method of each interceptor; log its errors."""
+        for one in self.interceptors:
+            _call_logged(getattr(one, method), *args)
+
     def partitions_changed(self, topic: str, partitions: int) -> None:
         """Call the interceptors because a topic has more partitions."""
-        for one in self.interceptors:
-            _call_logged(one.on_partitions_change, topic, partitions)
+        self.notify("on_partitions_change", topic, partitions)
 
     def close(self) -> None:
         """Close the interceptors; a second call has no effect."""
@@ -96,8 +99,7 @@ class Chain(Generic[I]):
             self._closed = True
             if self.watch is not None:
                 self.watch.close()
-            for one in self.interceptors:
-                _call_logged(one.close)
+            self.notify("close")
 
 
 class ProducerChain(Chain[ProducerInterceptor]):
@@ -164,15 +166,11 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
 
     def acknowledged(self, consumer: object, message: object, error: BaseException | None) -> None:
         """Call the interceptors after an acknowledgement by a message or an id."""
-        message_id = _id_of(message)
-        for one in self.interceptors:
-            _call_logged(one.on_acknowledge, consumer, message_id, error)
+        self.notify("on_acknowledge", consumer, _id_of(message), error)
 
     def acknowledged_cumulatively(self, consumer: object, message: object, error: BaseException | None) -> None:
         """Call the interceptors after a cumulative acknowledgement by a message or an id."""
-        message_id = _id_of(message)
-        for one in self.interceptors:
-            _call_logged(one.on_acknowledge_cumulative, consumer, message_id, error)
+        self.notify("on_acknowledge_cumulative", consumer, _id_of(message), error)
 
     def dead_lettered(self, inner: InnerMessage) -> None:
         """Call the interceptors because a native message was acknowledged after it became a dead letter."""
@@ -185,11 +183,9 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
         consumer = self.shown
         if consumer is None:
             return
-        for one in self.interceptors:
-            if rejected:
-                _call_logged(one.on_negative_acks_send, consumer, set(map(from_inner, rejected)))
-            if late:
-                _call_logged(one.on_ack_timeout_send, consumer, set(map(from_inner, late)))
+        for method, ids in (("on_negative_acks_send", rejected), ("on_ack_timeout_send", late)):
+            if ids:
+                self.notify(method, consumer, set(map(from_inner, ids)))
 
 
 def _changed(kind: type[T], message: T, change: Callable[[object, T], T], shown: object) -> T:
@@ -218,7 +214,7 @@ def _eligible(one: ProducerInterceptor, message: OutgoingMessage) -> bool:
         return False
 
 
-def _call_logged(method: Callable[[*Ts], object], *args: *Ts) -> None:
+def _call_logged(method: Callable[..., object], *args: object) -> None:
     try:
         method(*args)
     except Exception:  # noqa: BLE001  # from the application's code
