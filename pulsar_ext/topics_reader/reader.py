@@ -376,15 +376,15 @@ def open_topics_reader(
     reader = TopicsReader._without_parts_(context, topics, schema)
     if own is not None:
         reader.key_hash_ranges = own
-    listener = named["reader_listener"]
-    if listener and chain is not None:
-        listener = chain.listening(listener)
     queue = max(1, min(named["receiver_queue_size"], _QUEUES // max(len(found), 1)))
-
-    open_part = partial(_open_part, context, reader, {**named, "receiver_queue_size": queue}, listener, own, key_forms)
+    watch = _TopicWatch(context, reader, {**named, "receiver_queue_size": queue}, find)
+    watch.ranges, watch.key_forms = own, key_forms
+    watch.listener = named["reader_listener"]
+    if watch.listener and chain is not None:
+        watch.listener = chain.listening(watch.listener)
     try:
         for topic in found:
-            open_part(topic, starts[topic])
+            watch.open_part(reader, topic, starts[topic])
     except BaseException:
         with contextlib.suppress(pulsar.PulsarException):
             reader.close()
@@ -394,32 +394,9 @@ def open_topics_reader(
             intercept_reader(reader, chain)
         chain.show(reader)
         register_chain(context, chain, topics)
-    is_pattern = isinstance(topics, re.Pattern)
-    seconds = discovery_seconds if is_pattern else _PARTITIONS_SECONDS
-    reader._watch_(_TopicWatch(context, reader, find, open_part, seconds, is_pattern=is_pattern), seconds)
+    watch.seconds = discovery_seconds if watch.is_pattern else _PARTITIONS_SECONDS
+    reader._watch_(watch, watch.seconds)
     return reader
-
-
-def _open_part(
-    context: ClientContext,
-    reader: TopicsReader,
-    named: Arguments,
-    listener: Callable[[Reader, Message], object] | None,
-    ranges: KeyHashRanges | None,
-    key_forms: KeyFormsMode,
-    topic: str,
-    start: AnyMessageId,
-) -> None:
-    """Open the reader of one topic or partition, and add it."""
-    make: Callable[..., PartReader] = PartReader._assemble_
-    part_listener = listener and (lambda _, message: listener(reader, message))
-    if ranges is not None:
-        wanted = SlotFilter(ranges, KeyForms(context.admin_api, key_forms))
-        make = partial(RangePartReader._assemble_filtered_, wanted)
-        if listener:
-            part_listener = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
-    named = {**named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
-    reader._add_(topic, context.opener._open_reader_(named, make=make, several_topics=True))
 
 
 def _check(topics: Topics, queue_size: int, discovery_seconds: int) -> None:
@@ -456,20 +433,31 @@ def _starts(start: AnyMessageId | Mapping[str, AnyMessageId], topics: list[str])
 
 
 class _TopicWatch:
-    """Polls for topics and partitions; referenced by its reader."""
+    """Opens the parts, and polls for topics and partitions; referenced by its reader."""
+
+    ranges: KeyHashRanges | None
+    key_forms: KeyFormsMode
+    listener: Callable[[Reader, Message], object] | None
+    seconds: float
 
     def __init__(
-        self,
-        context: ClientContext,
-        reader: TopicsReader,
-        find: Callable[[], list[str]],
-        open_part: Callable[[str, AnyMessageId], None],
-        seconds: float,
-        *,
-        is_pattern: bool,
+        self, context: ClientContext, reader: TopicsReader, named: Arguments, find: Callable[[], list[str]]
     ) -> None:
-        self._context, self._reader, self._find, self._open_part = context, weakref.ref(reader), find, open_part
-        self._seconds, self._is_pattern = seconds, is_pattern
+        self._context, self._reader, self._named, self._find = context, weakref.ref(reader), named, find
+        self.is_pattern = isinstance(named["topic"], re.Pattern)
+
+    def open_part(self, reader: TopicsReader, topic: str, start: AnyMessageId) -> None:
+        """Open the reader of one topic or partition, and add it."""
+        make: Callable[..., PartReader] = PartReader._assemble_
+        listener = self.listener
+        part_listener = listener and (lambda _, message: listener(reader, message))
+        if self.ranges is not None:
+            wanted = SlotFilter(self.ranges, KeyForms(self._context.admin_api, self.key_forms))
+            make = partial(RangePartReader._assemble_filtered_, wanted)
+            if listener:
+                part_listener = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
+        named = {**self._named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
+        reader._add_(topic, self._context.opener._open_reader_(named, make=make, several_topics=True))
 
     def tick(self, _: float) -> float | None:
         """Poll; return the seconds until the next poll, None to stop."""
@@ -481,19 +469,19 @@ class _TopicWatch:
             found = self._find()
         except AdminError as error:  # the broker is unavailable: retry at the next poll
             _log.info("The topics of %s cannot be listed; the poll is retried: %s", reader.topic(), error)
-            return self._seconds
+            return self.seconds
         for topic in found:
             if topic not in known:
                 try:
-                    self._open_part(topic, MessageId.earliest)
+                    self.open_part(reader, topic, MessageId.earliest)
                 except (pulsar.PulsarException, PulsarExtError) as error:  # such as another schema: open the others
                     if not reader.is_closed:
-                        _log.warning("%s cannot be read; retrying in %.0f s: %s", topic, self._seconds, error)
-        if self._is_pattern:
+                        _log.warning("%s cannot be read; retrying in %.0f s: %s", topic, self.seconds, error)
+        if self.is_pattern:
             for topic in known:
                 if topic not in found and self._is_deleted(topic):
                     reader._drop_(topic)
-        return self._seconds
+        return self.seconds
 
     def close(self) -> None:
         """Wake threads that read, because the client is closed."""
