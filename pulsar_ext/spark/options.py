@@ -27,105 +27,69 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def parse_text(value: str) -> str:
-    """Return text, which must not be empty."""
-    if not value.strip():
-        raise ValueError("it is empty")
-    return value.strip()
+def parser(allowed: str, convert: Callable[[str], T | None]) -> Callable[[str], T]:
+    """Return a parser of an option's text, whose error says what is allowed, if `convert` returns None or raises."""
+
+    def parse(value: str) -> T:
+        why = ""
+        try:
+            if (found := convert(value.strip())) is not None:
+                return found
+        except (ValueError, re.error) as error:
+            why = f" ({error})"
+        raise ValueError(f"allowed: {allowed}{why}")
+
+    return parse
 
 
 def url_parser(*schemes: str) -> Callable[[str], str]:
     """Return a parser of URLs with these schemes."""
-
-    def parse(value: str) -> str:
-        text = parse_text(value)
-        if not re.fullmatch(rf"(?:{'|'.join(map(re.escape, schemes))})://[^\s/]+/?.*", text):
-            raise ValueError(f"allowed: a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
-        return text
-
-    return parse
-
-
-def parse_topic(value: str) -> str:
-    """Check a topic name, and return it."""
-    text = parse_text(value)
-    TopicName.parse(text)
-    return text
-
-
-def parse_topics(value: str) -> tuple[str, ...]:
-    """Parse topic names, separated by commas."""
-    return tuple(map(parse_topic, parse_names(value)))
-
-
-def parse_avro_schema(value: str) -> str:
-    """Check an Avro schema in JSON, and return it unchanged."""
-    try:
-        found = json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"allowed: an Avro schema in JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise TypeError("allowed: an Avro schema in JSON, which is an object with type and fields")
-    return value
-
-
-def parse_flag(value: str) -> bool:
-    """Parse true or false."""
-    try:
-        return {"true": True, "false": False}[value.strip().lower()]
-    except KeyError:
-        raise ValueError("allowed: true, false") from None
+    begins = " or ".join(f"{scheme}://" for scheme in schemes)
+    url = re.compile(rf"(?:{'|'.join(map(re.escape, schemes))})://[^\s/]+/?.*")
+    return parser(f"a URL that begins with {begins}", lambda text: text if url.fullmatch(text) else None)
 
 
 def choice_parser(*allowed: str) -> Callable[[str], str]:
     """Return a parser of one of several words."""
-
-    def parse(value: str) -> str:
-        known = {one.lower(): one for one in allowed}
-        if value.strip().lower() not in known:
-            raise ValueError(f"allowed: {', '.join(allowed)}")
-        return known[value.strip().lower()]
-
-    return parse
+    known = {one.lower(): one for one in allowed}
+    return parser(", ".join(allowed), lambda text: known.get(text.lower()))
 
 
 def number_parser(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     """Return a parser of whole numbers within limits."""
 
-    def parse(value: str) -> int:
-        if not re.fullmatch(r"\d{1,19}", value.strip(), re.ASCII) or not least <= int(value) <= most:
-            raise ValueError(f"allowed: a whole number from {least}" + (f" to {most}" if most < 2**63 - 1 else ""))
-        return int(value)
+    def convert(text: str) -> int | None:
+        return int(text) if re.fullmatch(r"\d{1,19}", text, re.ASCII) and least <= int(text) <= most else None
 
-    return parse
+    return parser(f"a whole number from {least}" + (f" to {most}" if most < 2**63 - 1 else ""), convert)
 
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
-def parse_duration(value: str) -> int:
-    """Parse a duration such as `90s`, `15m` or `500ms`; return milliseconds."""
-    match = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|min|h)?", value.strip().lower(), re.ASCII)
-    if match is None:
-        raise ValueError("allowed: a duration such as 500ms, 90s, 15m or 1h; a bare number is milliseconds")
-    return int(match[1]) * _UNITS[match[2] or "ms"]
+def _milliseconds(text: str) -> int | None:
+    match = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|min|h)?", text.lower(), re.ASCII)
+    return match and int(match[1]) * _UNITS[match[2] or "ms"]
 
 
-def parse_names(value: str) -> tuple[str, ...]:
-    """Parse names, separated by commas."""
-    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-    if not names:
-        raise ValueError("allowed: names separated by commas")
-    return names
+parse_text = parser("a text that is not empty", lambda text: text or None)
+parse_topic = parser("a topic", lambda text: text if TopicName.parse(text) else None)
+parse_avro_schema = parser(
+    "an Avro schema in JSON, which is an object with type and fields",
+    lambda text: text if isinstance(json.loads(text), dict) else None,
+)
+parse_flag = parser("true, false", lambda text: {"true": True, "false": False}.get(text.lower()))
+parse_duration = parser("a duration such as 500ms, 90s, 15m or 1h; a bare number is milliseconds", _milliseconds)
+parse_names = parser(
+    "names separated by commas",
+    lambda text: tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())) or None,
+)
+parse_pattern = parser("a regular expression of topic names", lambda text: text if text and re.compile(text) else None)
 
 
-def parse_pattern(value: str) -> str:
-    """Check a regular expression, and return it."""
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"allowed: a regular expression of topic names ({error})") from None
-    return parse_text(value)
+def parse_topics(value: str) -> tuple[str, ...]:
+    """Parse topic names, separated by commas."""
+    return tuple(map(parse_topic, parse_names(value)))
 
 
 def by_topic_parser(one: Callable[[object], T], what: str) -> Callable[[str], T | dict[str, T]]:
