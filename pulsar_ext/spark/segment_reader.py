@@ -41,9 +41,10 @@ from .message_block import KeyDecoder, MessageBlock, read_block, sizes_of
 from .offsets import BEGINNING
 from .schema import BatchMaker
 from .shipping import Shipped
+from .splits import plan_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -512,19 +513,28 @@ class PulsarPartition(InputPartition, metaclass=Shipped):
         return f"PulsarPartition({segments})"
 
 
-def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
-    """Return the slots that the options select; None means all."""
-    ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
-    return ranges
+class SplitReader(metaclass=Shipped):
+    """Common part of a batch read and a streaming read."""
 
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
+        """Slots to read; None means all."""
 
-def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of one task's split, as Arrow record batches of the schema."""
-    maker = BatchMaker(schema, settings)
+    def _plan(self, segments: Sequence[Segment], least_tasks: int | None) -> list[InputPartition]:
+        splits = plan_splits(segments, self._settings["splitBy"], least_tasks, self._ranges)
+        return [PulsarPartition(split) for split in splits]
 
-    def to_batch(block: MessageBlock) -> pa.RecordBatch:
-        batch = maker.make(block)
-        block.release()  # before the next block is read
-        return batch
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the rows of one task."""
+        if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
+            return iter(())
+        maker = BatchMaker(self._schema, self._settings)
 
-    return map(to_batch, read_segments(split.segments, split.ranges, settings))
+        def to_batch(block: MessageBlock) -> pa.RecordBatch:
+            batch = maker.make(block)
+            block.release()  # before the next block is read
+            return batch
+
+        return map(to_batch, read_segments(partition.split.segments, partition.split.ranges, self._settings))

@@ -23,15 +23,13 @@ from .connection import admin_of
 from .options import READ, SINK, STREAM, WRITE, Settings, check_options, parse_options, with_environment
 from .planning import batch_segments
 from .schema import check_schema, full_schema
-from .segment_reader import PulsarPartition, read_split, wanted_ranges
+from .segment_reader import SplitReader
 from .shipping import Shipped
-from .splits import plan_splits
 from .values import with_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+    from collections.abc import Iterable, Mapping, MutableMapping
 
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from .sink import PulsarStreamWriter, PulsarWriter
@@ -94,36 +92,25 @@ class PulsarDataSource(ds.DataSource, metaclass=Shipped):
         return READ
 
 
-class PulsarBatchReader(ds.DataSourceReader, metaclass=Shipped):
+class PulsarBatchReader(SplitReader, ds.DataSourceReader):
     """Batch read: everything between two offsets that are looked up once, when the query is planned."""
-
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        self._settings = settings
-        self._schema = schema
-        self._ranges = wanted_ranges(settings)
 
     def partitions(self) -> list[ds.InputPartition]:
         """Plan the tasks."""
-        settings = self._settings
-        segments, _ = batch_segments(admin_of(settings), settings)
-        if self._ranges is not None and self._ranges.is_empty:
-            return []
-        splits = plan_splits(segments, settings["splitBy"], self._least_tasks(), self._ranges)
-        return [PulsarPartition(split) for split in splits]
+        segments, _ = batch_segments(admin_of(self._settings), self._settings)
+        return [] if self._ranges is not None and self._ranges.is_empty else self._plan(segments, self._least_tasks())
 
     def _least_tasks(self) -> int | None:
         least: int | None = self._settings["minPartitions"]
         return least
 
-    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of one task."""
-        if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
-            return iter(())
-        return read_split(partition.split, self._schema, self._settings)
-
 
 class FilteringBatchReader(PulsarBatchReader):
     """Batch read that applies filters on `__keySlot` itself; needs Spark's filter push-down."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        super().__init__(settings, schema)
+        self._given = self._ranges
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  # Spark's name
         """Apply the filters on the slot, and yield those that Spark has to apply."""
@@ -136,8 +123,8 @@ class FilteringBatchReader(PulsarBatchReader):
 
     def _least_tasks(self) -> int | None:
         """Return at most as many tasks as a filter leaves slots; conflicting options still raise."""
-        least, given = super()._least_tasks(), wanted_ranges(self._settings)
-        if least is None or self._settings["splitBy"] != "keyHash" or self._ranges in (None, given):
+        least = super()._least_tasks()
+        if least is None or self._settings["splitBy"] != "keyHash" or self._ranges in (None, self._given):
             return least
         return min(least, self._ranges.slots)
 

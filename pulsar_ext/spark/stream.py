@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pulsar
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -34,14 +34,13 @@ from .connection import admin_of, client_of, when_free
 from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
 from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
-from .segment_reader import PulsarPartition, read_split, wanted_ranges
-from .shipping import Shipped
-from .splits import Segment, TopicState, limit_entries, plan_splits
+from .segment_reader import SplitReader
+from .splits import Segment, TopicState, limit_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from pulsar_ext.admin import InternalStats
@@ -158,12 +157,11 @@ class QuerySubscription:
             ) from None
 
 
-class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
+class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streaming read. Spark keeps one in the driver's Python for the offsets, and pickles copies for the tasks."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
-        self._settings = settings
-        self._schema = schema
+        super().__init__(settings, schema)
         self._subscription: QuerySubscription | None = None
         self._target: Mapping[str, Offset] | None = None
         self._waiting_since: float | None = None
@@ -260,14 +258,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
             begin = begins.get(topic, BEGINNING)
             segment = planned_segment(admin, settings, topic, (begin, offset), until.subscription)
             segments += [] if segment is None else [segment]
-        splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], wanted_ranges(settings))
-        return [PulsarPartition(split) for split in splits]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of one task."""
-        if not isinstance(partition, PulsarPartition):
-            return iter(())
-        return read_split(partition.split, self._schema, self._settings)
+        return self._plan(segments, settings["minPartitions"])
 
     def commit(self, end: dict[str, object]) -> None:
         """Acknowledge a batch that is committed."""
