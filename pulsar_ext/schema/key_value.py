@@ -177,10 +177,9 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
         return pair(msg, *self._readers(msg))
 
     def _readers(self, msg: InnerMessage) -> Any:
-        version = version_of(msg)
+        key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0 or not self._evolves or self._client is None:
             return self.key.decode, self.value.decode
-        key = topic, _ = msg.topic_name(), version
         if key not in self._versions:
             data = self._client.stored(self._admin_api_, topic, version).data
             parts = ("key", self.key), ("value", self.value)
