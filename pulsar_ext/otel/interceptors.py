@@ -1,38 +1,188 @@
-"""Interceptors that make spans: for each send, and for each message from its receive to its acknowledgement.
+"""Interceptors that make spans and metrics, by the semantic conventions for messaging and Java's names.
 
-A sent message carries the context of its span. Mirrors Java's `OpenTelemetryProducerInterceptor` and
-`OpenTelemetryConsumerInterceptor`.
+Each send has a span, whose context the message carries, and each message one from its receive to its acknowledgement.
+The gauges of the consumers of instrumented clients are observed when metrics are collected. Mirrors Java's
+`OpenTelemetryProducerInterceptor` and `OpenTelemetryConsumerInterceptor`.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet
 
+import pulsar
 from opentelemetry import propagate, trace
-from opentelemetry.metrics import get_meter
+from opentelemetry.metrics import Observation, get_meter, get_meter_provider
+from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
 from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 
-from .instruments import SUBSCRIPTION, Instruments, fail, observe
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
 
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Consumer
+    from pulsar_ext._runtime.context import ClientContext, Happening
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.intercept.interfaces import Interceptor, OutgoingMessage
     from pulsar_ext.message import Message
     from pulsar_ext.produce.batching import HasTopic
+
+
+SYSTEM, DESTINATION = "messaging.system", "messaging.destination.name"
+SUBSCRIPTION = "messaging.destination.subscription.name"
+
+_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
+"""Buckets of durations that the conventions recommend."""
+KINDS = {"send": SpanKind.PRODUCER, "process": SpanKind.CONSUMER, "receive": SpanKind.CONSUMER, "ack": SpanKind.CLIENT}
+_TYPES = {"ack": "settle"}
+"""Operation types that differ from the operation's name."""
+
+
+_DURATIONS = {
+    "operation": ("messaging.client.operation.duration", "Time from a send until it was persisted or failed."),
+    "process": ("messaging.process.duration", "Time from the receive of a message to its acknowledgement."),
+}
+_COUNTERS = {
+    "sent": ("messaging.client.sent.messages", "{message}", "Messages that were sent."),
+    "consumed": ("messaging.client.consumed.messages", "{message}", "Messages that were delivered to the application."),
+    # The following names are those of Java's client, if it has the metric.
+    "sent bytes": ("pulsar.client.producer.message.send.size", "By", "Bytes of messages that were persisted."),
+    "duplicates": ("pulsar.client.producer.message.duplicate", "{message}", "Messages that the topic already had."),
+    "received bytes": ("pulsar.client.consumer.message.received.size", "By", "Bytes of messages that were delivered."),
+    "redelivered": (
+        "pulsar.client.consumer.message.redelivered",
+        "{message}",
+        "Delivered messages that had been delivered before.",
+    ),
+    "dead letter": (
+        "pulsar.client.consumer.message.dlq",
+        "{message}",
+        "Messages that were sent to a dead letter topic.",
+    ),
+    "closed hole": (
+        "pulsar.client.consumer.hole.closed",
+        "{entry}",
+        "Chunks that no consumer can receive, and that were acknowledged for this reason.",
+    ),
+}
+
+
+class Instruments:
+    """Spans, counters and histograms for interceptors."""
+
+    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        self._tracer = tracer
+        self._counters = {name: meter.create_counter(*counter) for name, counter in _COUNTERS.items()}
+        self._durations = {
+            name: meter.create_histogram(metric, "s", text, explicit_bucket_boundaries_advisory=_SECONDS)
+            for name, (metric, text) in _DURATIONS.items()
+        }
+
+    def count(self, counter: str, attributes: dict[str, str], count: int = 1) -> None:
+        """Count by a counter."""
+        self._counters[counter].add(count, attributes)
+
+    def record(self, duration: str, began: float, attributes: dict[str, str]) -> None:
+        """Record the time since `began`, of the performance counter."""
+        self._durations[duration].record(time.perf_counter() - began, attributes)
+
+    def count_event(self, event: Happening, topic: str, subscription: str, count: int) -> None:
+        """Count an event of a consumer; called by `ClientContext.report_event`."""
+        self.count(event, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription}, count)
+
+    def attributes(self, operation: str, topic: str, more: dict[str, str]) -> dict[str, str]:
+        """Return the attributes of an operation's span and metrics."""
+        return {
+            SYSTEM: "pulsar",
+            "messaging.operation.name": operation,
+            "messaging.operation.type": _TYPES.get(operation, operation),
+            DESTINATION: topic,
+            **more,
+        }
+
+    def begin(self, attributes: dict[str, str], parent: Context | None) -> Span:
+        """Begin the span of an operation."""
+        operation = attributes["messaging.operation.name"]
+        name = f"{operation} {attributes[DESTINATION]}"
+        return self._tracer.start_span(name, parent, kind=KINDS[operation], attributes=attributes)
+
+
+def fail(span: Span, error: BaseException) -> str:
+    """Record a failure in a span; return the error's type in the notation of the conventions."""
+    kind = type(error).__qualname__
+    span.record_exception(error)
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, str(error)))
+    return kind
+
+
+_GAUGES: tuple[tuple[str, str, str, Callable[[Consumer], int]], ...] = (
+    (
+        "pulsar.client.consumer.ack.pending",
+        "{acknowledgement}",
+        "Acknowledgements that have not been sent: of entries, and of parts of batches.",
+        Consumer.pending_acks,
+    ),
+    (
+        "pulsar.client.consumer.fetched_ahead",
+        "{message}",
+        "Messages that were fetched from the receiver queue before the application asked for them.",
+        Consumer.fetched_ahead,
+    ),
+)
+
+
+class _Global:
+    """Placeholder for the global meter provider, which may be set later."""
+
+
+_GLOBAL = _Global()
+_lock = Lock()
+_observed: WeakKeyDictionary[object, WeakSet[ClientContext]] = WeakKeyDictionary()
+"""Contexts by meter provider, because the SDK ignores the callback of a second instrument with the same name."""
+
+
+def observe(context: ClientContext, meter_provider: MeterProvider | None) -> None:
+    """Observe a client's consumers from now on, for this provider only, as long as the client exists."""
+    is_global = meter_provider is None or meter_provider is get_meter_provider()
+    provider = _GLOBAL if is_global else meter_provider
+    with _lock:
+        for others in _observed.values():
+            others.discard(context)
+        known = _observed.get(provider)
+        contexts = _observed.setdefault(provider, WeakSet())
+        contexts.add(context)
+    if known is None:
+        meter = get_meter("pulsar_ext", meter_provider=meter_provider)
+        for name, unit, description, count in _GAUGES:
+            meter.create_observable_up_down_counter(name, [_observer(contexts, count)], unit, description)
+
+
+def _observer(
+    contexts: WeakSet[ClientContext], count: Callable[[Consumer], int]
+) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def observe_sums(_: CallbackOptions) -> Iterator[Observation]:
+        sums: collections.Counter[tuple[str, str]] = collections.Counter()
+        for consumer in [one for context in list(contexts) for one in context.opener._open_receivers_()]:
+            if isinstance(consumer, Consumer):
+                with contextlib.suppress(pulsar.PulsarException):  # the consumer is being closed
+                    sums[consumer.subscribed_to(), consumer.subscription_name()] += count(consumer)
+        for (topic, subscription), number in sums.items():
+            yield Observation(number, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
+
+    return observe_sums
 
 
 class ProducerTelemetry(ProducerInterceptor):
@@ -57,10 +207,9 @@ class ProducerTelemetry(ProducerInterceptor):
         return message.with_properties(carrier)
 
     def on_send_acknowledgement(
-        self, producer: object, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
+        self, _: object, message: OutgoingMessage, message_id: MessageId | None, error: BaseException | None
     ) -> None:
         """End the span with the outcome."""
-        del producer
         begun = message.notes.pop(self, None)
         if begun is None:  # before_send() has failed
             return
@@ -70,12 +219,12 @@ class ProducerTelemetry(ProducerInterceptor):
         elif message_id is not None:
             span.set_attribute("messaging.message.id", message_id.to_text())
         span.end()
-        self._instruments.operation.record(time.perf_counter() - began, attributes)
-        self._instruments.sent.add(1, attributes)
+        self._instruments.record("operation", began, attributes)
+        self._instruments.count("sent", attributes)
         if isinstance(error, DuplicateMessage):
-            self._instruments.duplicates.add(1, attributes)
+            self._instruments.count("duplicates", attributes)
         elif error is None and isinstance(message.value, bytes):  # the size of other values depends on the schema
-            self._instruments.sent_bytes.add(len(message.value), attributes)
+            self._instruments.count("sent bytes", attributes, len(message.value))
 
 
 _ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
@@ -102,10 +251,10 @@ def _received(instruments: Instruments, operation: str, message: Message, more: 
     if span.is_recording():
         span.set_attribute("messaging.message.id", message_id.to_text())
     message.__dict__.update(span=span, handled_in=partial(trace.use_span, span))  # use_span() does not end it
-    instruments.consumed.add(1, attributes)
-    instruments.received_bytes.add(message.inner.length(), attributes)
+    instruments.count("consumed", attributes)
+    instruments.count("received bytes", attributes, message.inner.length())
     if message.redelivery_count():
-        instruments.redelivered.add(1, attributes)
+        instruments.count("redelivered", attributes)
     topic, index = message.topic_name(), message_id.batch_index()
     return _OpenMessage(span, attributes, topic, _entry_of(message_id), index, time.perf_counter())
 
@@ -128,9 +277,8 @@ class ReaderTelemetry(ReaderInterceptor):
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
-    def before_read(self, reader: object, message: Message) -> Message:
+    def before_read(self, _: object, message: Message) -> Message:
         """Record the message in a span that ends immediately."""
-        del reader
         _received(self._instruments, "receive", message, {}).span.end()
         return message
 
@@ -156,14 +304,12 @@ class ConsumerTelemetry(ConsumerInterceptor):
             self._end([before], "redelivered")
         return message
 
-    def on_acknowledge(self, consumer: object, message_id: MessageId, error: BaseException | None) -> None:
+    def on_acknowledge(self, _: object, message_id: MessageId, error: BaseException | None) -> None:
         """End the message's span, with a span for the acknowledgement."""
-        del consumer
         self._acknowledged(self._of(message_id), "acknowledge", error)
 
-    def on_acknowledge_cumulative(self, consumer: object, message_id: MessageId, error: BaseException | None) -> None:
+    def on_acknowledge_cumulative(self, _: object, message_id: MessageId, error: BaseException | None) -> None:
         """End the spans of the message and of all messages before it."""
-        del consumer
         last = self._of(message_id)
         topics: set[str | None] = {one.topic for one in last} or {message_id.topic_name()}
         last_key = _entry_of(message_id), message_id.batch_index()
@@ -172,14 +318,12 @@ class ConsumerTelemetry(ConsumerInterceptor):
         before = [one for one in every if one.topic in topics and (one.entry, one.index) < last_key and one not in last]
         self._acknowledged([*before, *last], "cumulative_acknowledge", error)
 
-    def on_negative_acks_send(self, consumer: object, message_ids: set[MessageId]) -> None:
+    def on_negative_acks_send(self, _: object, message_ids: set[MessageId]) -> None:
         """End the spans of the messages, which are redelivered."""
-        del consumer
         self._end(self._in(message_ids), "negative_acknowledge")
 
-    def on_ack_timeout_send(self, consumer: object, message_ids: set[MessageId]) -> None:
+    def on_ack_timeout_send(self, _: object, message_ids: set[MessageId]) -> None:
         """End the spans of the messages, which are redelivered."""
-        del consumer
         self._end(self._in(message_ids), "ack_timeout")
 
     def close(self) -> None:
@@ -227,7 +371,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
                     self._open.pop(one.entry, None)
             one.span.set_attribute(_ACKNOWLEDGED, ending)
             one.span.end()
-            self._instruments.process.record(time.perf_counter() - one.began, one.attributes)
+            self._instruments.record("process", one.began, one.attributes)
 
 
 def _entry_of(message_id: MessageId) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from pulsar_ext import ConsumerInterceptor, MessageId, ProducerInterceptor, Read
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
 from pulsar_ext.intercept.interfaces import OutgoingMessage
-from pulsar_ext.otel import instruments
+from pulsar_ext.otel import interceptors
 from pulsar_ext.otel.instrumentor import PulsarExtInstrumentor
 
 TOPIC = "persistent://public/default/t"
@@ -280,12 +280,12 @@ def test_gauges_sum_consumers_of_several_clients(monkeypatch):
     consumer = pulsar_ext.Consumer()
     monkeypatch.setattr(type(consumer), "subscribed_to", lambda _: TOPIC)
     monkeypatch.setattr(type(consumer), "subscription_name", lambda _: "s")
-    monkeypatch.setattr(instruments, "_GAUGES", [("held", "", "", lambda _: 3)])
+    monkeypatch.setattr(interceptors, "_GAUGES", [("held", "", "", lambda _: 3)])
     one, other = InMemoryMetricReader(), InMemoryMetricReader()
     contexts = [context_of(consumer, None) for _ in range(3)]
     provider = MeterProvider([one])
     for context, meters in zip(contexts, (provider, provider, MeterProvider([other])), strict=True):
-        instruments.observe(context, meters)
+        interceptors.observe(context, meters)
 
     def shown(reader):
         data = reader.get_metrics_data()
