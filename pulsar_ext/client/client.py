@@ -272,7 +272,7 @@ class Client(ClientHandle):
             AdminError: with `deduplication`, the admin API failed. Nothing was sent in any of these cases.
         """
         self.context.callbacks.raise_inside("create_producer")
-        named = self._with_schema(official_arguments(pulsar.Client.create_producer, locals()), reads=False)
+        named = self._with_schema(official_arguments(pulsar.Client.create_producer, locals()))
         with self._with_error_details(named) as interruptible:
             if isinstance(named["schema"], TypedSchema):
                 named["schema"].adapt_to_topic(partial(interruptible.schema_of, topic))
@@ -782,7 +782,7 @@ class Client(ClientHandle):
         configure: Callable[[Any], None] = lambda _: None,
     ) -> Any:
         """Open a consumer or a reader; close everything again if that fails or is interrupted by a Ctrl-C."""
-        named = self._with_schema(named, reads=True)
+        named = self._with_schema(named)
         topic, schema = named["topic"], named["schema"]
         opened: list[pulsar.Consumer | pulsar.Reader] = []
         try:
@@ -801,9 +801,9 @@ class Client(ClientHandle):
             consumers[:] = [one for one in consumers if one not in opened]
             raise
 
-    def _with_schema(self, named: Arguments, *, reads: bool) -> Arguments:
+    def _with_schema(self, named: Arguments) -> Arguments:
         """Return the arguments with the schema object that `schema` means."""
-        return {**named, "schema": schema_of(named["schema"], self.context.admin_api, reads=reads)}
+        return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
 
     @contextlib.contextmanager
     def _with_error_details(

@@ -128,9 +128,9 @@ class AvroSchema(TypedSchema[T], _Official):
         self.model = AvroModel(record_cls)
         begin_schema(self, record_cls, SchemaType.AVRO, self.model.definition)
 
-    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
+    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget the known definitions of other writers."""
-        del admin_api, reads
+        del admin_api
         self._readers = {}
         reset_writer_schemas(self, None if self.model is None else self.model.definition)
 

@@ -89,13 +89,13 @@ _OFFICIAL: Final[dict[type[object], type[JsonSchema[Any] | AvroSchema[Any]]]] = 
 """Replacements for official schemas of a `Record` class, which lose fields or cannot read their own values."""
 
 
-def schema_of(schema: object, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> pulsar.schema.Schema:
-    """Return the schema object of one producer, consumer (`reads`) or reader, for any value of `schema=`."""
+def schema_of(schema: object, admin_api: Callable[[], PulsarAdmin]) -> pulsar.schema.Schema:
+    """Return the schema object of one producer, consumer or reader, for any value of `schema=`."""
     if isinstance(schema, type):
         schema = schema_of_class(schema)
     elif type(schema) in _OFFICIAL and (record := record_class_of(schema)) is not None:  # by `import *`
         schema = _OFFICIAL[type(schema)](record)
-    return schema.of_client(admin_api, reads=reads) if isinstance(schema, TypedSchema) else schema
+    return schema.of_client(admin_api) if isinstance(schema, TypedSchema) else schema
 
 
 def schema_of_class(kind: type[object]) -> pulsar.schema.Schema:

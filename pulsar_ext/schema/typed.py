@@ -63,18 +63,13 @@ class TypedSchema(Generic[T]):
             """Set the C++ client, for lookups of versions."""
             ...
 
-    def of_client(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Self:
-        """Return a copy for one client, with its own knowledge of topics.
-
-        Args:
-            admin_api: returns the client's admin API.
-            reads: whether it is for a consumer or a reader.
-        """
+    def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
+        """Return a copy for one client, whose admin API `admin_api` returns, with its own knowledge of topics."""
         mine = copy.copy(self)
-        mine.begin(admin_api, reads=reads)
+        mine.begin(admin_api)
         return mine
 
-    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
+    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget what is known of topics; a subclass that queries the admin API keeps it, and so the client."""
 
     @property
@@ -115,9 +110,8 @@ class ByVersion(TypedSchema[T]):
     _client: Any = None
     """Lookup of schema versions."""
 
-    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
+    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget the known versions."""
-        del reads
         self._admin_api_ = admin_api
         self._versions: dict[tuple[str, int], Any] = {}
 
@@ -129,7 +123,7 @@ class ByVersion(TypedSchema[T]):
 def of_another_cluster(schema: Schema, number: int) -> Schema:
     """Return a copy of a client's schema for messages of another cluster, which has other schema versions."""
     if isinstance(schema, TypedSchema):
-        other = schema.of_client(schema._admin_api_, reads=True)
+        other = schema.of_client(schema._admin_api_)
     else:
         other = without_writers(schema)
     if (versions := getattr(other, "_client", None)) is not None:

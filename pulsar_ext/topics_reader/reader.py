@@ -372,7 +372,7 @@ def open_topics_reader(
     find = partial(partitions_of_each, context, topics)
     found = find()
     starts = _starts(named["start_message_id"], found)
-    schema = schema_of(named["schema"], context.admin_api, reads=True)  # each part makes its own copy
+    schema = schema_of(named["schema"], context.admin_api)  # each part makes its own copy
     reader = TopicsReader._without_parts_(context, topics, schema)
     if own is not None:
         reader.key_hash_ranges = own

@@ -153,7 +153,7 @@ def test_schema_version_is_requested_for_the_messages_topic(topic, admin, ending
         stored = KeyValueSchema(str, kind)
         parts = {"key": "", "value": json.loads(stored.value.schema_info().schema())}
         admin.upload_schema(name, "KEY_VALUE", json.dumps(parts), stored.properties())
-    schema = KeyValueSchema(str, City).of_client(lambda: admin, reads=True)
+    schema = KeyValueSchema(str, City).of_client(lambda: admin)
     schema.attach_client(VersionLookup(None, int, 0))
     payload = schema.encode(KeyValue("a", BERLIN))
     sent = SimpleNamespace(  # as sent by Java; this library sends no schema version

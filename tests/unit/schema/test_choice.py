@@ -55,7 +55,7 @@ def test_schema_version_is_looked_up_at_its_cluster(schema, kind, connected_to):
     """A value is read and cached if its cluster answered; it raises if another cluster may have answered."""
     admin = SimpleNamespace(schema=lambda topic, version: {(TOPIC, 3): KEY_VALUE}[topic, version])
     numbers, info = [*connected_to], SchemaInfo(SchemaType.__members__[kind], kind, AVRO)
-    mine = schema.of_client(lambda: admin, reads=True)
+    mine = schema.of_client(lambda: admin)
     mine.attach_client(VersionLookup(lambda *_: info, lambda: numbers.pop(0) if numbers[1:] else numbers[0], 7).at(0))
     msg = message(AvroSchema(Pair).encode(Pair("a", "b")) if kind == "AVRO" else PAIR)
     if connected_to == [0]:

@@ -205,12 +205,12 @@ def test_official_schema_object_is_replaced():
 
     row = Good(grid=[[Base(id=1)]])
     for kind in (official.JsonSchema, official.AvroSchema):
-        schema = schema_of(kind(Good), None, reads=True)
+        schema = schema_of(kind(Good), None)
         assert isinstance(schema.decode(schema.encode(row)).grid[0][0], Base)
         with pytest.raises(InvalidUse, match=r"loses Losing\.id"):
-            schema_of(kind(Losing), None, reads=False)
+            schema_of(kind(Losing), None)
     definition = official.AvroSchema(None, schema_definition=Good.schema())
-    assert schema_of(definition, None, reads=True) is definition
+    assert schema_of(definition, None) is definition
 
 
 @pytest.mark.parametrize("schema", [AvroSchema(Item), AvroSchema(None, Item.schema())], ids=str)
