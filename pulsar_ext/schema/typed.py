@@ -122,10 +122,7 @@ class ByVersion(TypedSchema[T]):
 
 def of_another_cluster(schema: Schema, number: int) -> Schema:
     """Return a copy of a client's schema for messages of another cluster, which has other schema versions."""
-    if isinstance(schema, TypedSchema):
-        other = schema.of_client(schema._admin_api_)
-    else:
-        other = without_writers(schema)
+    other = schema.of_client(schema._admin_api_) if isinstance(schema, TypedSchema) else without_writers(schema)
     if (versions := getattr(other, "_client", None)) is not None:
         other.attach_client(versions.at(number))
     return other
