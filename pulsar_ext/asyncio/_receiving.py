@@ -58,11 +58,7 @@ _LINGER_SECONDS = 1.0
 
 
 class BlockingReceiver(Generic[R]):
-    """Serves requests one after the other, so that messages keep their order.
-
-    Args:
-        receive: blocks, and returns the received object or raises.
-    """
+    """Serves requests one after the other by a call of `receive`, which blocks, so that messages keep their order."""
 
     def __init__(self, receive: Callable[[], R]) -> None:
         self._receive = receive
@@ -396,8 +392,7 @@ class ReceiveQueue(TransitionSubscriber):
 class Reopening:
     """Replacement of a C++ object that all receives of one consumer or reader wait for.
 
-    Args:
-        reopen: opens the new C++ object; retries until it is open, or until a close.
+    `reopen` opens the new C++ object; it retries until that is open, or until a close.
     """
 
     def __init__(self, reopen: Callable[[], None]) -> None:
@@ -440,12 +435,8 @@ class AsyncReceiving(Closable, Generic[T]):
     ) -> None:
         """Set up the receives over the blocking counterpart.
 
-        Args:
-            blocking: the counterpart.
-            executor: runs blocking calls.
-            receive_async_of: returns a C++ object's function that requests one message; None if Python screens
-                messages.
-            receive: the counterpart's receive, used if Python screens messages.
+        `receive_async_of` returns a C++ object's function that requests one message. It is None if Python screens
+        messages; then `receive`, the counterpart's, is used.
         """
         self.blocking = blocking
         self._executor = executor

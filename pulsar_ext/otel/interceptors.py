@@ -144,11 +144,6 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Consumer], int]], ...] = (
 )
 
 
-class _Global:
-    """Placeholder for the global meter provider, which may be set later."""
-
-
-_GLOBAL = _Global()
 _lock = Lock()
 _observed: WeakKeyDictionary[object, WeakSet[ClientContext]] = WeakKeyDictionary()
 """Contexts by meter provider, because the SDK ignores the callback of a second instrument with the same name."""
@@ -157,7 +152,7 @@ _observed: WeakKeyDictionary[object, WeakSet[ClientContext]] = WeakKeyDictionary
 def observe(context: ClientContext, meter_provider: MeterProvider | None) -> None:
     """Observe a client's consumers from now on, for this provider only, as long as the client exists."""
     is_global = meter_provider is None or meter_provider is get_meter_provider()
-    provider = _GLOBAL if is_global else meter_provider
+    provider = get_meter_provider if is_global else meter_provider  # the global one may be set later
     with _lock:
         for others in _observed.values():
             others.discard(context)

@@ -62,11 +62,6 @@ _FAMILIES: Final[dict[type[object], str]] = {
 """JSON families of Python types; all other types are text."""
 
 
-def json_family(value: object) -> str:
-    """Return the JSON family of a parsed value, with fractions as `Decimal`."""
-    return _FAMILIES.get(type(value), "text")
-
-
 def family_of(shape: Shape) -> str:
     """Return the JSON family in which values of a shape are written."""
     if _is_object(shape):
@@ -88,16 +83,7 @@ def _is_object(shape: Shape) -> bool:
 
 def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
     """Return the `Literal` fields with their allowed texts, such as pydantic's discriminators."""
-    return {
-        field.name: field.shape.texts
-        for field in record.fields
-        if isinstance(field.shape, Scalar) and field.shape.texts
-    }
-
-
-def has_tags(value: dict[str, object], tags: dict[str, tuple[str, ...]]) -> bool:
-    """Return whether an object has all of these fields, at least one, with allowed texts."""
-    return bool(tags) and all(value.get(name) in texts for name, texts in tags.items())
+    return {one.name: one.shape.texts for one in record.fields if isinstance(one.shape, Scalar) and one.shape.texts}
 
 
 OFFICIAL_BEGINNING: Final = b"{\n"
@@ -195,13 +181,19 @@ class JsonReader(Writer):
     def _union(self, union: Union) -> Convert:
         by_family = {family_of(branch): self.of(branch) for branch in union.branches}
         by_name = {short_name(one): self.of(one) for one in union.branches if _is_object(one)}
-        tagged = [(tags_of(one), by_name[short_name(one)]) for one in union.branches if isinstance(one, Record)]
+        records = [one for one in union.branches if isinstance(one, Record)]
+        tagged = [(tags, by_name[short_name(one)]) for one in records if (tags := tags_of(one))]
         wraps = is_wrapping(union)
 
         def read(value: object) -> object:
             if wraps and isinstance(value, dict):
-                return _read_object(value, by_name, [read for tags, read in tagged if has_tags(value, tags)])
-            for family in (json_family(value), "fraction", "text"):  # Jackson writes some times as numbers or arrays
+                fitting = [read for tags, read in tagged if all(value.get(name) in tags[name] for name in tags)]
+                return _read_object(value, by_name, fitting)
+            for family in (
+                _FAMILIES.get(type(value), "text"),
+                "fraction",
+                "text",
+            ):  # Jackson writes some times as numbers or arrays
                 if family in by_family:
                     return by_family[family](value)
             raise InvalidValue(f"is {value!r}, not one of {', '.join(map(name_of, union.branches))}")

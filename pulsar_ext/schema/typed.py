@@ -80,27 +80,18 @@ class TypedSchema(Generic[T]):
     def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
         """Adapt writing to the topic that is opened.
 
-        Args:
-            topic_schema: queries the broker for type and definition of the topic's last schema; None if it has none.
+        `topic_schema` queries the broker for type and definition of the topic's last schema; None if it has none.
         """
 
     def register(self, topic: str) -> None:
         """Upload the schema to a topic, if the C++ client cannot."""
 
-    def cannot_read(self, topic: str, topic_schema: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
-        """Return the differences that prevent this schema from reading a topic's last schema.
-
-        Args:
-            topic: its name.
-            topic_schema: queries the broker for type and definition of that schema.
-        """
-        del topic
-        if not self.is_compared:
+    def cannot_read(self, _: str, topic_schema: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
+        """Return the differences that prevent this schema from reading a topic's last one; see `adapt_to_topic()`."""
+        if not self.is_compared or (found := topic_schema()) is None:
             return ()
-        found, info = topic_schema(), self.schema_info()
-        return (
-            () if found is None else cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
-        )
+        info = self.schema_info()
+        return cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
 
 
 class ByVersion(TypedSchema[T]):

@@ -18,11 +18,7 @@ _SQL_STATE = re.compile(r" SQLSTATE: \w+$")
 
 
 def reason(text: str) -> str:
-    """Return the line of a Spark error that states the cause.
-
-    Args:
-        text: the error's text. An error of a worker includes the tracebacks of the worker and of Java.
-    """
+    """Return the line of an error's text that states the cause; others are tracebacks of a worker and of Java."""
     ours: list[str] = _OURS.findall(text)
     if ours:
         return ours[-1]

@@ -139,17 +139,16 @@ def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]
     return min(fewest, default=1), max(heaviest)
 
 
-def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment], list[TopicState]]:
-    """Plan a batch read: return a segment for each topic partition, and the partitions' states."""
+def batch_segments(admin: PulsarAdmin, settings: Settings) -> list[Segment]:
+    """Plan a batch read: return a segment for each topic partition."""
     topics = topics_of(admin, settings)
     check_topics_of_offsets(settings, topics)
-    states, segments = [], []
+    segments = []
     for topic, stats in stats_of(admin, topics).items():
         state = state_of(settings, topic, stats, admin)
-        states.append(state)
         begin = begin_of(admin, settings, state, "earliest")
         segments.append(Segment.of(state, begin, _bound_of(admin, settings, state, "ending", "latest")))
-    return segments, states
+    return segments
 
 
 def check_topics_of_offsets(settings: Settings, topics: list[str]) -> None:

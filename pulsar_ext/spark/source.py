@@ -97,7 +97,7 @@ class PulsarBatchReader(SplitReader, ds.DataSourceReader):
 
     def partitions(self) -> list[ds.InputPartition]:
         """Plan the tasks."""
-        segments, _ = batch_segments(admin_of(self._settings), self._settings)
+        segments = batch_segments(admin_of(self._settings), self._settings)
         return [] if self._ranges is not None and self._ranges.is_empty else self._plan(segments, self._least_tasks())
 
     def _least_tasks(self) -> int | None:

@@ -44,7 +44,7 @@ def compacted(client, admin, topic):
 def reading(broker, topic, number_of=lambda message: int(message.data()), **options):
     """Read a topic like one task, and yield the numbers of its messages."""
     settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, READ)
-    segments, _ = batch_segments(admin_of(settings), settings)
+    segments = batch_segments(admin_of(settings), settings)
     for split in plan_splits(segments, None, None, None):
         for block in read_segments(split.segments, None, settings):
             yield from map(number_of, block.inners)
