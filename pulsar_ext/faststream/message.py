@@ -202,18 +202,10 @@ class PulsarParser:
     async def parse_batch(self, raws: tuple[Message, ...]) -> PulsarMessage:
         """Parse the properties of several messages; single fields are those of the first."""
         parsed = await self.parse_message(raws[0])
-        return PulsarMessage(
-            raws,
-            consumer=self._consumer(),
-            rejection=self._rejection,
-            body=[raw.data() for raw in raws],
-            headers=parsed.headers,
-            batch_headers=[dict(raw.properties()) for raw in raws],
-            reply_to=parsed.reply_to,
-            content_type=parsed.content_type,
-            correlation_id=parsed.correlation_id,
-            message_id=f"{parsed.message_id} to {raws[-1].message_id().to_text()}",
-        )
+        parsed.raw_message, parsed.body = raws, [raw.data() for raw in raws]
+        parsed.batch_headers = [dict(raw.properties()) for raw in raws]
+        parsed.message_id = f"{parsed.message_id} to {raws[-1].message_id().to_text()}"
+        return parsed
 
     async def decode_batch(self, message: StreamMessage[Raw]) -> list[DecodedMessage]:
         """Decode each body, as `decode_message()`."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.types import AsyncCallable, CustomCallable
 
-    from pulsar_ext.asyncio import Producer, Requester
+    from pulsar_ext.asyncio import Client, Producer, Requester
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
@@ -47,7 +47,9 @@ EndpointT = TypeVar("EndpointT", bound=_Closable)
 
 @dataclass(slots=True)
 class _Opened(Generic[EndpointT]):
-    opening: asyncio.Task[EndpointT]
+    open: Callable[[], Awaitable[EndpointT]]
+    """Keeps alive what it refers to; the endpoint's name may contain the id of it."""
+    opening: asyncio.Future[EndpointT]
     users: int = 0
     last_used: float = 0.0
 
@@ -74,7 +76,7 @@ class EndpointPool(Generic[EndpointT]):
         """
         known = self._known.get(name)
         if known is None or known.has_failed or (known.opening.done() and self._is_closed(known.opening.result())):
-            known = self._known[name] = _Opened(asyncio.ensure_future(opening()))
+            known = self._known[name] = _Opened(opening, asyncio.ensure_future(opening()))
         known.users += 1
         try:
             await self._close_idle()
@@ -204,8 +206,11 @@ class PulsarSender(EncodingProducer):
     def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[bytes]]:
         if not cmd.destination:
             raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
-        opening = partial(self.config.client.create_producer, cmd.destination, **self.options_of(cmd.producer_options))
-        return self._producers.use((cmd.destination, _OptionsKey(cmd.producer_options)), opening)
+        opening = partial(self._open_producer, self.config.client, cmd.destination, cmd.producer_options)
+        return self._producers.use((cmd.destination, id(cmd.producer_options)), opening)
+
+    async def _open_producer(self, client: Client, topic: str, own: Options | None) -> Producer[bytes]:
+        return await client.create_producer(topic, **self.options_of(own))
 
 
 def _requester_options(reply_topic: str | None, requested: str) -> Options:
@@ -219,18 +224,3 @@ def _requester_options(reply_topic: str | None, requested: str) -> Options:
         "reply_topic": reply_topic,
         "subscription_name": "requester-" + str(TopicName.parse(requested)).replace("/", ":"),
     }
-
-
-class _OptionsKey:
-    """Key by the identity of a publisher's options; it keeps them alive, so that no other options get their id."""
-
-    __slots__ = ("_options",)
-
-    def __init__(self, options: Options | None) -> None:
-        self._options = options
-
-    def __hash__(self) -> int:
-        return id(self._options)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _OptionsKey) and self._options is other._options

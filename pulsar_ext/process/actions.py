@@ -10,13 +10,18 @@ from pulsar_ext.redelivery.letters import check_retry, reconsume_times
 from pulsar_ext.redelivery.schedule import Backoff, check_backoff, delay_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
 
 class HandlingConsumer(Protocol):
-    """A consumer, whose methods return an awaitable if it is of the asyncio client."""
+    """A consumer, whose methods return an awaitable if it is of the asyncio client; it receives only in `process()`."""
 
+    def receive(self, timeout_millis: int, /) -> Message: ...  # noqa: D102
+    def flush_acks(self) -> object: ...  # noqa: D102
+    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
     def acknowledge(self, message: Message, /) -> object: ...  # noqa: D102
     def negative_acknowledge(self, message: Message | MessageId, /) -> object: ...  # noqa: D102
     def reconsume_later(self, message: Message, delay_ms: int, properties: dict[str, str] | None, /) -> object: ...  # noqa: D102

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -193,14 +193,6 @@ class _Slot:
         self.message: Message | None = None
 
 
-class HandledConsumer(HandlingConsumer, Protocol):
-    """A consumer of the blocking client, whose messages `process()` receives."""
-
-    def receive(self, timeout_millis: int, /) -> Message: ...  # noqa: D102
-    def flush_acks(self) -> None: ...  # noqa: D102
-    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
-
-
 class ProcessRun:
     """A call of `process()`.
 
@@ -208,7 +200,7 @@ class ProcessRun:
     after the handler threads have ended was never handled.
     """
 
-    def __init__(self, consumer: HandledConsumer, handling: Handling) -> None:
+    def __init__(self, consumer: HandlingConsumer, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
         self._context = contextvars.copy_context()
         self._batches = BegunBatches(handling.batch_timeout_ms, consumer._ask_about_batches_)

@@ -51,46 +51,49 @@ _lock = Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=Lock()))
 
 
-def _key(settings: Settings) -> tuple[int, str]:
+def _of_process(known: dict[tuple[int, str], T], settings: Settings, make: Callable[[], T]) -> T:
+    """Return what this process has for the options; make it if necessary."""
     given = [settings["service.url"], settings["admin.url"], settings["token"], settings.passed.get("pulsar.client.")]
-    return os.getpid(), json.dumps(given, sort_keys=True)
+    key = os.getpid(), json.dumps(given, sort_keys=True)
+    with _lock:
+        if key not in known:
+            known[key] = make()
+        return known[key]
 
 
 def admin_of(settings: Settings) -> PulsarAdmin:
     """Return this process's admin API."""
-    key = _key(settings)
+    url, token = settings["admin.url"], settings["token"]
     passed = settings.passed.get("pulsar.client.", {})
-    tls = {name: value for name, value in passed.items() if name in _TLS}
-    with _lock:
-        if key not in _admins:
-            _admins[key] = PulsarAdmin(
-                settings["admin.url"]
-                or derive_admin_url(settings["service.url"], has_secret=settings["token"] is not None),
-                token=settings["token"],
-                deadline_seconds=_ADMIN_SECONDS,
-                max_attempts=1000,
-                **tls,
-            )
-        return _admins[key]
+
+    def make() -> PulsarAdmin:
+        return PulsarAdmin(
+            url or derive_admin_url(settings["service.url"], has_secret=token is not None),
+            token=token,
+            deadline_seconds=_ADMIN_SECONDS,
+            max_attempts=1000,
+            **{name: value for name, value in passed.items() if name in _TLS},
+        )
+
+    return _of_process(_admins, settings, make)
 
 
 def client_of(settings: Settings) -> Client:
     """Return this process's client."""
     admin = admin_of(settings)
-    key = _key(settings)
-    with _lock:
-        if key not in _clients:
-            options = dict(settings.passed.get("pulsar.client.", {}))
-            certificate = options.get("tls_certificate_file_path")
-            private_key = options.get("tls_private_key_file_path")
-            if settings["token"] is not None:
-                options["authentication"] = AuthenticationToken(settings["token"])
-            elif certificate is not None and private_key is not None:
-                # A certificate and its key encrypt the connection, but the broker authenticates only by a plugin.
-                options["authentication"] = AuthenticationTLS(certificate, private_key)
-            quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-            _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
-        return _clients[key]
+
+    def make() -> Client:
+        options = dict(settings.passed.get("pulsar.client.", {}))
+        certificate, private_key = options.get("tls_certificate_file_path"), options.get("tls_private_key_file_path")
+        if settings["token"] is not None:
+            options["authentication"] = AuthenticationToken(settings["token"])
+        elif certificate is not None and private_key is not None:
+            # A certificate and its key encrypt the connection, but the broker authenticates only by a plugin.
+            options["authentication"] = AuthenticationTLS(certificate, private_key)
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        return Client(settings["service.url"], admin=admin, logger=quiet, **options)
+
+    return _of_process(_clients, settings, make)
 
 
 def when_free(busy: type[Exception], connect: Callable[[], T]) -> T:
