@@ -21,7 +21,7 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.skip.boundaries import before_open_transactions
 
-from .data_loss import Loss, report_data_loss
+from .errors import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, lost_before
 from .splits import Segment, TopicState
 

@@ -34,9 +34,8 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .connection import admin_of, client_of, reader_keys
-from .data_loss import Loss, report_data_loss
 from .delivery_account import DeliveryAccount
-from .errors import NotDelivered
+from .errors import Loss, NotDelivered, report_data_loss
 from .message_block import KeyDecoder, MessageBlock, read_block, sizes_of
 from .offsets import BEGINNING
 from .schema import BatchMaker

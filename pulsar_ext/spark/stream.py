@@ -31,7 +31,7 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .connection import admin_of, client_of, when_free
-from .data_loss import report_data_loss
+from .errors import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
 from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
 from .segment_reader import SplitReader
