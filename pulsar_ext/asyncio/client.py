@@ -20,7 +20,7 @@ from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import ReplierOptions, Replying, ReplyProducers
+from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
 
 from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
@@ -364,12 +364,9 @@ class Client(Closable, AsyncClientHandle):
         """
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
-        options = ReplierOptions(topic, subscription_name, schema, reply_schema, consumer_options)
-        consumer = await self.subscribe(**options.consumer_arguments())
-        opener = self.blocking
-        producers = ReplyProducers(
-            lambda reply_topic: opener.create_producer(**options.producer_arguments(reply_topic))
-        )
+        receiving, sending = replier_arguments(topic, subscription_name, schema, reply_schema, consumer_options)
+        consumer, opener = await self.subscribe(**receiving), self.blocking
+        producers = ReplyProducers(lambda reply_topic: opener.create_producer(reply_topic, **sending))
         return Replier(consumer, self._executor, producers, replying)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:

@@ -46,7 +46,7 @@ from pulsar_ext.reader import Reader
 from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, unique_name
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import Replier, ReplierOptions, Replying
+from pulsar_ext.request.replier import Replier, Replying, replier_arguments
 from pulsar_ext.request.requester import Requester
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import TypedSchema
@@ -589,8 +589,8 @@ class Client(ClientHandle):
         self.context.callbacks.raise_inside("replier")
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
-        options = ReplierOptions(topic, subscription_name, schema, reply_schema, consumer_options)
-        return Replier(self.context, options, replying)
+        arguments = replier_arguments(topic, subscription_name, schema, reply_schema, consumer_options)
+        return Replier(self.context, replying, *arguments)
 
     def resolve_message_id(self, topic: str, message_id: AnyMessageId) -> MessageId:
         """Return the `ChunkMessageId` of the message that has a chunk; an equal id if it is not chunked.

@@ -1,8 +1,7 @@
 """Repliers of the blocking client: `process()` with a handler whose results are sent back.
 
 `Replying` (pure) contains the steps from a request to its replies, for the asyncio client too. `ReplyProducers` keeps
-a producer for each reply topic in use, as requesters come and go. `ReplierOptions` contains the arguments of the
-consumer and the producers.
+a producer for each reply topic in use, as requesters come and go.
 """
 
 from __future__ import annotations
@@ -54,36 +53,24 @@ _IDLE_SECONDS = 60.0
 """Idle time after which a producer is closed; longer than a send takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplierOptions:
-    """The options of a replier; see `Client.replier()`."""
-
-    topic: str
-    subscription_name: str
-    schema: object
-    reply_schema: object
-    consumer_options: Arguments
-
-    def __post_init__(self) -> None:
-        TopicName.parse(self.topic)
-        if "message_listener" in self.consumer_options:
-            raise InvalidUse("A replier receives with its handler; message_listener is not supported.")
-
-    def consumer_arguments(self) -> Arguments:
-        """Return the arguments of `subscribe()`."""
-        return {
-            "topic": self.topic,
-            "subscription_name": self.subscription_name,
-            "schema": self.schema,
-            "consumer_type": pulsar.ConsumerType.Shared,
-            "initial_position": pulsar.InitialPosition.Earliest,
-            "negative_ack_redelivery_delay_ms": 1_000,
-            **self.consumer_options,
-        }
-
-    def producer_arguments(self, reply_topic: str) -> Arguments:
-        """Return the arguments of `create_producer()`: a reply is not rejected for its size or number."""
-        return {"topic": reply_topic, "schema": self.reply_schema, "chunking_enabled": True, "max_pending_messages": 0}
+def replier_arguments(
+    topic: str, subscription_name: str, schema: object, reply_schema: object, consumer_options: Arguments
+) -> tuple[Arguments, Arguments]:
+    """Return the arguments of `subscribe()`, and of `create_producer()` for any reply topic; see `Client.replier()`."""
+    TopicName.parse(topic)
+    if "message_listener" in consumer_options:
+        raise InvalidUse("A replier receives with its handler; message_listener is not supported.")
+    consumer: Arguments = {
+        "topic": topic,
+        "subscription_name": subscription_name,
+        "schema": schema,
+        "consumer_type": pulsar.ConsumerType.Shared,
+        "initial_position": pulsar.InitialPosition.Earliest,
+        "negative_ack_redelivery_delay_ms": 1_000,
+        **consumer_options,
+    }
+    # A reply is not rejected for its size or number.
+    return consumer, {"schema": reply_schema, "chunking_enabled": True, "max_pending_messages": 0}
 
 
 class NotSentError(PulsarExtError):
@@ -279,12 +266,14 @@ class Replier:
     Several processes with the same subscription share the requests.
     """
 
-    def __init__(self, context: ClientContext, options: ReplierOptions, replying: Replying) -> None:
+    def __init__(
+        self, context: ClientContext, replying: Replying, consumer_arguments: Arguments, producer_arguments: Arguments
+    ) -> None:
         if iscoroutinefunction(replying.handler):
             raise InvalidUse("The handler is an async function; use replier() of pulsar_ext.asyncio.")
         opener, self._replying = context.opener, replying
-        self._producers = ReplyProducers(lambda topic: opener.create_producer(**options.producer_arguments(topic)))
-        self.consumer: Consumer = opener.subscribe(**options.consumer_arguments())
+        self._producers = ReplyProducers(lambda topic: opener.create_producer(topic, **producer_arguments))
+        self.consumer: Consumer = opener.subscribe(**consumer_arguments)
 
     def run(self, *, concurrency: int = 1) -> None:
         """Answer requests, `concurrency` at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`.

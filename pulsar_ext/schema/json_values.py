@@ -278,30 +278,29 @@ def _point_of(value: str | int | decimal.Decimal) -> dt.datetime:
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
 
 
+def _of_parts(kind: Any, whole: int) -> Convert:
+    """Return a reader of ISO 8601, or of an array with nanoseconds after so many whole numbers."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            return kind.fromisoformat(value)
+        return kind(*value[:whole], *(one // _NANOS for one in value[whole:]))
+
+    return read
+
+
 def _local_of(value: Any) -> dt.datetime:
-    if isinstance(value, str):
-        point = dt.datetime.fromisoformat(value)
-        if point.tzinfo is not None:
-            raise ValueError(value)
-        return point
-    return dt.datetime(*value[:6], *(one // _NANOS for one in value[6:]))  # noqa: DTZ001  # without a zone
-
-
-def _date_of(value: str | list[int]) -> dt.date:
-    return dt.date.fromisoformat(value) if isinstance(value, str) else dt.date(*value)
-
-
-def _time_of(value: Any) -> dt.time:
-    if isinstance(value, str):
-        return dt.time.fromisoformat(value)
-    return dt.time(*value[:3], *(one // _NANOS for one in value[3:]))
+    point: dt.datetime = _of_parts(dt.datetime, 6)(value)
+    if point.tzinfo is not None:
+        raise ValueError(value)
+    return point
 
 
 _READERS: Final[dict[type[object], Convert]] = {
     float: _float_of,
     dt.datetime: _point_of,
-    dt.date: _date_of,
-    dt.time: _time_of,
+    dt.date: _of_parts(dt.date, 3),
+    dt.time: _of_parts(dt.time, 3),
     decimal.Decimal: decimal.Decimal,
     uuid.UUID: uuid.UUID,
 }

@@ -28,7 +28,7 @@ from .shipping import Shipped
 from .values import with_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableMapping
+    from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
     from pyspark.sql.types import StructType
 
@@ -129,36 +129,30 @@ class FilteringBatchReader(PulsarBatchReader):
         return min(least, self._ranges.slots)
 
 
+_BOUNDS: dict[type[ds.Filter], Callable[[int], tuple[int, int]]] = {
+    ds.EqualTo: lambda slot: (slot, slot),
+    ds.EqualNullSafe: lambda slot: (slot, slot),
+    ds.In: lambda slot: (slot, slot),
+    ds.GreaterThan: lambda slot: (slot + 1, SLOTS - 1),
+    ds.GreaterThanOrEqual: lambda slot: (slot, SLOTS - 1),
+    ds.LessThan: lambda slot: (0, slot - 1),
+    ds.LessThanOrEqual: lambda slot: (0, slot),
+}
+"""First and last slot that a filter keeps, by each of its values."""
+
+
 def _slots_of(one: ds.Filter) -> KeyHashRanges | None:
     """Return the slots that a filter keeps; None if it cannot be applied to slots."""
     if getattr(one, "attribute", None) != ("__keySlot",):
         return None
     if isinstance(one, ds.IsNotNull):  # each message has a slot
         return KeyHashRanges.full()
-    values = one.value if isinstance(one, ds.In) else (getattr(one, "value", None),)
-    if not all(isinstance(value, int) for value in values):
+    bounds, values = _BOUNDS.get(type(one)), one.value if isinstance(one, ds.In) else (getattr(one, "value", None),)
+    if bounds is None or not all(isinstance(value, int) for value in values):
         return None
-    return (
-        _slots_among(values)
-        if isinstance(one, ds.In | ds.EqualTo | ds.EqualNullSafe)
-        else _slots_compared(one, values[0])
-    )
-
-
-def _slots_compared(one: ds.Filter, value: int) -> KeyHashRanges | None:
-    low, high = 0, SLOTS - 1
-    if isinstance(one, ds.GreaterThan | ds.GreaterThanOrEqual):
-        low = max(low, value + isinstance(one, ds.GreaterThan))
-    elif isinstance(one, ds.LessThan | ds.LessThanOrEqual):
-        high = min(high, value - isinstance(one, ds.LessThan))
-    else:
-        return None
-    return KeyHashRanges([KeyHashRange(low, high)]) if low <= high else KeyHashRanges.empty()
-
-
-def _slots_among(slots: Iterable[int]) -> KeyHashRanges:
-    kept = sorted(slot for slot in set(slots) if 0 <= slot < SLOTS)
-    return KeyHashRanges([KeyHashRange(slot, slot) for slot in kept]) if kept else KeyHashRanges.empty()
+    spans = ((max(low, 0), min(high, SLOTS - 1)) for low, high in map(bounds, sorted(set(values))))
+    kept = [KeyHashRange(low, high) for low, high in spans if low <= high]
+    return KeyHashRanges(kept) if kept else KeyHashRanges.empty()
 
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)

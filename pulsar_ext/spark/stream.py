@@ -194,14 +194,13 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that the options set, if Spark has a class for it."""
-        settings = self._settings
-        if settings["maxEntriesPerTrigger"] is not None:
-            return ReadMaxRows(settings["maxEntriesPerTrigger"])
-        if settings["maxBytesPerTrigger"] is not None:
-            return ReadMaxBytes(settings["maxBytesPerTrigger"])
-        if settings["minEntriesPerTrigger"] is not None:
-            return ReadMinRows(settings["minEntriesPerTrigger"])
-        return ReadAllAvailable()
+        limits = {
+            "maxEntriesPerTrigger": ReadMaxRows,
+            "maxBytesPerTrigger": ReadMaxBytes,
+            "minEntriesPerTrigger": ReadMinRows,
+        }
+        given = (limit(self._settings[name]) for name, limit in limits.items() if self._settings[name] is not None)
+        return next(given, ReadAllAvailable())
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
