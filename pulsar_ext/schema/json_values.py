@@ -279,7 +279,7 @@ def _point_of(value: str | int | decimal.Decimal) -> dt.datetime:
 
 
 def _of_parts(kind: Any, whole: int) -> Convert:
-    """Return a reader of ISO 8601, or of an array with nanoseconds after so many whole numbers."""
+    """Return a reader of ISO 8601, or of an array whose numbers after the first `whole` ones are nanoseconds."""
 
     def read(value: Any) -> Any:
         if isinstance(value, str):
