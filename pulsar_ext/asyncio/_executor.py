@@ -13,7 +13,7 @@ import pulsar
 
 from pulsar_ext._runtime.ending import CancellableCall
 
-from .errors import raise_for, translating
+from .errors import error_of, translating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -83,7 +83,7 @@ class Executor:
 
     def _raise_if_closed(self) -> None:
         if self.closed:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
 
     def _close_opened(self, opening: Future[Any]) -> None:
         if not opening.cancelled() and opening.exception() is None:

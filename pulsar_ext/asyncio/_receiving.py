@@ -38,7 +38,7 @@ from pulsar_ext.schema.typed import T
 
 from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import LoopBridge, is_own_cancellation, running_loop_bridge
-from .errors import PulsarException, error_of, raise_for, translated
+from .errors import PulsarException, error_of, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -301,7 +301,7 @@ class ReceiveQueue(TransitionSubscriber):
     async def _wait(self) -> None:
         """Wait until a message or an error has arrived for this caller."""
         if self._closed:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._bridge = running_loop_bridge()
@@ -320,7 +320,7 @@ class ReceiveQueue(TransitionSubscriber):
             raise
         self._woken.discard(waiter)
         if self._closed and not self._arrived:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
 
     def _request_for_all(self) -> None:
         self._request(len(self._waiters) + self._reserved)
@@ -467,7 +467,7 @@ class AsyncReceiving(Closable, Generic[T]):
             async with asyncio.timeout(timeout_millis / 1000):
                 return await take()
         except TimeoutError:
-            raise_for(pulsar.Result.Timeout)
+            raise error_of(pulsar.Result.Timeout) from None
 
     _receive_plain = _receive
 
@@ -498,7 +498,7 @@ class AsyncReceiving(Closable, Generic[T]):
             PulsarException: `AlreadyClosed` if it is already closed, as officially.
         """
         if self.blocking.is_closed:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
         await self._executor.end(self.blocking.close, self._end_receives_)
 
     def _end_receives_(self) -> None:
@@ -553,7 +553,7 @@ class AsyncSeeking(AsyncReceiving[T]):
 
     def _listener_queue(self) -> ReceiveQueue:
         if self._listener_task is None:
-            raise_for(pulsar.Result.InvalidConfiguration)
+            raise error_of(pulsar.Result.InvalidConfiguration)
         return self._queue
 
     def _start_listener_(self, listener: Callable[[Self, Message[T]], object]) -> None:

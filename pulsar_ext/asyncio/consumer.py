@@ -23,7 +23,7 @@ from pulsar_ext.schema.typed import T
 from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver, complete
-from .errors import raise_for, translating
+from .errors import error_of, translating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -206,9 +206,9 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         and their messages are negatively acknowledged.
         """
         if self.blocking.is_closed:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
         if self._listener_task is not None:
-            raise_for(pulsar.Result.InvalidConfiguration, LISTENED)
+            raise error_of(pulsar.Result.InvalidConfiguration, LISTENED)
         run = ProcessRun(self, Handling(handler, concurrency, on_error, self.blocking._has_letters_, batch_timeout_ms))
         self._runs.add(run)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pulsar
 import pulsar.asyncio
@@ -29,11 +29,6 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
 def error_of(result: Result, why: str | None = None) -> PulsarException:
     """Return the error of a `pulsar.Result` with a reason."""
     return _error_named(name_of(result), why)
-
-
-def raise_for(result: Result, why: str | None = None) -> NoReturn:
-    """Raise the error of a `pulsar.Result` with a reason."""
-    raise error_of(result, why)
 
 
 def translated(error: BaseException) -> BaseException:

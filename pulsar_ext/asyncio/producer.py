@@ -20,7 +20,7 @@ from pulsar_ext.schema.typed import T
 
 from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import running_loop_bridge
-from .errors import error_of, raise_for, translating
+from .errors import error_of, translating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -113,7 +113,7 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
             PulsarException: `AlreadyClosed` if it is already closed, as officially.
         """
         if self.blocking.sender.closed:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
         await self._complete_queued_()
         await self._executor.run(self.blocking.close)
 
@@ -150,7 +150,7 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
     async def _send_on_thread(self, send: Callable[[], object]) -> None:
         """Send on the thread that may wait for room and keeps the order, in a copy of the caller's context."""
         if self._closing:
-            raise_for(pulsar.Result.AlreadyClosed)
+            raise error_of(pulsar.Result.AlreadyClosed)
         if self._sending_thread is None:
             self._sending_thread = ThreadPoolExecutor(1, "pulsar-ext-send")
         self._queued += 1

@@ -5,6 +5,7 @@ Spark counts the messages. Entries without a message are looked up by their head
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,8 @@ class TopicAudit:
     @property
     def is_clean(self) -> bool:
         """True if nothing is wrong. Gaps in sequence ids are valid: an application may choose its own."""
-        return not (
-            self.incomplete_chunks.count
-            or self.duplicate_sequence_ids.count
-            or self.mixed_batches.count
-            or self.gone_entries.count
-        )
+        wrong = self.incomplete_chunks, self.duplicate_sequence_ids, self.mixed_batches, self.gone_entries
+        return not any(finding.count for finding in wrong)
 
 
 def audit(spark: SparkSession, options: Mapping[str, str]) -> list[TopicAudit]:
@@ -94,32 +91,21 @@ def audit(spark: SparkSession, options: Mapping[str, str]) -> list[TopicAudit]:
         for topic, stats in stats_of(admin, topics_of(admin, settings)).items():
             ledgers = Ledgers(stats.ledger_sizes())
             incomplete, gone = _unread(admin, topic, ledgers, frame.where(functions.col("__topic") == topic))
-            found.append(
-                TopicAudit(
-                    topic,
-                    counts.get(topic, 0),
-                    incomplete,
-                    duplicates.get(topic, _NOTHING),
-                    mixed.get(topic, _NOTHING),
-                    gaps.get(topic, _NOTHING),
-                    gone,
-                )
-            )
+            by_rows = duplicates[topic], mixed[topic], gaps[topic]
+            found.append(TopicAudit(topic, counts.get(topic, 0), incomplete, *by_rows, gone))
         return found
     finally:
         frame.unpersist()
 
 
-_NOTHING = Finding(0, ())
-
-
-def _found(rows: DataFrame) -> dict[str, Finding]:
+def _found(rows: DataFrame) -> defaultdict[str, Finding]:
     """Return the findings by topic, from rows with a topic, a count (`many`) and a `place`."""
     grouped = rows.groupBy("__topic").agg(
         functions.sum("many").alias("many"),
         functions.slice(functions.collect_list("place"), 1, _MOST_EXAMPLES).alias("places"),
     )
-    return {row["__topic"]: Finding(int(row["many"]), tuple(row["places"])) for row in grouped.collect()}
+    found = {row["__topic"]: Finding(int(row["many"]), tuple(row["places"])) for row in grouped.collect()}
+    return defaultdict(lambda: Finding(0, ()), found)
 
 
 def _duplicates(frame: DataFrame) -> DataFrame:
