@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pulsar
@@ -18,6 +20,7 @@ from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
 from faststream._internal.logger.logging import get_broker_logger
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
+from faststream.specification.schema import BrokerSpec
 
 from pulsar_ext.asyncio import Client
 from pulsar_ext.request.envelope import in_same_namespace
@@ -25,7 +28,7 @@ from pulsar_ext.request.envelope import in_same_namespace
 from .config import PulsarBrokerConfig, check_ack_policy, check_client_options, check_producer_options
 from .message import PulsarMessage, Raw
 from .publisher import PulsarPublisher
-from .registrator import PulsarRegistrator, broker_specification
+from .registrator import PulsarRegistrator
 from .response import PulsarPublishCommand
 from .sender import PulsarSender
 from .subscriber import PulsarSubscriber
@@ -151,6 +154,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
     ) -> None:
         check_ack_policy(ack_policy)
         check_client_options(client_options)
+        url = specification_url or _shown_url(service_url)
         self._sender = PulsarSender(parser, decoder, producer_options, reply_topic)
         super().__init__(
             service_url=service_url,
@@ -179,8 +183,13 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                 extra_context={"broker": self},
                 default_driver_annotations=_annotations(),
             ),
-            specification=broker_specification(
-                specification_url, service_url, protocol, protocol_version, description, tags
+            specification=BrokerSpec(
+                url=[url],
+                protocol=protocol or url.partition("://")[0],
+                protocol_version=protocol_version,
+                description=description,
+                tags=tags,
+                security=None,
             ),
         )
         self._sender.config = self.config.broker_config
@@ -326,6 +335,12 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             if isinstance(subscriber, PulsarSubscriber) and not subscriber.topics.is_pattern:
                 yield subscriber.topic.partition(",")[0]
         yield from (one.topic for one in self.publishers if isinstance(one, PulsarPublisher))
+
+
+def _shown_url(service_url: object) -> str:
+    """Return the service URL without credentials before an `@`."""
+    url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", "pulsar://localhost:6650")
+    return re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
 
 
 def _annotations() -> UnderlyingDriverAnnotations:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
@@ -13,7 +11,7 @@ from faststream._internal.endpoint.subscriber import SubscriberSpecification
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.exceptions import SetupError
 from faststream.specification.asyncapi.utils import resolve_payloads
-from faststream.specification.schema import BrokerSpec, Message, Operation, PublisherSpec, SubscriberSpec, Tag, TagDict
+from faststream.specification.schema import Message, Operation, PublisherSpec, SubscriberSpec
 from pulsar import ConsumerType
 
 from .config import (
@@ -29,7 +27,8 @@ from .publisher import PulsarBatchPublisher, PulsarPublisher
 from .subscriber import PulsarSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    import re
+    from collections.abc import Mapping, Sequence
 
     from fast_depends.dependencies import Dependant
     from faststream._internal.parser import CodecProto
@@ -37,31 +36,6 @@ if TYPE_CHECKING:
     from faststream.middlewares import AckPolicy
 
     from .config import Options
-
-
-_DEFAULT_URL: Final = "pulsar://localhost:6650"
-
-
-def broker_specification(
-    url: str | None,
-    service_url: object,
-    protocol: str | None,
-    version: str | None,
-    description: str | None,
-    tags: Iterable[Tag | TagDict],
-) -> BrokerSpec:
-    """Return the specification of a broker, by the given URL, or by the service URL without credentials before `@`."""
-    if url is None:
-        url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", _DEFAULT_URL)
-        url = re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
-    return BrokerSpec(
-        url=[url],
-        protocol=protocol or url.partition("://")[0],
-        protocol_version=version,
-        description=description,
-        tags=tags,
-        security=None,
-    )
 
 
 class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):

@@ -190,35 +190,26 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
 
 def _changed(kind: type[T], message: T, change: Callable[[object, T], T], shown: object) -> T:
     """Return the message that an interceptor returns; the original one if it raises or returns another type."""
-    try:
-        changed = change(shown, message)
-    except Exception:  # noqa: BLE001  # from the application's code
-        _log.exception("An interceptor's %s raised; the message is not changed by it", change.__qualname__)
-        return message
-    if not isinstance(changed, kind):
-        _log.error(
-            "An interceptor's %s returned a %s instead of a %s; the message is not changed by it",
-            change.__qualname__,
-            type(changed).__name__,
-            kind.__name__,
-        )
-        return message
-    return changed
+    changed = _call_logged(change, shown, message, default=message, then="; the message is not changed by it")
+    if isinstance(changed, kind):
+        return changed
+    _log.error(
+        "An interceptor's %s returned a %s instead of a %s; the message is not changed by it",
+        *(change.__qualname__, type(changed).__name__, kind.__name__),
+    )
+    return message
 
 
 def _eligible(one: ProducerInterceptor, message: OutgoingMessage) -> bool:
-    try:
-        return bool(one.eligible(message))
-    except Exception:  # noqa: BLE001  # from the application's code
-        _log.exception("An interceptor's %s raised; it is skipped for this message", one.eligible.__qualname__)
-        return False
+    return bool(_call_logged(one.eligible, message, default=False, then="; it is skipped for this message"))
 
 
-def _call_logged(method: Callable[..., object], *args: object) -> None:
+def _call_logged(method: Callable[..., object], *args: object, default: object = None, then: str = "") -> object:
     try:
-        method(*args)
+        return method(*args)
     except Exception:  # noqa: BLE001  # from the application's code
-        _log.exception("An interceptor's %s raised", method.__qualname__)
+        _log.exception("An interceptor's %s raised%s", method.__qualname__, then)
+        return default
 
 
 def _id_of(message: object) -> object:

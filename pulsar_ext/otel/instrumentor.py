@@ -6,7 +6,7 @@ The command finds it by its entry point. Needs the package `opentelemetry-instru
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]  # untyped there
 
@@ -16,9 +16,6 @@ from .interceptors import instrument_context
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
 
 
 class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped there
@@ -31,16 +28,9 @@ class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped 
         """Return nothing: this package instruments itself."""
         return ()
 
-    def _instrument(
-        self,
-        *,
-        tracer_provider: TracerProvider | None = None,
-        meter_provider: MeterProvider | None = None,
-        **_: object,
-    ) -> None:
-        self._begin = partial(
-            instrument_context, tracer_provider=tracer_provider, meter_provider=meter_provider, automatic=True
-        )
+    def _instrument(self, **given: Any) -> None:
+        providers: dict[str, Any] = {name: given.get(name) for name in ("tracer_provider", "meter_provider")}
+        self._begin = partial(instrument_context, **providers, automatic=True)
         ClientContext.begun.append(self._begin)
 
     def _uninstrument(self, **_: object) -> None:

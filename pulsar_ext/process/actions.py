@@ -28,11 +28,14 @@ class HandlingConsumer(Protocol):
     def send_dead_letter(self, message: Message, properties: dict[str, str] | None, /) -> object: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """Acknowledge the message although its handler raised."""
-
+class _Action:
+    __slots__ = ()
     needs_letters: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge(_Action):
+    """Acknowledge the message although its handler raised."""
 
     def carry_out(self, consumer: HandlingConsumer, message: Message) -> object:
         """Acknowledge the message; an async consumer returns an awaitable."""
@@ -40,13 +43,11 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Redeliver:
+class Redeliver(_Action):
     """Redeliver the message by a negative acknowledgement, with the delay or the backoff of the subscription.
 
     With a `dead_letter_policy` the message finally becomes a dead letter.
     """
-
-    needs_letters: ClassVar[bool] = False
 
     def carry_out(self, consumer: HandlingConsumer, message: Message) -> object:
         """Negatively acknowledge the message; an async consumer returns an awaitable."""
@@ -54,7 +55,7 @@ class Redeliver:
 
 
 @dataclass(frozen=True, slots=True)
-class ReconsumeLater:
+class ReconsumeLater(_Action):
     """Send the message again as a retry letter, finally as a dead letter; see `Consumer.reconsume_later()`.
 
     Args:
@@ -68,7 +69,7 @@ class ReconsumeLater:
 
     delay_ms: int | Backoff
     properties: dict[str, str] | None = None
-    needs_letters: ClassVar[bool] = True
+    needs_letters = True
 
     def __post_init__(self) -> None:
         if callable(self.delay_ms):
@@ -84,7 +85,7 @@ class ReconsumeLater:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(_Action):
     """Send the message to the dead letter topic at once; see `Consumer.send_dead_letter()`.
 
     Args:
@@ -95,7 +96,7 @@ class DeadLetter:
     """
 
     properties: dict[str, str] | None = None
-    needs_letters: ClassVar[bool] = True
+    needs_letters = True
 
     def __post_init__(self) -> None:
         check_retry(0, self.properties)

@@ -79,7 +79,8 @@ class AvroModel(Generic[T]):
         self._plain = self._avro.parse_schema(definition_of(self.shape, Form.PLAIN))
         self._write = Writer().of(self.shape)
         self._name = model.__name__
-        self._own = self.reader(self.definition)
+        self.decode = self.reader(self.definition).read
+        """Return the value of bytes that this model has written."""
 
     def encode(self, value: T) -> bytes:
         """Return the Avro bytes of a value."""
@@ -90,10 +91,6 @@ class AvroModel(Generic[T]):
         buffer = io.BytesIO()
         self._avro.schemaless_writer(buffer, self._plain, plain)
         return buffer.getvalue()
-
-    def decode(self, data: bytes) -> T:
-        """Return the value of bytes that this model has written."""
-        return self._own.read(data)
 
     def reader(self, definition: Definition) -> AvroReader[T]:
         """Return a reader of values written with another definition."""

@@ -35,16 +35,6 @@ _BUSY = stop_after_delay(60)
 _ADMIN_SECONDS = 60.0
 """Duration in seconds for which a request is retried while the broker is down."""
 
-_TLS = frozenset(
-    {
-        "tls_trust_certs_file_path",
-        "tls_allow_insecure_connection",
-        "tls_validate_hostname",
-        "tls_certificate_file_path",
-        "tls_private_key_file_path",
-    }
-)
-
 _clients: dict[tuple[int, str], Client] = {}
 _admins: dict[tuple[int, str], PulsarAdmin] = {}
 _lock = Lock()
@@ -72,7 +62,7 @@ def admin_of(settings: Settings) -> PulsarAdmin:
             token=token,
             deadline_seconds=_ADMIN_SECONDS,
             max_attempts=1000,
-            **{name: value for name, value in passed.items() if name in _TLS},
+            **{name: value for name, value in passed.items() if name.startswith("tls_")},
         )
 
     return _of_process(_admins, settings, make)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -281,10 +281,6 @@ class Settings:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
-
-    def with_value(self, name: str, value: object) -> Settings:
-        """Return a copy with a value, determined at run time, for an option that was not set."""
-        return replace(self, values={**self.values, name: value})
 
     def __repr__(self) -> str:
         shown = {name: "<hidden>" if name in _HIDDEN else self.values[name] for name in sorted(self.given)}

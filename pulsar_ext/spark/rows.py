@@ -388,7 +388,7 @@ class RowSender:
         sender, outcome = self._sender, self._outcome
         for name in ("partition_key", "ordering_key"):
             if name in columns.schema.names:
-                sender.check_mixed_keys({name: _first(columns.column(name))})
+                sender.check_mixed_keys({name: compute.first(columns.column(name)).as_py()})
         rows = EncodedRows.of(columns)
         sizes, most_bytes = rows.sizes(), sender.config.bounds.size
         for part in divide(sizes, sender.max_whole_batch, most_bytes):
@@ -444,7 +444,7 @@ class PartitionedRowSender:
         keyless = np.arange(count)
         if "partition_key" in columns.schema.names:
             keys = columns.column("partition_key")
-            self._sender.parts[0].check_mixed_keys({"partition_key": _first(keys)})
+            self._sender.parts[0].check_mixed_keys({"partition_key": compute.first(keys).as_py()})
             keyless = np.flatnonzero(np.asarray(keys.is_null()))
             coded = keys.dictionary_encode()
             names = coded.dictionary.to_pylist()
@@ -496,8 +496,3 @@ class _Part:
         self._kept.append((columns, ids))
         self._count += columns.num_rows
         self._bytes += int(lengths_of(columns.column("content")).sum())
-
-
-def _first(column: pa.Array) -> object:
-    """Return the first value that is not null."""
-    return compute.first(column).as_py()

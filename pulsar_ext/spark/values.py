@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -248,7 +249,8 @@ def with_schemas(settings: Settings) -> Settings:
     for part in _PARTS:
         kind = settings[f"{part}Format"]
         if kind in ("json", "avro") and not settings[f"{part}Schema"]:
-            settings = settings.with_value(f"{part}Schema", _registered(settings, part, kind))
+            values = {**settings.values, f"{part}Schema": _registered(settings, part, kind)}
+            settings = replace(settings, values=values)
     return settings
 
 
@@ -354,15 +356,28 @@ class PartDecoder:
     def _avro_reader(self, version: int, stored: _Complex | None) -> Callable[[bytes], object]:
         """Return a decoder of Avro by the stored definition; without it, the user's schema is also the writer's."""
         import fastavro  # noqa: PLC0415  # only for Avro
+        from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
 
         schema = plain(self._schema)
         assert isinstance(schema, dict)  # noqa: S101  # a record, as `field_types` checked
-        if stored is None:
-            return partial(_read_avro, fastavro.parse_schema(schema), fastavro.parse_schema(schema), version)
         # To be read by a schema of another name, the written name must be an alias of it.
-        aliases = [*schema.get("aliases", ()), stored["name"]]
-        written, read = fastavro.parse_schema(plain(stored)), fastavro.parse_schema({**schema, "aliases": aliases})
-        return partial(_read_avro, written, read, version)
+        aliases = {} if stored is None else {"aliases": [*schema.get("aliases", ()), stored["name"]]}
+        written = fastavro.parse_schema(schema if stored is None else plain(stored))
+        wanted = fastavro.parse_schema({**schema, **aliases})
+
+        def read(data: bytes) -> object:
+            buffer = io.BytesIO(data)
+            try:
+                found = fastavro.schemaless_reader(buffer, written, wanted)
+            except SchemaResolutionError:
+                raise ValueError(
+                    f"it was written with schema version {version}, which this schema cannot read"
+                ) from None
+            if left := len(data) - buffer.tell():
+                raise ValueError(f"{left} bytes follow the value")
+            return found
+
+        return read
 
     def _stored(self, topic: str, version: int) -> SchemaInfo | None:
         """Return a version of a topic's schema; None if only the user knows it.
@@ -390,17 +405,3 @@ def _taker(encoding: str | None, part: SchemaPart) -> _Taker:
     if part == "value":
         return lambda _, payload: payload
     return lambda inner, _: key_bytes(inner.partition_key())
-
-
-def _read_avro(written: Definition, read: Definition, version: int, data: bytes) -> object:
-    import fastavro  # noqa: PLC0415  # only for Avro
-    from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
-
-    buffer = io.BytesIO(data)
-    try:
-        found = fastavro.schemaless_reader(buffer, written, read)
-    except SchemaResolutionError:
-        raise ValueError(f"it was written with schema version {version}, which this schema cannot read") from None
-    if left := len(data) - buffer.tell():
-        raise ValueError(f"{left} bytes follow the value")
-    return found
