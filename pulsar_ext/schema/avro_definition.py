@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
-from .shapes import (
-    PYTHON_TYPES,
-    Array,
-    Enumeration,
-    Field,
-    Fixed,
-    Mapped,
-    Named,
-    Record,
-    Scalar,
-    Shape,
-    Union,
-    Writer,
-    constant,
-    name_of,
-)
+from . import shapes
 
 if TYPE_CHECKING:
     from .shapes import Definition
@@ -33,16 +18,20 @@ MARKED: Final = "value"
 """The field of a record as which a scalar is read."""
 
 
-def marked_branches(union: Union) -> tuple[Shape, ...]:
+def marked_branches(union: shapes.Union) -> tuple[shapes.Shape, ...]:
     """Return the branches of a union for reading; fastavro reports the branch of a record, but not of a scalar.
 
     So scalars that have one Python type, as `int` and `long`, are each read as a record with one field, whose encoding
     is identical.
     """
-    kinds = [PYTHON_TYPES[branch.type] if isinstance(branch, Scalar) else None for branch in union.branches]
+    kinds = [
+        shapes.PYTHON_TYPES[branch.type] if isinstance(branch, shapes.Scalar) else None for branch in union.branches
+    ]
     return tuple(
-        Record(f"pulsar_ext.union_{branch.type}", dict, [Field(MARKED, MARKED, Scalar(branch.type))])
-        if isinstance(branch, Scalar) and kinds.count(PYTHON_TYPES[branch.type]) > 1
+        shapes.Record(
+            f"pulsar_ext.union_{branch.type}", dict, [shapes.Field(MARKED, MARKED, shapes.Scalar(branch.type))]
+        )
+        if isinstance(branch, shapes.Scalar) and kinds.count(shapes.PYTHON_TYPES[branch.type]) > 1
         else branch
         for branch in union.branches
     )
@@ -59,20 +48,20 @@ class Form(Enum):
     READ = "reading plain values, where each union value states its branch"
 
 
-def definition_of(shape: Shape, form: Form = Form.WHOLE) -> Definition:
+def definition_of(shape: shapes.Shape, form: Form = Form.WHOLE) -> Definition:
     """Return the Avro definition of a shape."""
     return _define(shape, set(), form)
 
 
-def _define(shape: Shape, named: set[str], form: Form) -> Definition:
+def _define(shape: shapes.Shape, named: set[str], form: Form) -> Definition:
     match shape:
-        case Scalar():
+        case shapes.Scalar():
             return _logical_definition(shape) if form is Form.WHOLE and shape.logical is not None else shape.type
-        case Array():
+        case shapes.Array():
             return {"type": "array", "items": _define(shape.items, named, form)}
-        case Mapped():
+        case shapes.Mapped():
             return {"type": "map", "values": _define(shape.values, named, form)}
-        case Union():
+        case shapes.Union():
             branches = marked_branches(shape) if form is Form.READ else shape.branches
             return [_define(branch, named, form) for branch in branches]
     if shape.name in named:
@@ -81,14 +70,14 @@ def _define(shape: Shape, named: set[str], form: Form) -> Definition:
     return _define_named(shape, named, form)
 
 
-def _define_named(shape: Named, named: set[str], form: Form) -> dict[str, object]:
+def _define_named(shape: shapes.Named, named: set[str], form: Form) -> dict[str, object]:
     space, _, name = shape.name.rpartition(".")
     begin = {"name": name} if not space else {"name": name, "namespace": space}
     match shape:
-        case Fixed():
+        case shapes.Fixed():
             logical = {} if shape.meaning is None or form is not Form.WHOLE else _logical_definition(shape.meaning)
             return {**logical, "type": "fixed", **begin, "size": shape.size}
-        case Enumeration():
+        case shapes.Enumeration():
             default = {} if shape.default is None else {"default": shape.default}
             return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
     fields = []
@@ -102,45 +91,45 @@ def _define_named(shape: Named, named: set[str], form: Form) -> dict[str, object
     return {"type": "record", **begin, **_aliases(shape), "fields": fields}
 
 
-def _aliases(described: Field | Record) -> dict[str, object]:
+def _aliases(described: shapes.Field | shapes.Record) -> dict[str, object]:
     return {"aliases": list(described.aliases)} if described.aliases else {}
 
 
-def _logical_definition(scalar: Scalar) -> dict[str, object]:
+def _logical_definition(scalar: shapes.Scalar) -> dict[str, object]:
     if scalar.logical in _JAVA_CLASSES:
         return {"type": scalar.type, "java-class": scalar.logical}
     digits = {"precision": scalar.precision, "scale": scalar.scale} if scalar.logical == "decimal" else {}
     return {"type": scalar.type, "logicalType": scalar.logical, **digits}
 
 
-def written_default(shape: Shape, value: object) -> object:
+def written_default(shape: shapes.Shape, value: object) -> object:
     """Return a default as Avro writes it: bytes as text, and a union value as its first branch."""
-    return _default(shape, Writer().of(shape)(value))
+    return _default(shape, shapes.Writer().of(shape)(value))
 
 
 class UnsupportedDefault(Exception):  # noqa: N818  # never leaves the package
     """The default cannot be in a definition."""
 
 
-def _default(shape: Shape, plain: Any) -> object:
+def _default(shape: shapes.Shape, plain: Any) -> object:
     match shape:
-        case Union():
+        case shapes.Union():
             first = shape.branches[0]
-            if (plain[0] if isinstance(plain, tuple) else "null") != name_of(first):
+            if (plain[0] if isinstance(plain, tuple) else "null") != shapes.name_of(first):
                 raise UnsupportedDefault
             return _default(first, plain[1] if isinstance(plain, tuple) else plain)
-        case Array():
+        case shapes.Array():
             return [_default(shape.items, item) for item in plain]
-        case Mapped():
+        case shapes.Mapped():
             return {key: _default(shape.values, item) for key, item in plain.items()}
-        case Record():
+        case shapes.Record():
             return {field.name: _default(field.shape, plain[field.name]) for field in shape.fields}
     if isinstance(plain, float) and not math.isfinite(plain):
         raise UnsupportedDefault
     return plain.decode("latin-1") if isinstance(plain, bytes) else plain
 
 
-def shape_of_definition(definition: Definition) -> Shape:
+def shape_of_definition(definition: Definition) -> shapes.Shape:
     """Return the shape of an Avro definition; its values are dicts, lists and scalars."""
     try:
         return _shape(definition, "", {})
@@ -148,47 +137,47 @@ def shape_of_definition(definition: Definition) -> Shape:
         raise InvalidUse(f"The definition is not a valid Avro schema: {type(error).__name__}: {error}.") from None
 
 
-def _shape(definition: Definition, space: str, known: dict[str, Shape]) -> Shape:  # noqa: PLR0911  # one for each type
+def _shape(definition: Definition, space: str, known: dict[str, shapes.Shape]) -> shapes.Shape:  # noqa: PLR0911  # one for each type
     if isinstance(definition, list):
-        return Union(tuple(_shape(branch, space, known) for branch in definition))
+        return shapes.Union(tuple(_shape(branch, space, known) for branch in definition))
     if isinstance(definition, str):
-        primitive = Scalar(definition) if definition in PYTHON_TYPES else None
+        primitive = shapes.Scalar(definition) if definition in shapes.PYTHON_TYPES else None
         found = primitive or known.get(f"{space}.{definition}") or known.get(definition)
         if found is None:
             raise InvalidUse(f"The Avro type {definition!r} is undefined.")
         return found
     match kind := definition["type"]:
         case "array":
-            return Array(_shape(definition["items"], space, known), list, (list,))
+            return shapes.Array(_shape(definition["items"], space, known), list, (list,))
         case "map":
-            return Mapped(_shape(definition["values"], space, known))
+            return shapes.Mapped(_shape(definition["values"], space, known))
         case "fixed" | "enum" | "record":
             name = definition["name"]
             if "." not in name and (space := definition.get("namespace", space)):
                 name = f"{space}.{name}"
             return _named(definition, name, known)
-        case str() if kind in PYTHON_TYPES:
+        case str() if kind in shapes.PYTHON_TYPES:
             java = definition.get("java-class")
             logical = definition.get("logicalType") or (java if java in _JAVA_CLASSES else None)
-            return Scalar(kind, logical, definition.get("precision", 0), definition.get("scale", 0))
+            return shapes.Scalar(kind, logical, definition.get("precision", 0), definition.get("scale", 0))
     return _shape(kind, space, known)
 
 
-def _named(definition: dict[str, Any], name: str, known: dict[str, Shape]) -> Shape:
+def _named(definition: dict[str, Any], name: str, known: dict[str, shapes.Shape]) -> shapes.Shape:
     if definition["type"] == "fixed":
         meaning = None
         if definition.get("logicalType") == "decimal":
-            meaning = Scalar("bytes", "decimal", definition["precision"], definition.get("scale", 0))
-        known[name] = Fixed(name, definition["size"], meaning)
+            meaning = shapes.Scalar("bytes", "decimal", definition["precision"], definition.get("scale", 0))
+        known[name] = shapes.Fixed(name, definition["size"], meaning)
         return known[name]
     if definition["type"] == "enum":
         symbols = {symbol: symbol for symbol in definition["symbols"]}
-        known[name] = Enumeration(name, symbols, definition.get("default"), str)
+        known[name] = shapes.Enumeration(name, symbols, definition.get("default"), str)
         return known[name]
-    record = known[name] = Record(name, dict, aliases=tuple(definition.get("aliases", ())))
+    record = known[name] = shapes.Record(name, dict, aliases=tuple(definition.get("aliases", ())))
     for field in definition["fields"]:
-        default = constant(field["default"]) if "default" in field else None
+        default = shapes.constant(field["default"]) if "default" in field else None
         shape = _shape(field["type"], name.rpartition(".")[0], known)
         aliases = tuple(field.get("aliases", ()))
-        record.fields.append(Field(field["name"], field["name"], shape, default, aliases, field["name"]))
+        record.fields.append(shapes.Field(field["name"], field["name"], shape, default, aliases, field["name"]))
     return record

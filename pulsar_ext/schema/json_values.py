@@ -21,29 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pulsar_ext._native.records import is_written_as
 from pulsar_ext.errors import SchemaMismatch
 
-from .shapes import (
-    TEXT_BYTES,
-    TEXT_OR_BASE64,
-    Array,
-    Enumeration,
-    InvalidText,
-    InvalidValue,
-    Mapped,
-    Record,
-    Scalar,
-    Shape,
-    Union,
-    Writer,
-    branch_of,
-    checked,
-    checked_text,
-    convert_each,
-    convert_items,
-    name_of,
-    python_type,
-    short_name,
-    to_plain,
-)
+from . import shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,28 +40,30 @@ _FAMILIES: Final[dict[type[object], str]] = {
 """JSON families of Python types; all other types are text."""
 
 
-def family_of(shape: Shape) -> str:
+def family_of(shape: shapes.Shape) -> str:
     """Return the JSON family in which values of a shape are written."""
     if _is_object(shape):
         return "object"
-    if isinstance(shape, Array):
+    if isinstance(shape, shapes.Array):
         return "array"
-    kind = python_type(shape) if isinstance(shape, Scalar) else str
+    kind = shapes.python_type(shape) if isinstance(shape, shapes.Scalar) else str
     return "text" if kind is decimal.Decimal else _FAMILIES.get(kind, "text")
 
 
-def is_wrapping(union: Union) -> bool:
+def is_wrapping(union: shapes.Union) -> bool:
     """Return whether objects of a union are written as `{"Name": {…}}`, as in Avro's JSON: it has several."""
     return sum(map(_is_object, union.branches)) > 1
 
 
-def _is_object(shape: Shape) -> bool:
-    return isinstance(shape, Record | Mapped)
+def _is_object(shape: shapes.Shape) -> bool:
+    return isinstance(shape, shapes.Record | shapes.Mapped)
 
 
-def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
+def tags_of(record: shapes.Record) -> dict[str, tuple[str, ...]]:
     """Return the `Literal` fields with their allowed texts, such as pydantic's discriminators."""
-    return {one.name: one.shape.texts for one in record.fields if isinstance(one.shape, Scalar) and one.shape.texts}
+    return {
+        one.name: one.shape.texts for one in record.fields if isinstance(one.shape, shapes.Scalar) and one.shape.texts
+    }
 
 
 OFFICIAL_BEGINNING: Final = b"{\n"
@@ -119,7 +99,7 @@ def origin_of(data: bytes, *, has_schema_version: bool) -> Origin:
     return Origin.SCHEMA if has_schema_version else Origin.UNKNOWN
 
 
-class JsonReader(Writer):
+class JsonReader(shapes.Writer):
     """Maker of functions from parsed JSON, with fractions as `Decimal`, to values; they raise `InvalidValue`.
 
     A missing field gets its default or None, because Java omits nulls.
@@ -129,19 +109,19 @@ class JsonReader(Writer):
         super().__init__()
         self._origin = origin
 
-    def _array(self, array: Array, convert: Convert) -> Convert:
+    def _array(self, array: shapes.Array, convert: Convert) -> Convert:
         make = array.make
-        return lambda values: make(convert_each(checked(values, list), convert))
+        return lambda values: make(shapes.convert_each(shapes.checked(values, list), convert))
 
     def _mapped(self, convert: Convert) -> Convert:
-        return lambda values: convert_items(checked(values, dict), convert, str)
+        return lambda values: shapes.convert_items(shapes.checked(values, dict), convert, str)
 
-    def _record(self, record: Record) -> tuple[Convert, Callable[[Field, Convert], None]]:
+    def _record(self, record: shapes.Record) -> tuple[Convert, Callable[[Field, Convert], None]]:
         kind = record.type
         fields: list[tuple[Field, tuple[str, ...], Convert]] = []
 
         def read(value: object) -> object:
-            given = checked(value, dict)
+            given = shapes.checked(value, dict)
             arguments = {}
             for field, names, convert in fields:
                 name = next((known_name for known_name in names if known_name in given), None)
@@ -150,13 +130,13 @@ class JsonReader(Writer):
                         arguments[field.parameter] = convert(given[name])
                     else:
                         arguments[field.parameter] = _missing(field.shape, field.default)
-                except InvalidValue as error:
+                except shapes.InvalidValue as error:
                     raise error.within(f".{field.name}") from None
             return kind(**arguments)
 
         return read, lambda field, convert: fields.append((field, (field.name, *field.aliases), convert))
 
-    def _enumeration(self, shape: Enumeration) -> Convert:
+    def _enumeration(self, shape: shapes.Enumeration) -> Convert:
         symbols, is_by_name = shape.symbols, self._origin is Origin.SCHEMA
         other = None if shape.default is None else symbols[shape.default]
 
@@ -169,20 +149,20 @@ class JsonReader(Writer):
             if named is not None and named not in found:
                 found.append(named)
             if len(found) > 1:
-                raise InvalidValue(
+                raise shapes.InvalidValue(
                     f"is {value!r}, the value of {found[0]} and the name of {found[1]}: ambiguous in JSON"
                 )
             if not found and (other is None or not isinstance(value, str)):
-                raise InvalidValue(f"is {value!r}, not a value of {shape.name}")
+                raise shapes.InvalidValue(f"is {value!r}, not a value of {shape.name}")
             return found[0] if found else other
 
         return read
 
-    def _union(self, union: Union) -> Convert:
+    def _union(self, union: shapes.Union) -> Convert:
         by_family = {family_of(branch): self.of(branch) for branch in union.branches}
-        by_name = {short_name(one): self.of(one) for one in union.branches if _is_object(one)}
-        records = [one for one in union.branches if isinstance(one, Record)]
-        tagged = [(tags, by_name[short_name(one)]) for one in records if (tags := tags_of(one))]
+        by_name = {shapes.short_name(one): self.of(one) for one in union.branches if _is_object(one)}
+        records = [one for one in union.branches if isinstance(one, shapes.Record)]
+        tagged = [(tags, by_name[shapes.short_name(one)]) for one in records if (tags := tags_of(one))]
         wraps = is_wrapping(union)
 
         def read(value: object) -> object:
@@ -196,18 +176,18 @@ class JsonReader(Writer):
             ):  # Jackson writes some times as numbers or arrays
                 if family in by_family:
                     return by_family[family](value)
-            raise InvalidValue(f"is {value!r}, not one of {', '.join(map(name_of, union.branches))}")
+            raise shapes.InvalidValue(f"is {value!r}, not one of {', '.join(map(shapes.name_of, union.branches))}")
 
         return read
 
-    def _scalar(self, scalar: Scalar) -> Convert:
-        kind = python_type(scalar)
+    def _scalar(self, scalar: shapes.Scalar) -> Convert:
+        kind = shapes.python_type(scalar)
         if kind is bytes:
             return self._bytes
         if kind is str:
-            return lambda value: checked(value, str)  # accepts lone surrogates, which cannot be written
+            return lambda value: shapes.checked(value, str)  # accepts lone surrogates, which cannot be written
         if kind in (bool, int, type(None)):
-            return to_plain(scalar)
+            return shapes.to_plain(scalar)
         read = _READERS[kind]
         if kind is dt.datetime and (scalar.logical or "").startswith("local"):
             read = _local_of
@@ -216,42 +196,42 @@ class JsonReader(Writer):
             try:
                 return read(value)
             except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError):  # all are of invalid values
-                raise InvalidValue(f"is {value!r}, not a valid {kind.__name__}") from None
+                raise shapes.InvalidValue(f"is {value!r}, not a valid {kind.__name__}") from None
 
         return convert
 
     def _bytes(self, value: object) -> bytes:
-        text, origin = checked(value, str), self._origin
+        text, origin = shapes.checked(value, str), self._origin
         decoded = None if origin is Origin.PYTHON else _base64_of(text)
         if decoded is None and origin is not Origin.SCHEMA:
-            return checked_text(text).encode()
+            return shapes.checked_text(text).encode()
         if decoded is None:
-            raise InvalidValue(f"is {value!r}, not valid base64")
+            raise shapes.InvalidValue(f"is {value!r}, not valid base64")
         if decoded and origin is Origin.UNKNOWN:
-            raise InvalidValue(f"is {text[:40]!r}: base64, or text; without a schema version this is ambiguous")
+            raise shapes.InvalidValue(f"is {text[:40]!r}: base64, or text; without a schema version this is ambiguous")
         return decoded
 
 
-def _missing(shape: Shape, default: Callable[[], object] | None) -> object:
+def _missing(shape: shapes.Shape, default: Callable[[], object] | None) -> object:
     if default is not None:
         return default()
-    if isinstance(shape, Union) and shape.is_nullable:
+    if isinstance(shape, shapes.Union) and shape.is_nullable:
         return None
-    raise InvalidValue("is missing, and has no default")
+    raise shapes.InvalidValue("is missing, and has no default")
 
 
 def _read_object(value: dict[str, object], by_name: dict[str, Convert], tagged: list[Convert]) -> object:
     """Read an object of a union with several objects, by its wrapping name or by pydantic's tags."""
     is_named = len(value) == 1 and not by_name.keys().isdisjoint(value)
     if len(tagged) + is_named > 1:
-        raise InvalidValue(f"matches several of {', '.join(by_name)}")
+        raise shapes.InvalidValue(f"matches several of {', '.join(by_name)}")
     if tagged:
         return tagged[0](value)
     if len(value) != 1:
-        raise InvalidValue(f"must have exactly one name of {', '.join(by_name)}, got {len(value)}")
+        raise shapes.InvalidValue(f"must have exactly one name of {', '.join(by_name)}, got {len(value)}")
     ((name, inside),) = value.items()
     if name not in by_name:
-        raise InvalidValue(f"has the name {name}, not one of {', '.join(by_name)}")
+        raise shapes.InvalidValue(f"has the name {name}, not one of {', '.join(by_name)}")
     return by_name[name](inside)
 
 
@@ -310,32 +290,34 @@ _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 """Names of special floats in Jackson; JSON itself has none."""
 
 
-class JsonWriter(Writer):
+class JsonWriter(shapes.Writer):
     """Maker of functions from values of a shape to what `json` writes; they raise `InvalidValue`."""
 
-    def _union(self, union: Union) -> Convert:
+    def _union(self, union: shapes.Union) -> Convert:
         made = {id(branch): self.of(branch) for branch in union.branches}
         families = [family_of(branch) for branch in union.branches]
-        alike = [name_of(one) for one in union.branches if families.count(family_of(one)) > 1 and not _is_object(one)]
+        alike = [
+            shapes.name_of(one) for one in union.branches if families.count(family_of(one)) > 1 and not _is_object(one)
+        ]
         if alike:  # such as a time and text
-            raise InvalidValue(f"is {' or '.join(alike)}, which look alike in JSON")
+            raise shapes.InvalidValue(f"is {' or '.join(alike)}, which look alike in JSON")
         wraps = is_wrapping(union)
 
         def write(value: object) -> object:
             if value is None and union.is_nullable:
                 return None
-            branch = branch_of(union, value)
+            branch = shapes.branch_of(union, value)
             written = made[id(branch)](value)
             if isinstance(value, float) and isinstance(written, str) and "text" in families:
-                raise InvalidValue(
+                raise shapes.InvalidValue(
                     f"is {value!r}, which is text in JSON, and would be read as another branch of the union"
                 )
-            return {short_name(branch): written} if wraps and _is_object(branch) else written
+            return {shapes.short_name(branch): written} if wraps and _is_object(branch) else written
 
         return write
 
-    def _scalar(self, scalar: Scalar) -> Convert:
-        check, kind = to_plain(scalar), python_type(scalar)
+    def _scalar(self, scalar: shapes.Scalar) -> Convert:
+        check, kind = shapes.to_plain(scalar), shapes.python_type(scalar)
         cut = "milliseconds" if (scalar.logical or "").endswith("-millis") else "auto"
 
         def text(value: object) -> str:
@@ -349,7 +331,7 @@ class JsonWriter(Writer):
             value = check(value)
             return value if math.isfinite(value) else _SPECIAL_TEXTS[str(value)]
 
-        if scalar in (TEXT_BYTES, TEXT_OR_BASE64):
+        if scalar in (shapes.TEXT_BYTES, shapes.TEXT_OR_BASE64):
             return lambda value: _text_of(check(value))
         if kind is bytes:
             return lambda value: base64.b64encode(check(value)).decode()
@@ -362,6 +344,6 @@ def _text_of(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise InvalidText(
+        raise shapes.InvalidText(
             f"is {value[:20]!r}, not UTF-8 text, which the official Python client requires of bytes in JSON"
         ) from None

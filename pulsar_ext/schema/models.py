@@ -21,22 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, get_args, ge
 
 from pulsar_ext.errors import InvalidUse
 
+from . import shapes
 from .avro_definition import UnsupportedDefault, written_default
-from .shapes import (
-    PLAIN_BYTES,
-    Array,
-    Enumeration,
-    Field,
-    InvalidValue,
-    Mapped,
-    Record,
-    Scalar,
-    Shape,
-    Union,
-    branch_of,
-    constant,
-    name_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -106,19 +92,19 @@ JAVA_DECIMAL: Final = AvroType("string", "java.math.BigDecimal")
 """Java's default for `BigDecimal` in Avro: exact text."""
 
 
-_SCALARS: Final[dict[object, Scalar]] = {
-    bool: Scalar("boolean"),
-    int: Scalar("long"),
-    float: Scalar("double"),
-    str: Scalar("string"),
-    bytes: PLAIN_BYTES,
-    None: Scalar("null"),
-    type(None): Scalar("null"),
-    dt.datetime: Scalar("long", "timestamp-micros"),
-    dt.date: Scalar("int", "date"),
-    dt.time: Scalar("long", "time-micros"),
-    uuid.UUID: Scalar("string", "uuid"),
-    decimal.Decimal: Scalar(JAVA_DECIMAL.name, JAVA_DECIMAL.logical),
+_SCALARS: Final[dict[object, shapes.Scalar]] = {
+    bool: shapes.Scalar("boolean"),
+    int: shapes.Scalar("long"),
+    float: shapes.Scalar("double"),
+    str: shapes.Scalar("string"),
+    bytes: shapes.PLAIN_BYTES,
+    None: shapes.Scalar("null"),
+    type(None): shapes.Scalar("null"),
+    dt.datetime: shapes.Scalar("long", "timestamp-micros"),
+    dt.date: shapes.Scalar("int", "date"),
+    dt.time: shapes.Scalar("long", "time-micros"),
+    uuid.UUID: shapes.Scalar("string", "uuid"),
+    decimal.Decimal: shapes.Scalar(JAVA_DECIMAL.name, JAVA_DECIMAL.logical),
 }
 _ARRAYS: Final[dict[object, Callable[[Iterable[object]], object]]] = {
     list: list,
@@ -140,7 +126,7 @@ def is_model(kind: object) -> TypeGuard[type[Any]]:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _is_pydantic(kind))
 
 
-def shape_of_model(model: type[object], bytes_as: Scalar = PLAIN_BYTES) -> Record:
+def shape_of_model(model: type[object], bytes_as: shapes.Scalar = shapes.PLAIN_BYTES) -> shapes.Record:
     """Return the shape of a dataclass or a pydantic model."""
     reading = _Reading(model, bytes_as)
     shape = reading.record(model)
@@ -167,18 +153,18 @@ class _ModelField:
 class _Reading:
     """Reads a model and its nested models, each once."""
 
-    def __init__(self, model: type[object], bytes_as: Scalar) -> None:
+    def __init__(self, model: type[object], bytes_as: shapes.Scalar) -> None:
         self._model, self._bytes = model, bytes_as
-        self._records: dict[type[object], Record] = {}
-        self._enumerations: dict[type[object], Enumeration] = {}
+        self._records: dict[type[object], shapes.Record] = {}
+        self._enumerations: dict[type[object], shapes.Enumeration] = {}
         self._names: dict[str, type[object]] = {}
         self._path: list[str] = [model.__name__]
         self._space = ""
 
-    def record(self, model: type[Any]) -> Record:
+    def record(self, model: type[Any]) -> shapes.Record:
         if model in self._records:
             return self._records[model]
-        record = Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))
+        record = shapes.Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))
         self._records[model] = record
         for given in _pydantic_fields(model) if _is_pydantic(model) else _dataclass_fields(model):
             self._path.append(given.name)
@@ -189,7 +175,7 @@ class _Reading:
             raise self._error(f"several fields have the name {', '.join(sorted(duplicates))} in the schema")
         return record
 
-    def _field(self, given: _ModelField) -> Field:
+    def _field(self, given: _ModelField) -> shapes.Field:
         shape = self._shape(given.annotation, given.metadata)
         annotated = get_args(given.annotation)[1:] if get_origin(given.annotation) is Annotated else ()
         marks = [*given.metadata, *annotated]
@@ -197,12 +183,12 @@ class _Reading:
         name = named.name if named else given.wire or given.name
         if not _NAME.fullmatch(name):
             raise self._error(f"{name!r} is not a valid Avro name: set one with AvroName(…)")
-        if given.default is not None and isinstance(shape, Union):  # a default must be of the first branch
-            with contextlib.suppress(InvalidValue):
-                first = branch_of(shape, given.default())
-                shape = Union((first, *(branch for branch in shape.branches if branch is not first)))
+        if given.default is not None and isinstance(shape, shapes.Union):  # a default must be of the first branch
+            with contextlib.suppress(shapes.InvalidValue):
+                first = shapes.branch_of(shape, given.default())
+                shape = shapes.Union((first, *(branch for branch in shape.branches if branch is not first)))
         aliases = named.aliases if named else ()
-        return Field(name, given.name, shape, given.default, aliases, given.parameter or given.name)
+        return shapes.Field(name, given.name, shape, given.default, aliases, given.parameter or given.name)
 
     def drop_unsupported_defaults(self) -> None:
         """Remove defaults that the topic's schema cannot have, so that readers without this model see equal values."""
@@ -213,11 +199,11 @@ class _Reading:
                         written_default(field.shape, field.default())
                 except UnsupportedDefault:
                     record.fields[index] = dataclasses.replace(field, default=None)
-                except InvalidValue as error:
+                except shapes.InvalidValue as error:
                     place = f"{record.type.__name__}.{field.attribute}{error.path}"
                     raise InvalidUse(f"The default of {place} {error.why}. Nothing was opened.") from None
 
-    def _shape(self, kind: object, marks: tuple[object, ...] = ()) -> Shape:  # noqa: PLR0911  # each kind of annotation
+    def _shape(self, kind: object, marks: tuple[object, ...] = ()) -> shapes.Shape:  # noqa: PLR0911  # each kind of annotation
         while isinstance(kind, typing.NewType) or hasattr(kind, "__value__"):
             kind = kind.__supertype__ if isinstance(kind, typing.NewType) else kind.__value__
         if get_origin(kind) is Annotated:
@@ -230,9 +216,9 @@ class _Reading:
                 [self._shape(branch, marks if branch is not type(None) else ()) for branch in get_args(kind)]
             )
         if given is not None:
-            return Scalar(given.name, given.logical, given.precision, given.scale)
+            return shapes.Scalar(given.name, given.logical, given.precision, given.scale)
         if origin is typing.Literal and all(isinstance(text, str) for text in get_args(kind)):
-            return Scalar("string", texts=get_args(kind))
+            return shapes.Scalar("string", texts=get_args(kind))
         if kind in _SCALARS:
             return self._bytes if kind is bytes else _SCALARS[kind]
         if origin is not None:
@@ -244,31 +230,31 @@ class _Reading:
         shown = getattr(kind, "__name__", kind)
         raise self._error(f"{shown} has no Avro type: use another one, or Annotated[…, AvroType(…)]")
 
-    def _generic(self, kind: object, origin: object, arguments: tuple[object, ...]) -> Shape:
+    def _generic(self, kind: object, origin: object, arguments: tuple[object, ...]) -> shapes.Shape:
         if origin is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):  # noqa: PLR2004  # tuple[int, ...]
             raise self._error(f"{kind} has no Avro type, as Avro has no tuples: use a dataclass, or tuple[…, ...]")
         if origin in _ARRAYS:
-            return Array(self._shape(arguments[0]), _ARRAYS[origin], _WRITTEN_AS_ARRAY)
+            return shapes.Array(self._shape(arguments[0]), _ARRAYS[origin], _WRITTEN_AS_ARRAY)
         if origin in _MAPS and arguments[0] is str:
-            return Mapped(self._shape(arguments[1]))
+            return shapes.Mapped(self._shape(arguments[1]))
         raise self._error(f"{kind} has no Avro type" + (": keys must be str" if origin in _MAPS else ""))
 
-    def _union(self, branches: list[Shape]) -> Shape:
+    def _union(self, branches: list[shapes.Shape]) -> shapes.Shape:
         order = {"null": 0, "boolean": 1, "int": 2, "long": 3, "float": 4, "double": 5}
-        branches = sorted(branches, key=lambda branch: order.get(name_of(branch), 9))  # promotable types first
-        names = [name_of(branch) for branch in branches]
+        branches = sorted(branches, key=lambda branch: order.get(shapes.name_of(branch), 9))  # promotable types first
+        names = [shapes.name_of(branch) for branch in branches]
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise self._error(f"a union has two branches of one Avro type, both {duplicates[0]}")
-        return Union(tuple(branches))
+        return shapes.Union(tuple(branches))
 
-    def _enumeration(self, kind: type[enum.Enum]) -> Enumeration:
+    def _enumeration(self, kind: type[enum.Enum]) -> shapes.Enumeration:
         if kind not in self._enumerations:
             symbols = {name: member for name, member in kind.__members__.items() if member.name == name}
             if bad := [name for name in symbols if not _NAME.fullmatch(name)]:
                 raise self._error(f"{bad[0]!r} cannot be a symbol of an Avro enum")
             default = getattr(kind, "__avro_default__", None)
             default = default.name if isinstance(default, kind) else default
-            self._enumerations[kind] = Enumeration(self._name(kind), symbols, default, kind)
+            self._enumerations[kind] = shapes.Enumeration(self._name(kind), symbols, default, kind)
         return self._enumerations[kind]
 
     def _name(self, kind: type[object]) -> str:
@@ -302,7 +288,7 @@ def _dataclass_fields(model: type[Any]) -> Iterator[_ModelField]:
     for field in dataclasses.fields(model):
         if field.init:  # otherwise it is computed from other fields
             has_factory = field.default is dataclasses.MISSING
-            default = _empty(field.default_factory) if has_factory else constant(field.default)
+            default = _empty(field.default_factory) if has_factory else shapes.constant(field.default)
             yield _ModelField(field.name, hints[field.name], default=default)
 
 

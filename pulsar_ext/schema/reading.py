@@ -14,27 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import InvalidUse
 
+from . import shapes
 from .avro_definition import MARKED, marked_branches, shape_of_definition
-from .shapes import (
-    PLAIN_BYTES,
-    PYTHON_TYPES,
-    TEXT_BYTES,
-    TEXT_OR_BASE64,
-    Array,
-    Enumeration,
-    Fixed,
-    InvalidValue,
-    Mapped,
-    Record,
-    Scalar,
-    Shape,
-    Union,
-    from_plain,
-    is_readable,
-    name_of,
-    python_type,
-    short_name,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,17 +23,17 @@ if TYPE_CHECKING:
     from .shapes import Convert, Named
 
 
-def reading_of(written: Shape, read: Shape) -> tuple[Convert, tuple[str, ...]]:
+def reading_of(written: shapes.Shape, read: shapes.Shape) -> tuple[Convert, tuple[str, ...]]:
     """Return how to convert written plain Avro to the shape that is read, and the differences that prevent it.
 
     The conversion raises `InvalidValue` at a difference.
     """
     walk = _Walk()
-    convert = walk.convert(written, read, short_name(read))
+    convert = walk.convert(written, read, shapes.short_name(read))
     return convert or (lambda value: value), tuple(walk.differences)
 
 
-def differences(written: Shape, read: Shape) -> tuple[str, ...]:
+def differences(written: shapes.Shape, read: shapes.Shape) -> tuple[str, ...]:
     """Return the parts of one shape that cannot be read as another, such as `Order.items[].price: …`."""
     return reading_of(written, read)[1]
 
@@ -64,25 +45,25 @@ class _Walk:
         self.differences: list[str] = []
         self._made: dict[tuple[int, int], Convert] = {}
 
-    def convert(self, written: Shape, read: Shape, path: str) -> Convert | None:  # noqa: PLR0911  # one for each shape
-        if isinstance(written, Union):
+    def convert(self, written: shapes.Shape, read: shapes.Shape, path: str) -> Convert | None:  # noqa: PLR0911  # one for each shape
+        if isinstance(written, shapes.Union):
             return self._of_union(written, read, path)
-        if isinstance(read, Union):
+        if isinstance(read, shapes.Union):
             return self._as_branch(written, read, path)
         if _matches(written, read):
             match written, read:
-                case Scalar(), Scalar():
-                    return from_plain(read, written, path)
-                case Fixed(meaning=meaning), Fixed() | Scalar():
-                    to = read if isinstance(read, Scalar) else meaning
-                    return None if to is None or meaning is None else from_plain(to, meaning, path)
-                case Array(), Array():
+                case shapes.Scalar(), shapes.Scalar():
+                    return shapes.from_plain(read, written, path)
+                case shapes.Fixed(meaning=meaning), shapes.Fixed() | shapes.Scalar():
+                    to = read if isinstance(read, shapes.Scalar) else meaning
+                    return None if to is None or meaning is None else shapes.from_plain(to, meaning, path)
+                case shapes.Array(), shapes.Array():
                     return self._array(written, read, path)
-                case Mapped(), Mapped():
+                case shapes.Mapped(), shapes.Mapped():
                     return self._map(written, read, path)
-                case Enumeration(), Enumeration():
+                case shapes.Enumeration(), shapes.Enumeration():
                     return self._enumeration(written, read, path)
-                case Record(), Record():
+                case shapes.Record(), shapes.Record():
                     return self._record(written, read, path)
         return self._differ(path, f"{_shown(written)} is written, {_shown(read)} is read")
 
@@ -92,25 +73,25 @@ class _Walk:
             self.differences.append(found)
 
         def fail(_: object) -> object:
-            raise InvalidValue(why, path)
+            raise shapes.InvalidValue(why, path)
 
         return fail
 
-    def _of_union(self, written: Union, read: Shape, path: str) -> Convert | None:
+    def _of_union(self, written: shapes.Union, read: shapes.Shape, path: str) -> Convert | None:
         """Convert each branch to the read shape; fastavro names the branch of records, enums and fixed values."""
         named: dict[str, Convert | None] = {}
         by_type: dict[type[object], Convert | None] = {}
         for branch, marked in zip(written.branches, marked_branches(written), strict=True):
             convert = self.convert(branch, read, path)
             match marked:
-                case Scalar():
-                    by_type[PYTHON_TYPES[marked.type]] = convert
-                case Array():
+                case shapes.Scalar():
+                    by_type[shapes.PYTHON_TYPES[marked.type]] = convert
+                case shapes.Array():
                     by_type[list] = convert
-                case Mapped():
+                case shapes.Mapped():
                     by_type[dict] = convert
                 case _:
-                    named[name_of(marked)] = convert if marked is branch else _unmarking(convert)
+                    named[shapes.name_of(marked)] = convert if marked is branch else _unmarking(convert)
         if not named and not any(by_type.values()):
             return None
 
@@ -124,26 +105,26 @@ class _Walk:
 
         return choose
 
-    def _as_branch(self, written: Shape, read: Union, path: str) -> Convert | None:
+    def _as_branch(self, written: shapes.Shape, read: shapes.Union, path: str) -> Convert | None:
         """Read as the most similar branch, or else as the first readable one."""
         matching = [branch for branch in read.branches if _matches(written, branch)]
         if not matching:
             return self._differ(path, f"{_shown(written)} is written, only {_shown(read)} is read")
         return self.convert(written, min(matching, key=partial(_mismatch, written)), path)
 
-    def _array(self, written: Array, read: Array, path: str) -> Convert | None:
+    def _array(self, written: shapes.Array, read: shapes.Array, path: str) -> Convert | None:
         convert, make = self.convert(written.items, read.items, f"{path}[]"), read.make
         if convert is None:
             return None if make is list else make
         return lambda values: make([convert(item) for item in values])
 
-    def _map(self, written: Mapped, read: Mapped, path: str) -> Convert | None:
+    def _map(self, written: shapes.Mapped, read: shapes.Mapped, path: str) -> Convert | None:
         convert = self.convert(written.values, read.values, f"{path}{{}}")
         if convert is None:
             return None
         return lambda values: {key: convert(item) for key, item in values.items()}
 
-    def _enumeration(self, written: Enumeration, read: Enumeration, path: str) -> Convert:
+    def _enumeration(self, written: shapes.Enumeration, read: shapes.Enumeration, path: str) -> Convert:
         symbols = dict(read.symbols)
         unknown = [symbol for symbol in written.symbols if symbol not in symbols]
         if unknown and read.default is None:
@@ -155,11 +136,11 @@ class _Walk:
             try:
                 return symbols[symbol]
             except KeyError:
-                raise InvalidValue(f"the symbol {symbol} is unknown to {_shown(read)}", path) from None
+                raise shapes.InvalidValue(f"the symbol {symbol} is unknown to {_shown(read)}", path) from None
 
         return member
 
-    def _record(self, written: Record, read: Record, path: str) -> Convert:
+    def _record(self, written: shapes.Record, read: shapes.Record, path: str) -> Convert:
         key = id(written), id(read)
         if key in self._made:
             return self._made[key]
@@ -195,32 +176,35 @@ class _Walk:
         return make
 
 
-def _matches(written: Shape, read: Shape) -> bool:
+def _matches(written: shapes.Shape, read: shapes.Shape) -> bool:
     """Return whether one shape may be read as another, ignoring nested shapes; neither is a union."""
     match written, read:
-        case Scalar(), Scalar():
-            return is_readable(read, written)
-        case Record(), Record():
+        case shapes.Scalar(), shapes.Scalar():
+            return shapes.is_readable(read, written)
+        case shapes.Record(), shapes.Record():
             return _names_match(written, read)
-        case Enumeration(), Enumeration():
+        case shapes.Enumeration(), shapes.Enumeration():
             return _names_match(written, read)
-        case Fixed(), Fixed():
+        case shapes.Fixed(), shapes.Fixed():
             return written.size == read.size and written.meaning == read.meaning and _names_match(written, read)
-        case Fixed(meaning=Scalar() as meaning), Scalar():
-            return is_readable(read, meaning)
+        case shapes.Fixed(meaning=shapes.Scalar() as meaning), shapes.Scalar():
+            return shapes.is_readable(read, meaning)
     return type(written) is type(read)
 
 
 def _names_match(written: Named, read: Named) -> bool:
     """Return whether names match without namespaces, as in Java's Avro, or by an alias."""
-    aliases = read.aliases if isinstance(read, Record) else ()
-    return short_name(written) == short_name(read) or not {written.name, short_name(written)}.isdisjoint(aliases)
+    aliases = read.aliases if isinstance(read, shapes.Record) else ()
+    return shapes.short_name(written) == shapes.short_name(read) or not {
+        written.name,
+        shapes.short_name(written),
+    }.isdisjoint(aliases)
 
 
-def _mismatch(written: Shape, read: Shape) -> tuple[bool, bool]:
+def _mismatch(written: shapes.Shape, read: shapes.Shape) -> tuple[bool, bool]:
     """Return the differences of two readable shapes, in Python type or name and in Avro type, for ranking."""
-    if isinstance(written, Scalar) and isinstance(read, Scalar):
-        return python_type(written) is not python_type(read), written.type != read.type
+    if isinstance(written, shapes.Scalar) and isinstance(read, shapes.Scalar):
+        return shapes.python_type(written) is not shapes.python_type(read), written.type != read.type
     return False, getattr(written, "name", None) != getattr(read, "name", None)
 
 
@@ -230,19 +214,19 @@ def _unmarking(convert: Convert | None) -> Convert:
     return lambda value: convert(value[MARKED])
 
 
-def _shown(shape: Shape) -> str:  # noqa: PLR0911  # one for each shape
+def _shown(shape: shapes.Shape) -> str:  # noqa: PLR0911  # one for each shape
     match shape:
-        case Scalar():
+        case shapes.Scalar():
             return shape.type if shape.logical is None else f"{shape.type} ({shape.logical})"
-        case Union():
+        case shapes.Union():
             return " or ".join(map(_shown, shape.branches))
-        case Array():
+        case shapes.Array():
             return f"an array of {_shown(shape.items)}"
-        case Mapped():
+        case shapes.Mapped():
             return f"a map of {_shown(shape.values)}"
-        case Fixed():
+        case shapes.Fixed():
             return f"{shape.name}, {shape.size} bytes"
-        case Enumeration():
+        case shapes.Enumeration():
             return f"the enum {shape.name}"
     return f"the record {shape.name}"
 
@@ -280,19 +264,21 @@ def explain(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
     )
 
 
-def bytes_on(topics: SchemaText | None) -> Scalar:
+def bytes_on(topics: SchemaText | None) -> shapes.Scalar:
     """Return how bytes are written in the JSON of a topic.
 
     The official Python client writes text. Its definitions have no default for nullable fields, or have it before the
     type; Java's and this library's have it after the type.
     """
     if topics is None:
-        return TEXT_OR_BASE64
+        return shapes.TEXT_OR_BASE64
     found = json.loads(topics.definition) if topics.type == "JSON" else None
-    return next((form for form in (TEXT_BYTES, TEXT_OR_BASE64) if _indicates(form, found)), PLAIN_BYTES)
+    return next(
+        (form for form in (shapes.TEXT_BYTES, shapes.TEXT_OR_BASE64) if _indicates(form, found)), shapes.PLAIN_BYTES
+    )
 
 
-def _indicates(bytes_as: Scalar, found: object) -> bool:
+def _indicates(bytes_as: shapes.Scalar, found: object) -> bool:
     if isinstance(found, list):
         return any(_indicates(bytes_as, part) for part in found)
     if not isinstance(found, dict):
@@ -300,7 +286,9 @@ def _indicates(bytes_as: Scalar, found: object) -> bool:
     fields = found.get("fields", ())
     nullable = [[*field] for field in fields if isinstance(field["type"], list) and "null" in field["type"]]
     has_defaults = any("default" in keys and keys.index("default") > keys.index("type") for keys in nullable)
-    if found.get("logicalType") == bytes_as.logical or (bytes_as is TEXT_BYTES and nullable and not has_defaults):
+    if found.get("logicalType") == bytes_as.logical or (
+        bytes_as is shapes.TEXT_BYTES and nullable and not has_defaults
+    ):
         return True
     inside = [found.get("items"), found.get("values"), found.get("type"), *(field["type"] for field in fields)]
     return any(_indicates(bytes_as, part) for part in inside)
