@@ -105,7 +105,6 @@ class _Intercepted(AsyncReceiving):
         return self._intercept_all(await super()._receive_many(max_messages, timeout_millis))
 
     async def batch_receive(self) -> list[Message]:
-        """Receive several messages at once; see `Consumer`."""
         untyped: Any = super()
         return self._intercept_all(await untyped.batch_receive())
 

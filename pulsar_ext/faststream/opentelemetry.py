@@ -55,7 +55,6 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
     messaging_system = "pulsar"
 
     def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> dict[str, object]:
-        """Return the attributes of a handler's span."""
         each = each_of(msg.raw_message)
         attributes = {
             SpanAttributes.MESSAGING_SYSTEM: "pulsar",
@@ -69,11 +68,9 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
         return attributes
 
     def get_consume_destination_name(self, msg: StreamMessage[Raw]) -> str:
-        """Return the topic of a handled message."""
         return str(each_of(msg.raw_message)[0].topic_name())
 
     def get_publish_attrs_from_cmd(self, cmd: PulsarPublishCommand) -> dict[str, object]:
-        """Return the attributes of a publish span."""
         return {
             SpanAttributes.MESSAGING_SYSTEM: "pulsar",
             SpanAttributes.MESSAGING_DESTINATION_NAME: full_topic(cmd.destination),
@@ -81,5 +78,4 @@ class _Settings(TelemetrySettingsProvider[Raw, PulsarPublishCommand]):
         }
 
     def get_publish_destination_name(self, cmd: PulsarPublishCommand) -> str:
-        """Return the topic of a published message."""
         return full_topic(cmd.destination)

@@ -61,7 +61,6 @@ class _Settings(MetricsSettingsProvider[Raw, PulsarPublishCommand]):
     messaging_system = "pulsar"
 
     def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> ConsumeAttrs:
-        """Return the labels and the size of a handled message."""
         each = each_of(msg.raw_message)
         return {
             "destination_name": each[0].topic_name(),
@@ -70,5 +69,4 @@ class _Settings(MetricsSettingsProvider[Raw, PulsarPublishCommand]):
         }
 
     def get_publish_destination_name_from_cmd(self, cmd: PulsarPublishCommand) -> str:
-        """Return the topic of a published message."""
         return full_topic(cmd.destination)

@@ -275,7 +275,6 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     async def _take(
         self, consumer: Consumer[bytes], timeout_millis: int | None = None, *, most: int | None = None
     ) -> Raw:
-        """Receive the input of a handler."""
         if self._max_records is None:
             return await consumer.receive(timeout_millis)
         messages = await consumer.receive_many(most or self._max_records, timeout_millis)

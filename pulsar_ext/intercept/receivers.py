@@ -101,11 +101,9 @@ class _Notifying(Consumer):
     chain: ConsumerChain
 
     def acknowledge(self, message: object) -> None:
-        """Acknowledge one message; see `Consumer`."""
         self._acknowledge(super().acknowledge, self.chain.acknowledged, message)
 
     def acknowledge_many(self, messages: Iterable[object]) -> None:
-        """Acknowledge several messages at once; see `Consumer`."""
         messages = list(messages)
         if {*map(type, messages)} <= {self._message_class_}:
             error = None
@@ -122,7 +120,6 @@ class _Notifying(Consumer):
                 self.acknowledge(message)
 
     def acknowledge_cumulative(self, message: object) -> None:
-        """Acknowledge every message up to and including this one; see `Consumer`."""
         self._acknowledge(super().acknowledge_cumulative, self.chain.acknowledged_cumulatively, message)
 
     def _acknowledge(
@@ -148,12 +145,10 @@ class _Notifying(Consumer):
         return (self.chain.awaited and self.chain.shown) or self
 
     def unsubscribe(self) -> None:
-        """Delete the subscription; see `Consumer`."""
         super().unsubscribe()
         self.chain.close()
 
     def close(self) -> None:
-        """Close; see `Consumer`."""
         try:
             super().close()
         finally:
@@ -167,15 +162,12 @@ class _Intercepted(_Notifying):
     delivery: InterceptedDelivery
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """Receive one message; see `Consumer`."""
         return self.delivery.receive_one(self, partial(super().receive, timeout_millis))
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
-        """Receive several messages at once; see `Consumer`."""
         return self.delivery.receive_many(self, partial(super().receive_many, max_messages, timeout_millis))
 
     def batch_receive(self) -> list[Message]:
-        """Receive several messages at once, limited by the `batch_receive_policy`; see `Consumer`."""
         return self.delivery.receive_many(self, super().batch_receive)
 
     def __iter__(self) -> Iterator[Message]:
@@ -198,15 +190,12 @@ class _InterceptedReader(Reader):
     delivery: InterceptedDelivery
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read one message; see `Reader`."""
         return self.delivery.receive_one(self, partial(super().read_next, timeout_millis))
 
     def has_message_available(self) -> bool:
-        """Return whether a message is available; see `Reader`."""
         return self.delivery.holds or super().has_message_available()
 
     def close(self) -> None:
-        """Close; see `Reader`."""
         try:
             super().close()
         finally:

@@ -239,7 +239,6 @@ def processing(message: Message) -> AbstractContextManager[Span]:
 
 
 def _received(instruments: Instruments, operation: str, message: Message, more: dict[str, str]) -> _OpenMessage:
-    """Begin the span of a delivered message."""
     attributes = instruments.attributes(operation, message.topic_name(), more)
     message_id = message.message_id()
     span = instruments.begin(attributes, propagate.extract(message.properties()))
@@ -335,7 +334,6 @@ class ConsumerTelemetry(ConsumerInterceptor):
         return [one for one in every if index in (-1, one.index)]
 
     def _in(self, message_ids: set[MessageId]) -> list[_OpenMessage]:
-        """Return the messages in some entries."""
         with self._lock:
             found = [self._open.get(entry, {}) for entry in map(_entry_of, message_ids)]
             return [one for by_index in found for one in by_index.values()]

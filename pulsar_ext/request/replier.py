@@ -159,7 +159,6 @@ class ReplyProducers:
 
 
 def _close(producer: Producer) -> None:
-    """Close a producer that is not needed any more."""
     try:
         producer.close()
     except pulsar.PulsarException:

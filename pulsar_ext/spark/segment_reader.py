@@ -253,7 +253,6 @@ class EntryLookup:
 
 
 def _message_of(chunk: EntryMetadata) -> _ChunkedMessage:
-    """Return the fields that all chunks of a message share."""
     return chunk.uuid, chunk.producer_name, chunk.sequence_id
 
 

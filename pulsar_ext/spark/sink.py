@@ -191,7 +191,6 @@ class _Writer(metaclass=Shipped):
         self._check(schema)
 
     def _check(self, schema: StructType) -> None:
-        """Check the rows' columns."""
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         group = self._settings["laneBy"]
         if group is not None and group not in kinds:
