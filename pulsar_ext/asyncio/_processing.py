@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS
-from pulsar_ext.process.processing import BegunBatches
+from pulsar_ext.process.processing import BegunBatches, redelivery_steps
 
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
 
@@ -83,7 +83,7 @@ class ProcessRun:
                     await finish_batches(self._batches, lambda: self._begin_one(tasks, POLL_MILLIS))
         finally:
             for message in self._not_started:  # a task that is cancelled before it starts runs no code
-                await drive(self._handling.redelivery_steps(self._consumer, message))
+                await drive(redelivery_steps(self._consumer, message))
         with contextlib.suppress(pulsar.AlreadyClosed):
             await self._consumer.flush_acks()
         if self._error is not None:

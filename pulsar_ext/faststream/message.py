@@ -6,16 +6,15 @@ recognized too, so that a handler can reply to it: see docs/request.md.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import pulsar
 from faststream.message import StreamMessage, decode_message
 
+from pulsar_ext.asyncio._processing import drive
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import Message
+from pulsar_ext.process.processing import redelivery_steps
 from pulsar_ext.request.envelope import CORRELATION, REPLY_TOPIC
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ def properties_of(cmd: PublishCommand, content_type: str | None) -> dict[str, st
     return properties
 
 
-_log = logging.getLogger("pulsar_ext")
 Raw: TypeAlias = Message | tuple[Message, ...]
 """Input of a handler: a message, or the messages of a batch."""
 
@@ -160,20 +158,13 @@ async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
         await consumer.acknowledge(raw_message)
 
 
-async def redeliver(consumer: Consumer[bytes], raw_message: Raw) -> None:
+async def redeliver(consumer: Any, raw_message: Raw) -> None:
     """Request redelivery of a message, or of each message of a batch.
 
     A message for which the subscription's backoff raises gets the delay of a first delivery.
     """
-    with contextlib.suppress(pulsar.AlreadyClosed):
-        for message in each_of(raw_message):
-            try:
-                await consumer.negative_acknowledge(message)
-            except pulsar.AlreadyClosed:
-                raise
-            except Exception:  # noqa: BLE001  # of the application's backoff; the message must be redelivered anyway
-                _log.exception("The backoff failed; %r is redelivered with the first delay", message.message_id())
-                await consumer.negative_acknowledge(message.message_id())
+    for message in each_of(raw_message):
+        await drive(redelivery_steps(consumer, message))
 
 
 class PulsarParser:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.redelivery.letters import check_retry, reconsume_times
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class HandlingConsumer(Protocol):
     """A consumer, whose methods return an awaitable if it is of the asyncio client; it receives only in `process()`."""
 
-    def receive(self, timeout_millis: int, /) -> Message: ...  # noqa: D102
+    def receive(self, timeout_millis: int, /) -> Any: ...  # noqa: D102
     def flush_acks(self) -> object: ...  # noqa: D102
     def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
     def acknowledge(self, message: Message, /) -> object: ...  # noqa: D102

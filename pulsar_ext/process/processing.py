@@ -106,26 +106,27 @@ class Handling:
                     _log.error("A handler raised; %r for %r", action, message.message_id(), exc_info=error)
             yield partial(action.carry_out, consumer, message)
         except pulsar.AlreadyClosed:  # the consumer, or what sends its letters
-            yield from self.redelivery_steps(consumer, message)
+            yield from redelivery_steps(consumer, message)
         except Exception:  # noqa: BLE001  # from the application's on_error, or from a letter that was not persisted
             _log.exception("%r failed; its message %r is redelivered", self.on_error, message.message_id())
-            yield from self.redelivery_steps(consumer, message)
+            yield from redelivery_steps(consumer, message)
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self.redelivery_steps(consumer, message)
+            yield from redelivery_steps(consumer, message)
             raise
 
-    def redelivery_steps(self, consumer: HandlingConsumer, message: Message) -> Steps:
-        """Yield the steps that redeliver a message without a handler, or whose handler was ended."""
-        with suppress(pulsar.AlreadyClosed):
-            try:
-                yield partial(_REDELIVER.carry_out, consumer, message)
-            except pulsar.AlreadyClosed:
-                raise
-            except Exception:  # noqa: BLE001  # from the subscription's backoff
-                _log.exception("The redelivery backoff failed; %r is redelivered with count 0", message.message_id())
-                yield partial(consumer.negative_acknowledge, message.message_id())
+
+def redelivery_steps(consumer: HandlingConsumer, message: Message) -> Steps:
+    """Yield the steps that redeliver a message without a handler, or whose handler was ended."""
+    with suppress(pulsar.AlreadyClosed):
+        try:
+            yield partial(_REDELIVER.carry_out, consumer, message)
+        except pulsar.AlreadyClosed:
+            raise
+        except Exception:  # noqa: BLE001  # from the subscription's backoff
+            _log.exception("The redelivery backoff failed; %r is redelivered with count 0", message.message_id())
+            yield partial(consumer.negative_acknowledge, message.message_id())
 
 
 class BegunBatches:
@@ -293,7 +294,7 @@ class ProcessRun:
     def _redeliver(self, slot: _Slot) -> None:
         """Redeliver a message that no handler has begun."""
         if slot.message is not None:
-            drive(self._handling.redelivery_steps(self._consumer, slot.message))
+            drive(redelivery_steps(self._consumer, slot.message))
             slot.message = None
 
     def _serve(self) -> None:
