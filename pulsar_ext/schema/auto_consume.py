@@ -22,7 +22,7 @@ from pulsar_ext.errors import SchemaMismatch
 from .avro_definition import shape_of_definition
 from .avro_schema import AvroReader
 from .json_values import parse_json
-from .key_value import inline_pair, separated_pair
+from .key_value import inline_pair, parts_of, separated_pair
 from .reading import SchemaText
 from .typed import ByVersion
 
@@ -230,20 +230,12 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
             read = _reader(found, version)
             return lambda message: None if message.has_null_value() else read(message.data())
         stored = self._client.stored(self._admin_api_, topic, version)
-        return _key_value_reader(stored.data, stored.properties, version)
+        read_key, read_value = (_reader(part, version) for part in parts_of(stored))
+        pair = separated_pair if stored.properties.get("kv.encoding.type") == "SEPARATED" else inline_pair
+        return lambda message: pair(message, read_key, read_value)
 
     def __str__(self) -> str:
         return "AutoConsumeSchema()"
-
-
-def _key_value_reader(data: str, properties: Mapping[str, str], version: int) -> Callable[[InnerMessage], object]:
-    parts = json.loads(data)
-    read_key, read_value = (
-        _reader(SchemaText(properties.get(f"{name}.schema.type", "BYTES"), json.dumps(parts[name])), version)
-        for name in ("key", "value")
-    )
-    pair = separated_pair if properties.get("kv.encoding.type") == "SEPARATED" else inline_pair
-    return lambda message: pair(message, read_key, read_value)
 
 
 def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:

@@ -126,11 +126,8 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
             return ()
         if type_differences := self._type_differences(found):
             return type_differences
-        differ: list[str] = []
-        for name, ours in self._parts():
-            theirs = SchemaText(_part_type(found, name), _part_text(found.data, name))
-            differ += [f"{name}: {difference}" for difference in cannot_read(ours, theirs)]
-        return tuple(differ)
+        pairs = zip(self._parts(), parts_of(found), strict=True)
+        return tuple(f"{name}: {one}" for (name, ours), theirs in pairs for one in cannot_read(ours, theirs))
 
     def _stored(self, topic: str) -> StoredSchema | None:
         try:
@@ -145,11 +142,10 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
         encoding = stored.properties.get("kv.encoding.type", "INLINE")
         if encoding != self.encoding.value:
             return (f"the topic's keys are {encoding}, this schema's are {self.encoding.value}",)
-        types = [(name, _part_type(stored, name), ours.type) for name, ours in self._parts()]
         return tuple(
-            f"{name}: the topic has a schema of type {theirs}, this one is {ours}"
-            for name, theirs, ours in types
-            if theirs != ours
+            f"{name}: the topic has a schema of type {theirs.type}, this one is {ours.type}"
+            for (name, ours), theirs in zip(self._parts(), parts_of(stored), strict=True)
+            if theirs.type != ours.type
         )
 
     def encode(self, obj: KeyValue[K, V]) -> bytes:
@@ -181,9 +177,8 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
         if version < 0 or not self._evolves or self._client is None:
             return self.key.decode, self.value.decode
         if key not in self._versions:
-            data = self._client.stored(self._admin_api_, topic, version).data
-            parts = ("key", self.key), ("value", self.value)
-            self._versions[key] = [_reader(part, _part_text(data, name)) for name, part in parts]
+            stored = parts_of(self._client.stored(self._admin_api_, topic, version))
+            self._versions[key] = list(map(_reader, (self.key, self.value), stored))
         return self._versions[key]
 
     def __str__(self) -> str:
@@ -254,16 +249,17 @@ def _definition(part: pulsar.schema.Schema) -> object:
     return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
 
 
-def _part_type(stored: StoredSchema, name: str) -> str:
-    return stored.properties.get(f"{name}.schema.type", "BYTES")
+def parts_of(stored: StoredSchema) -> tuple[SchemaText, SchemaText]:
+    """Return the schemas of keys and of values in a stored key-value schema."""
+    data, properties = json.loads(stored.data), stored.properties
+    key, value = (
+        SchemaText(properties.get(f"{name}.schema.type", "BYTES"), json.dumps(data[name])) for name in ("key", "value")
+    )
+    return key, value
 
 
-def _part_text(data: str, name: str) -> str:
-    return json.dumps(json.loads(data)[name])
-
-
-def _reader(part: pulsar.schema.Schema, definition: str) -> _Decode:
+def _reader(part: pulsar.schema.Schema, stored: SchemaText) -> _Decode:
     if isinstance(part, AvroSchema) and part.model is not None:
-        return part.model.reader(json.loads(definition)).read
+        return part.model.reader(json.loads(stored.definition)).read
     decode: _Decode = part.decode
     return decode

@@ -28,7 +28,7 @@ from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.avro_definition import shape_of_definition
 from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING, parse_json
-from pulsar_ext.schema.key_value import key_bytes, split_inline
+from pulsar_ext.schema.key_value import key_bytes, parts_of, split_inline
 from pulsar_ext.schema.shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Union, short_name
 
 from .connection import admin_of
@@ -287,7 +287,9 @@ def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
 def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, _Complex | None]:
     """Return the type and the definition of a part; "none" for the key of a topic without KEY_VALUE schema."""
     if schema.type == "KEY_VALUE":
-        return schema.properties.get(f"{part}.schema.type", "BYTES").lower(), json.loads(schema.data)[part]
+        key, value = parts_of(schema)
+        found = value if part == "value" else key
+        return found.type.lower(), json.loads(found.definition)
     if part == "key":
         return "none", None
     return schema.type.lower(), json.loads(schema.data) if schema.type in ("AVRO", "JSON") else None
