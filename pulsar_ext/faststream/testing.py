@@ -110,7 +110,9 @@ class _Loopback(EncodingProducer):
         for subscriber in self._subscribers_of(cmd.destination):
             with anyio.fail_after(cmd.timeout):
                 result = await _deliver(subscriber, message)
-            return await self._encoded(_reply(cmd, result))
+            reply = PulsarPublishCommand.from_cmd(result.as_publish_command())
+            reply.destination = cmd.destination
+            return await self._encoded(reply)
         raise SubscriberNotFound(f"No subscriber of this test is for the topic {cmd.destination!r}.")
 
     def _subscribers_of(self, topic: str) -> list[PulsarSubscriber]:
@@ -150,9 +152,3 @@ async def _receive_none_of_many(_: int, timeout_millis: int | None = None) -> li
 
 def _subscribers(brokers: Sequence[PulsarBroker]) -> list[PulsarSubscriber]:
     return [cast("PulsarSubscriber", one) for broker in brokers for one in broker.subscribers]
-
-
-def _reply(cmd: PulsarPublishCommand, result: Response) -> PulsarPublishCommand:
-    reply = PulsarPublishCommand.from_cmd(result.as_publish_command())
-    reply.destination = cmd.destination
-    return reply

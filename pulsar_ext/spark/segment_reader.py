@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     from .options import Settings
     from .splits import Segment, Split
 
-    _ChunkedMessage = tuple[str | None, str, int]
-    """The fields that all chunks of a message share: its uuid, its producer and its sequence id."""
-
 
 class CompactedView:
     """Compacted view of one segment."""
@@ -152,7 +149,7 @@ class EntryLookup:
         self._account = account
         self._deleted_ledgers: set[int] = set()
         self._abandoned: set[Position] = set()
-        self._begun: dict[_ChunkedMessage, Position] = {}
+        self._begun: dict[tuple[str | None, str, int], Position] = {}
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
         """Return the content of an entry, and the other end of its message, or else the entry itself.
@@ -201,15 +198,16 @@ class EntryLookup:
         return ""
 
     def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
+        message = entry.uuid, entry.producer_name, entry.sequence_id  # all chunks of a message share these
         # Later chunks belong to the message of the first one, which may be in another segment.
         if entry.chunk_id:
             is_last = entry.chunk_id + 1 == entry.num_chunks
-            first = self._begun.get(_message_of(entry)) if is_last else None
+            first = self._begun.get(message) if is_last else None
             return (EntryContent.NO_MESSAGE, position) if first is None else (EntryContent.LAST_CHUNK, first)
         if entry.txn_aborted or not self._account.owns(position):
             return EntryContent.NO_MESSAGE, position
         if is_shown_exactly(entry.producer_name):  # otherwise its chunks may be another producer's
-            self._begun[_message_of(entry)] = position
+            self._begun[message] = position
         try:
             chunks = resolve_chunks(admin_of(self._settings), self._segment.topic, position)
         except (IncompleteChunkedMessage, MessageIdUnresolved):
@@ -250,10 +248,6 @@ class EntryLookup:
                 return True
             at = ledgers.next(at)
         return False
-
-
-def _message_of(chunk: EntryMetadata) -> _ChunkedMessage:
-    return chunk.uuid, chunk.producer_name, chunk.sequence_id
 
 
 _FIRST_MILLIS = 200

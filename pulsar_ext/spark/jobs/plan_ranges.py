@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
@@ -101,9 +100,6 @@ class ProgressLines(StreamingQueryListener):
         """Report one batch."""
         if event.progress.numInputRows:
             self._report(line_of(event.progress))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Ignore the event."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Ignore the event: Spark notifies the query's caller."""
