@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .config import Options
 
 
+SpecT = TypeVar("SpecT", SubscriberSpec, PublisherSpec)
+
+
 class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):
     """Specification of a subscriber."""
 
@@ -50,15 +53,7 @@ class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, 
         """Return a channel for each topic."""
         payload, labels = resolve_payloads(self.get_payloads()), self.channel_labels
         keys = {self._channel_key(label, split=len(labels) > 1): label for label in labels}
-        return {
-            key: SubscriberSpec(
-                address=label,
-                description=self.description,
-                operation=Operation(message=Message(title=f"{key}:Message", payload=payload), bindings=None),
-                bindings=None,
-            )
-            for key, label in keys.items()
-        }
+        return {key: _channel(SubscriberSpec, key, keys[key], self.description, payload) for key in keys}
 
 
 class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]):
@@ -71,15 +66,13 @@ class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, Pu
 
     def get_schema(self) -> dict[str, PublisherSpec]:
         """Return the publisher's channel."""
-        message = Message(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads(), "Publisher"))
-        return {
-            self.name: PublisherSpec(
-                address=self.config.prefixed_topic,
-                description=self.config.description_,
-                operation=Operation(message=message, bindings=None),
-                bindings=None,
-            )
-        }
+        payload, topic = resolve_payloads(self.get_payloads(), "Publisher"), self.config.prefixed_topic
+        return {self.name: _channel(PublisherSpec, self.name, topic, self.config.description_, payload)}
+
+
+def _channel(kind: type[SpecT], key: str, address: str, description: str | None, payload: dict[str, Any]) -> SpecT:
+    operation = Operation(message=Message(title=f"{key}:Message", payload=payload), bindings=None)
+    return kind(address=address, description=description, operation=operation, bindings=None)
 
 
 class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
