@@ -19,7 +19,6 @@ from faststream._internal.di import FastDependsConfig
 from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
 from faststream._internal.logger.logging import get_broker_logger
 from faststream.message import gen_cor_id
-from faststream.response import PublishType
 from faststream.specification.schema import BrokerSpec
 
 from pulsar_ext.asyncio import Client
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import Options
-    from .response import PublishOptions
+    from .response import PublishOptions, SendOptions
 
 
 _ID_WIDTH: Final = 10
@@ -286,32 +285,27 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         topic: str = "",
         timeout: float = 30.0,  # noqa: ASYNC109  # FastStream's signature
         *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        key: str | None = None,
         reply_topic: str | None = None,
+        **options: Unpack[SendOptions],
     ) -> PulsarMessage:
         """Publish a request, and return its reply: a handler's return value, or the reply of a `Replier`.
 
         The broker keeps a `Requester` for each requested topic.
 
         Args:
-            message: see `publish()`, also for the other arguments.
+            message: see `publish()`.
             topic: the requested topic.
             timeout: seconds to wait for the reply.
-            headers: of the request.
-            correlation_id: of the request.
-            key: of the request.
             reply_topic: the topic that receives the reply; by default the broker's `reply_topic`.
+            **options: those of `publish()`, except `reply_to`.
 
         Raises:
             TimeoutError: no reply arrived in time. A handler may still handle the request.
             ConsumerBusy: another process has pending requests with this `reply_topic`. Nothing was sent.
             RequestFailed: a `Replier` reports a failure. A FastStream handler that raises sends no reply.
         """
-        options: PublishOptions = {"headers": headers, "correlation_id": correlation_id, "key": key}
         cmd = self._new_command(message, topic, options)
-        cmd.publish_type, cmd.timeout, cmd.reply_topic = PublishType.REQUEST, timeout, reply_topic
+        cmd.set_request(timeout, reply_topic)
         reply: PulsarMessage = await self._basic_request(cmd, producer=self.config.producer)
         return reply
 
@@ -325,7 +319,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             if isinstance(publisher, PulsarPublisher):
                 check_producer_options(self._sender.options_of(publisher.producer_options))
 
-    def _new_command(self, message: object, topic: str, options: PublishOptions) -> PulsarPublishCommand:
+    def _new_command(self, message: object, topic: str, options: SendOptions) -> PulsarPublishCommand:
         command = PulsarPublishCommand(message, topic=topic, **options)
         command.correlation_id = command.correlation_id or self.config.id_generator()
         return command

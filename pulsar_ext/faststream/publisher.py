@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from faststream._internal.endpoint.publisher import PublisherSpecification, PublisherUsecase
 from faststream._internal.endpoint.publisher.fake import FakePublisher
-from faststream.response import PublishCommand, PublishType
 
 from pulsar_ext.request.envelope import CORRELATION
 
@@ -20,12 +19,13 @@ if TYPE_CHECKING:
     from faststream._internal.producer import ProducerProto
     from faststream._internal.types import PublisherMiddleware
     from faststream.message import StreamMessage
+    from faststream.response import PublishCommand
 
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import PulsarBrokerConfig, PulsarPublisherConfig
     from .message import PulsarMessage, Raw
-    from .response import PublishOptions
+    from .response import PublishOptions, SendOptions
 
 
 class PulsarPublisher(PublisherUsecase):
@@ -54,16 +54,13 @@ class PulsarPublisher(PublisherUsecase):
         message: SendableMessage,
         topic: str = "",
         *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        key: str | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109  # FastStream's signature
         reply_topic: str | None = None,
+        **options: Unpack[SendOptions],
     ) -> PulsarMessage:
         """Publish a request, and return its reply; the arguments are those of `PulsarBroker.request()`."""
-        options: PublishOptions = {"headers": headers, "correlation_id": correlation_id, "key": key}
         cmd = self._new_command(message, topic, options)
-        cmd.publish_type, cmd.timeout, cmd.reply_topic, cmd.reply_to = PublishType.REQUEST, timeout, reply_topic, ""
+        cmd.set_request(timeout, reply_topic)
         reply: PulsarMessage = await self._basic_request(cmd, producer=self._outer_config.producer)
         return reply
 
@@ -79,7 +76,7 @@ class PulsarPublisher(PublisherUsecase):
         send = self._basic_publish_batch if self.is_batch else self._basic_publish
         return await send(cmd, producer=self._outer_config.producer, _extra_middlewares=middlewares)
 
-    def _new_command(self, message: object, topic: str, options: PublishOptions) -> PulsarPublishCommand:
+    def _new_command(self, message: object, topic: str, options: SendOptions) -> PulsarPublishCommand:
         command = PulsarPublishCommand(message, topic=topic or self.topic, **options)
         command.correlation_id = command.correlation_id or self._outer_config.id_generator()
         return self._with_defaults(command)

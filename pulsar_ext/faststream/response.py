@@ -76,6 +76,10 @@ class PulsarPublishCommand(BatchPublishCommand):
         self.key, self.ordering_key = key, ordering_key
         self.event_timestamp, self.deliver_after = event_timestamp, deliver_after
 
+    def set_request(self, timeout: float, reply_topic: str | None) -> None:
+        """Make it a request, whose reply a requester receives."""
+        self.publish_type, self.timeout, self.reply_topic, self.reply_to = PublishType.REQUEST, timeout, reply_topic, ""
+
     def get_publish_key(self) -> str | None:
         """Return the key."""
         return self.key
