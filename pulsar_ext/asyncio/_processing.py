@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def drive(steps: Steps) -> None:
-    """ProcessRun each step; raise an exception that the steps do not catch.
+    """Make each step; raise an exception that the steps do not catch.
 
     If something that a step awaits is cancelled, and not this task, the steps get a `CancelledError` of
     `concurrent.futures`, which is an `Exception`.

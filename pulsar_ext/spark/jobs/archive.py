@@ -28,6 +28,7 @@ from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.produce.batching import MixedKeyBatchWarning
+from pulsar_ext.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,25 +45,7 @@ _PARQUET = {
     "parquet.page.size.row.check.max": 10,
 }
 
-ARCHIVED = (
-    "value",
-    "__key",
-    "__orderingKey",
-    "__topic",
-    "__partition",
-    "__messageId",
-    "__firstChunkId",
-    "__ledgerId",
-    "__entryId",
-    "__batchIndex",
-    "__beginLedgerId",
-    "__beginEntryId",
-    "__publishTime",
-    "__eventTime",
-    "__messageProperties",
-    "__sequenceId",
-    "__producerName",
-)
+ARCHIVED = tuple(name for name in COLUMNS if name != "__keySlot")  # which follows from the keys
 """The columns of an archive."""
 
 
