@@ -272,9 +272,9 @@ class ReceiveQueue(TransitionSubscriber):
         return len(self._woken)
 
     @property
-    def _is_held(self) -> bool:
-        """True if arrived messages must not be delivered now."""
-        return self.is_replaced or bool(self.paused)
+    def _is_held(self) -> object:
+        """True in a condition if arrived messages must not be delivered now."""
+        return self.is_replaced or self.paused
 
     def _continue(self) -> None:
         self._request_for_all()

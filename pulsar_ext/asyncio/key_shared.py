@@ -33,7 +33,7 @@ class _AwaitedBuilder:
 
     def __init__(self, context: ClientContext, schema: type | TypedSchema | None, open_as: OpenAs) -> None:
         super().__init__(context, schema)  # type: ignore[call-arg]  # of the blocking builder
-        self._context, self._open_as = context, open_as
+        self._open_as = open_as
 
     async def _opened(
         self: Any, method: Callable[[Any], Any], kind: type[H], chains: type[ConsumerChain | ReaderChain], listener: str

@@ -175,22 +175,17 @@ def _gaps(ledgers: Ledgers, rows: DataFrame) -> Iterator[tuple[Position, Positio
     begins = rows.where("__beginEntryId <> __entryId OR __beginLedgerId <> __ledgerId").selectExpr(
         "__beginLedgerId AS ledger", "__beginEntryId AS entry"
     )
+    start = rows.sparkSession.range(1).selectExpr("-1L AS ledger", "-1L AS entry")  # before the first entry
     order = Window.orderBy("ledger", "entry")
-    known = ends.union(begins).distinct()
-    steps = known.select(
-        "ledger",
-        "entry",
-        functions.lag("ledger").over(order).alias("l"),
-        functions.lag("entry").over(order).alias("e"),
-    ).where("l IS NULL OR l <> ledger OR e <> entry - 1")
-    last: Position | None = None
-    for row in [*steps.orderBy("ledger", "entry").collect(), None]:
-        before = Position(-1, -1) if row is None or row.l is None else Position(row.l, row.e)
-        if row is None:
-            newest = known.orderBy(functions.desc("ledger"), functions.desc("entry")).first()
-            before = Position(-1, -1) if newest is None else Position(newest.ledger, newest.entry)
-        first = ledgers.next(before)
-        here = None if row is None else Position(row.ledger, row.entry)
-        last = ledgers.last if here is None else ledgers.number(ledgers.up_to(here) - 1)
+    steps = (
+        start.union(ends)
+        .union(begins)
+        .distinct()
+        .select("*", functions.lead("ledger").over(order).alias("l"), functions.lead("entry").over(order).alias("e"))
+        .where("l IS NULL OR l <> ledger OR e <> entry + 1")
+    )
+    for row in steps.orderBy("ledger", "entry").collect():
+        first = ledgers.next(Position(row.ledger, row.entry))
+        last = ledgers.last if row.l is None else ledgers.number(ledgers.up_to(Position(row.l, row.e)) - 1)
         if first is not None and last is not None and first <= last:
             yield first, last
