@@ -160,7 +160,7 @@ def _summary(console: Console, outcome: Outcome) -> None:
 
 def _run_model(count: int, console: Console) -> int:
     began = time.monotonic()
-    orders = sum(1 for world, moves in every_order() if try_order(world, moves) is None)
+    orders = sum(1 for world, moves in every_order() if try_order(world, moves))
     nested = sum(1 for world, moves in every_two_at_once() if try_at_once(world, moves) is None)
     console.print(f"{orders} orders and {nested} moves within moves; {time.monotonic() - began:.0f} s")
     run_machine(count, 30)

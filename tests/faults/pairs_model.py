@@ -245,6 +245,8 @@ class World:
         self.stamp = 0
         self.came: set[Came] = set()
         self.last: Came | None = None
+        self.is_unreached = False
+        """True after a move without the step at which it should fail, which is thus a move that does not fail."""
         self._ending = False
 
     # -- what the application does -----------------------------------------------------------------------------------
@@ -347,6 +349,7 @@ class World:
             return False
         finally:
             self._ending = ends
+            self.is_unreached |= place is not None and self.broker.trip is not None
             self.broker.trip = None
             if what in ("close", "unsubscribe") and not self.consumer_is_open:
                 self.ended = ended or what
