@@ -11,6 +11,7 @@ import pulsar_ext as pulsar
 COUNT = 100
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
 def test_reset_after_cumulative_ack_redelivers_all(client, admin, topic, type_):
     """All hundred messages acknowledged cumulatively are redelivered after a reset, and can be acknowledged."""
