@@ -27,6 +27,15 @@ def broker(pulsar_broker_factory):
     return pulsar_broker_factory("small-chunks")
 
 
+@pytest.fixture
+def deduplicating(pulsar_broker_factory, pulsar_namespace_factory):
+    """Return that broker, which deduplicates the topics of this test's namespace."""
+    broker = pulsar_broker_factory("small-chunks")
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
+        admin.set_deduplication(pulsar_namespace_factory(broker), value=True)
+    return broker
+
+
 def pytest_addoption(parser):
     """Add the options that select tests; see tiers.py."""
     group = parser.getgroup("tiers", "which tests of tests/integration run")

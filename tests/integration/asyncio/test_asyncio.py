@@ -210,14 +210,13 @@ def test_full_queue_does_not_block_the_loop(run, topic):
     run(steps)
 
 
-@pytest.mark.core(slow="a broker that deduplicates starts")
-def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
+@pytest.mark.core
+def test_effectively_once(deduplicating, pulsar_topic_factory):
     """A deduplicating producer that is created again rejects messages that the topic has, and sends the others."""
-    broker = pulsar_broker_factory("dedup")
-    topic = pulsar_topic_factory(broker=broker)
+    topic = pulsar_topic_factory(broker=deduplicating)
 
     async def steps():
-        async with pulsar_ext.asyncio.Client(broker.service_url, **Reach.of(broker).options()) as client:
+        async with pulsar_ext.asyncio.Client(deduplicating.service_url, **Reach.of(deduplicating).options()) as client:
             for begin in (0, 5):
                 async with await client.create_producer(topic, producer_name="p", deduplication=True) as producer:
                     outcomes = await asyncio.gather(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 
 import pulsar as official
 import pytest
@@ -19,9 +20,9 @@ BATCHED = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
 
 
 @pytest.fixture
-def broker(pulsar_broker_factory):
-    """A broker that deduplicates every topic."""
-    return pulsar_broker_factory("dedup")
+def broker(deduplicating):
+    """A broker that deduplicates this test's topics."""
+    return deduplicating
 
 
 def opened(client, topic, name="p", **settings):
@@ -161,10 +162,8 @@ def test_duplicate_waits_for_message_in_flight(client, admin, topic):
 
 
 @pytest.mark.core
-def test_unsupported_deduplication_settings_raise(
-    client, topic, pulsar_broker_factory, client_factory, pulsar_topic_factory
-):
-    """Missing names, non-persistent topics, batched or compressed chunks and plain brokers raise before a send."""
+def test_unsupported_deduplication_settings_raise(client, topic):
+    """Missing names, non-persistent topics, batched or compressed chunks and other namespaces raise before a send."""
     for settings in (
         {"producer_name": None},
         {"producer_name": ""},
@@ -177,9 +176,8 @@ def test_unsupported_deduplication_settings_raise(
             client.create_producer(topic, **{"producer_name": "p", "deduplication": True, **settings})
     with pytest.raises(pulsar.InvalidUse, match="persistent"):
         opened(client, topic.replace("persistent://", "non-persistent://"))
-    plain = pulsar_broker_factory("small-chunks")
     with pytest.raises(pulsar.DeduplicationDisabled, match="Disabled"):
-        opened(client_factory(plain), pulsar_topic_factory(broker=plain))
+        opened(client, f"persistent://public/default/{uuid.uuid4()}")
 
 
 def test_forgotten_producer_name_raises(client, admin, topic, pulsar_topic_factory, broker):

@@ -23,9 +23,9 @@ BY_KEY = {**IN_TWOS, "batching_type": pulsar.BatchingType.KeyBased}
 
 
 @pytest.fixture
-def broker(pulsar_broker_factory):
-    """A broker that deduplicates every topic."""
-    return pulsar_broker_factory("dedup")
+def broker(deduplicating):
+    """A broker that deduplicates this test's topics."""
+    return deduplicating
 
 
 @pytest.fixture

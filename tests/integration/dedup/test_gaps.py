@@ -23,9 +23,9 @@ KINDS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def broker(pulsar_broker_factory):
-    """A broker that deduplicates every topic."""
-    return pulsar_broker_factory("dedup")
+def broker(deduplicating):
+    """A broker that deduplicates this test's topics."""
+    return deduplicating
 
 
 @pytest.fixture

@@ -158,10 +158,9 @@ def gather(take, count):
     ],
     ids=["plain", "deduplicated", "batched", "chunked"],
 )
-def test_interceptors_change_sent_messages(pulsar_broker_factory, client_factory, pulsar_topic_factory, sends, options):
+def test_interceptors_change_sent_messages(deduplicating, client_factory, pulsar_topic_factory, sends, options):
     """Value, key and properties are changed for every kind of producer, and each outcome is reported."""
-    broker = pulsar_broker_factory("dedup")
-    client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
+    client, topic = client_factory(deduplicating), pulsar_topic_factory(broker=deduplicating)
     reader = client.create_reader(topic, pulsar_ext.MessageId.earliest)
     producer = client.create_producer(topic, interceptors=[Raising(), sends], **options)
     producer.send(b"0", partition_key="k")
