@@ -8,6 +8,7 @@ import random
 import pytest
 from acked import TYPES, cursor_of, send_batches
 from chunked import drain, index_of
+from indexes import INDEXES
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
@@ -65,9 +66,9 @@ class TestBatchIndexes:
     @pytest.fixture
     def broker(self, pulsar_broker_factory):
         """A broker that keeps acknowledgements inside batches."""
-        return pulsar_broker_factory("batch-index-acks")
+        return pulsar_broker_factory(INDEXES)
 
-    @pytest.mark.core(slow="a broker of another profile starts")
+    @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
     def test_acked_messages_of_a_batch_are_not_redelivered(self, client, topic, type_):
         """A confirmed flush keeps partial acknowledgements by ids of any form over a new connection."""

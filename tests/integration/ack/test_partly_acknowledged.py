@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from acked import TYPES, send_batches
 from chunked import drain, eventually, index_of
+from indexes import INDEXES
 
 import pulsar_ext as pulsar
 
@@ -14,7 +15,7 @@ BOTH_CLIENTS = True
 @pytest.fixture
 def broker(pulsar_broker_factory):
     """A broker that keeps acknowledgements inside batches."""
-    return pulsar_broker_factory("batch-index-acks")
+    return pulsar_broker_factory(INDEXES)
 
 
 def backlog(admin, topic):

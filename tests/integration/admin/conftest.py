@@ -3,28 +3,15 @@
 import socket
 
 import pytest
+from indexes import INDEXES
 from reach import official_client
 
 from pulsar_ext.admin import Retention
-from pulsar_ext.testing import Profile
-
-_SMALL = Profile(
-    "admin",
-    "small chunks, ten entries per ledger, entries with index and timestamp",
-    {
-        "maxMessageSize": "102400",
-        "managedLedgerMaxEntriesPerLedger": "10",
-        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-        "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor,"
-        "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
-        "exposingBrokerEntryMetadataToClientEnabled": "true",
-    },
-)
 
 
 @pytest.fixture(scope="module")
 def broker(pulsar_broker_factory):
-    return pulsar_broker_factory(_SMALL)
+    return pulsar_broker_factory(INDEXES)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pulsar as official
 import pytest
 from acked import send_batches, send_plain
 from chunked import drain, eventually, index_of, payload
+from indexes import INDEXES
 from mending import findings_of_kind, mend
 from reach import official_client
 
@@ -70,7 +71,7 @@ def test_skip_closes_a_hole_without_a_holder(client, broker, topic):
 @pytest.mark.core
 def test_partly_acknowledged_batch_is_found(pulsar_broker_factory, client_factory, pulsar_topic_factory):
     """The finding has the number of messages acknowledged in a batch; acknowledging the rest closes the hole."""
-    broker = pulsar_broker_factory("batch-index-acks")
+    broker = pulsar_broker_factory(INDEXES)
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     consumer = client.subscribe(topic, "s", Shared, batch_index_ack_enabled=True)
     send_batches(client, topic, 5, 10)
