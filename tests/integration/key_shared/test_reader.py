@@ -323,7 +323,7 @@ def test_range_reader_raises_in_forked_child(client, topic):
     assert len(list(reader)) == 4
 
 
-@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 3,000 times")
 @pytest.mark.parametrize("timed", [False, True])
 def test_ctrl_c_loses_no_message_of_range(client, topic, timed):
     """Every message of the range is read once and in order, after any number of interrupts."""

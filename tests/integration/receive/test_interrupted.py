@@ -15,7 +15,7 @@ BOTH_CLIENTS = True
 
 
 @pytest.mark.core(slow="a receive is interrupted at many moments")
-@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 3,000 times")
 @pytest.mark.parametrize(
     ("what", "queue"),
     [*((what, queue) for what in ("receive", "read_next") for queue in (1000, 1, 0)), ("loop", 1000), ("many", 1000)],
@@ -65,7 +65,7 @@ def test_interrupted_receive_loses_no_message(client, topic, what, queue):
     assert interrupted
 
 
-@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 3,000 times")
 def test_receive_with_a_timeout_can_be_interrupted(program):
     """A Ctrl-C ends receive(600_000) and read_next() at once, with a KeyboardInterrupt."""
     done = program(
@@ -85,7 +85,7 @@ def test_receive_with_a_timeout_can_be_interrupted(program):
     assert done.stdout.split() == ["interrupted"] * 3, done.stderr
 
 
-@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 3,000 times")
 def test_interrupted_batch_receive_keeps_its_batch(program):
     """Messages of a batch_receive() interrupted by a Ctrl-C are returned by the next call."""
     done = program(

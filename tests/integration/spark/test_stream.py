@@ -79,18 +79,25 @@ def _read(spark, path):
     return numbers(spark.read.parquet(str(path)).collect()) if (path / "_spark_metadata" / "0").exists() else []
 
 
+def _discard(spark, source, checkpoint, **more):
+    """Return the writer of a query whose rows are discarded."""
+    frame = spark.readStream.format("pulsar").options(**source, **more).load()
+    return frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+
+
 @pytest.mark.core(slow="a stream of several batches")
 def test_limits_and_lag(spark, broker, client, admin, topic, places):
     """A batch respects the maximum and minimum numbers of entries, and reports the backlog."""
     keep_everything(admin, topic)
     fill(client, topic, 50, kinds=("plain",))
     source = options_of(broker, topic, startingOffsets="earliest")
-    reports = archive_once(spark, source, *places, maxEntriesPerTrigger="20")
+    query = _discard(spark, source, places[1], maxEntriesPerTrigger="20").trigger(availableNow=True).start()
+    assert query.awaitTermination(300)
+    reports = query.recentProgress
     assert [report.numInputRows for report in reports if report.numInputRows] == [20, 20, 10]
     lags = [json.loads(report.sources[0].latestOffset)["entriesBehind"] for report in reports]
     assert lags[0] > lags[-1]
-    frame = spark.readStream.format("pulsar").options(**source, minEntriesPerTrigger="10", maxTriggerDelay="2s").load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(places[1]) + "2")
+    query = _discard(spark, source, places[0], minEntriesPerTrigger="10", maxTriggerDelay="2s")
     with running(query.trigger(processingTime="100 milliseconds").start()) as waiting:
         assert eventually(lambda: waiting.recentProgress and waiting.recentProgress[0].numInputRows == 50, 120)
         for _ in range(3):

@@ -413,7 +413,7 @@ def test_threads_share_a_reader(client, topics):
     assert {index for topic, index in received if topic == topics[0]} == set(range(4))
 
 
-@pytest.mark.blocking_only("a Ctrl-C cancels awaited reads, which test_asyncio.py does 10,000 times")
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited reads, which test_asyncio.py does 3,000 times")
 @pytest.mark.parametrize("ranges", [None, ["0-65535"], ["0-40000"]])
 def test_interrupted_reader_of_topics_loses_no_message(client, pulsar_topic_factory, broker, ranges):
     """With a Ctrl-C every 10 ms, every message of three topics is read once, in its topic's order."""
