@@ -107,8 +107,7 @@ def pytest_collection_modifyitems(config, items):
         for mark in item.iter_markers("standalone_only"):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
                 item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
-    kept = tiers.select(items, config.option.tier)
-    kept.sort(key=tiers.turn)  # or a run would end with a single busy worker
+    kept = tiers.order(tiers.select(items, config.option.tier))
     if config.option.part:
         kept = tiers.take_part(kept, *config.option.part, tiers.read_durations())
     if deselected := set(items).difference(kept):

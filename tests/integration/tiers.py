@@ -43,14 +43,20 @@ def select(items, tier):
     return [item for item in items if item in kept]
 
 
-def turn(item):
-    """Return the sort key of a test: slow tests of the core first, and of those Spark's last.
+def order(items):
+    """Return the items in the order of a run: slow tests of the core first, or it would end with one busy worker.
 
-    While all brokers start, Spark's Python may miss Spark's timeout of ten seconds.
+    Spark's are the last of these: while all brokers start, its Python may miss Spark's timeout of ten seconds. Those
+    through a cluster or mutual TLS come after two thirds of the others: the Java machines that they start take
+    processor time from all later tests.
     """
-    if not any("slow" in mark.kwargs for mark in item.iter_markers("core")):
-        return 2
-    return int(_kind(item) == "spark")
+    slow, spark, late, others = [], [], [], []
+    by_kind = {"spark": spark, "spark-cluster": spark, "cluster": late, "mtls": late}
+    for item in items:
+        is_slow = any("slow" in mark.kwargs for mark in item.iter_markers("core"))
+        (by_kind.get(_kind(item), slow) if is_slow else others).append(item)
+    middle = len(others) * 2 // 3
+    return [*slow, *spark, *others[:middle], *late, *others[middle:]]
 
 
 def _core(same):

@@ -136,7 +136,7 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.core(slow="a cluster starts")
+@pytest.mark.core
 @pytest.mark.standalone_only("is about tokens; mtls uses certificates", ways=("mtls",))
 def test_redirect_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
     """A redirect to the topic's owner is followed with the request's method, body and token."""

@@ -47,6 +47,19 @@ def shown(items):
     return [(item.nodeid.partition("::")[2].partition("[")[0], *item.callspec.params.values()) for item in items]
 
 
+def test_slow_tests_come_first_and_clusters_late():
+    """Slow tests come first, Spark's last of them; a slow test through a cluster follows two thirds of the others."""
+    slow = CORE(slow="starts")
+    items = [
+        *(Item(f"other {number}", [CORE]) for number in range(3)),
+        Item("cluster", [slow], pulsar_through="cluster"),
+        Item("spark", [slow, pytest.mark.xdist_group("spark-write")]),
+        Item("slow", [slow], pulsar_through="standalone"),
+    ]
+    names = [name for name, *_ in shown(tiers.order(items))]
+    assert names == ["slow", "spark", "other 0", "other 1", "cluster", "other 2"]
+
+
 def test_core_selects_marked_tests():
     """Core has one item of each marked test, one per value of `each`, and the asyncio twin if requested."""
     assert shown(tiers.select(MIXED, "core")) == [
