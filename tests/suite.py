@@ -24,7 +24,7 @@ from pulsar_ext.testing.rpc import PoolServer
 from pulsar_ext.testing.shared import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 _BACKEND = os.environ.get("PULSAR_EXT_BACKEND", "process")
 """A process with an archive of classes takes half the processor time of a container to start."""
@@ -44,13 +44,6 @@ _SAME = (
     "tests/unit/receive/test_two_moves.py",
 )
 """Unit tests of these packages whose code never imports the native core."""
-_RESTARTED = ("tests/integration/produce/test_direct.py::test_messages_arrive_after_broker_restart",)
-"""Reconnection is the official producer's; `produce/test_chunks_cut.py` has it without the core, too."""
-
-
-def _without(deselected: Iterable[str], *paths: str) -> list[str]:
-    """Return the arguments that run tests of some paths except the deselected ones."""
-    return [*paths, *(argument for one in deselected for argument in ("--deselect", one))]
 
 
 @dataclass(frozen=True)
@@ -84,12 +77,12 @@ STEPS = {
         "receiving, sending, ids and acknowledgements without the native core",
         1.5,
         [
-            ["pytest", "-n", "2", *_without(_SAME, *(f"tests/unit/{room}" for room in ("native", "message", *_HOT)))],
-            *_FETCH,
             [
-                *("pytest", "--tier", "core", *_ON_BROKERS),
-                *_without(_RESTARTED, *(f"tests/integration/{room}" for room in _HOT)),
+                *("pytest", "-n", "2", *(f"tests/unit/{room}" for room in ("native", "message", *_HOT))),
+                *(f"--ignore={path}" for path in _SAME),
             ],
+            *_FETCH,
+            ["pytest", "--tier", "core", *_ON_BROKERS, *(f"tests/integration/{room}" for room in _HOT)],
         ],
         {"PULSAR_EXT_NATIVE": "0"},
     ),

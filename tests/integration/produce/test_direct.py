@@ -1,4 +1,4 @@
-"""Single sends: full queues, empty keys, failing routers, and a broker restart."""
+"""Single sends: full queues, empty keys, failing routers, an outage, and a broker restart."""
 
 from __future__ import annotations
 
@@ -65,13 +65,8 @@ def test_send_many_on_closed_producer_raises(client, topic):
                 producer.send_many([b"x"], flush=flush)
 
 
-@pytest.mark.core(slow="a broker of its own starts twice")
-@pytest.mark.twin_on_demand
-def test_messages_arrive_after_broker_restart(pulsar_own_broker, client_factory):
-    """A receive that waits during kill -9 and restart of the broker continues; all acknowledged sends arrive once."""
-    broker = pulsar_own_broker("plain")
-    client = client_factory(broker)
-    topic = "persistent://public/default/restart"
+def _exchange(client, topic, interrupt):
+    """Send and receive forty messages, with an interruption after half of them: each arrives once."""
     consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
     sent, received = [], []
 
@@ -86,12 +81,36 @@ def test_messages_arrive_after_broker_restart(pulsar_own_broker, client_factory)
     waiter.start()
     for index in range(40):
         if index == 20:
-            broker.kill()
-            broker.restart()
+            interrupt()
         sent.append(b"%d" % index)
         producer.send(sent[-1])
     waiter.join(HANG_SECONDS)
     assert received == sent
+
+
+@pytest.mark.core
+def test_messages_arrive_after_an_outage(pulsar_fault_proxy, client_factory, broker, topic):
+    """A receive that waits while no connection is possible continues; all acknowledged sends arrive once."""
+    proxy = pulsar_fault_proxy(broker)
+
+    def interrupt():
+        proxy.refuse()
+        proxy.cut()
+        threading.Timer(0.5, proxy.accept).start()
+
+    _exchange(client_factory(broker, service_url=proxy.service_url), topic, interrupt)
+
+
+@pytest.mark.twin_on_demand
+def test_messages_arrive_after_broker_restart(pulsar_own_broker, client_factory):
+    """A receive that waits during kill -9 and restart of the broker continues; all acknowledged sends arrive once."""
+    broker = pulsar_own_broker("plain")
+
+    def interrupt():
+        broker.kill()
+        broker.restart()
+
+    _exchange(client_factory(broker), "persistent://public/default/restart", interrupt)
 
 
 @pytest.mark.core
