@@ -59,7 +59,6 @@ def archive_path(java: Path, jars: Path) -> Path:
     return jars / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
 
 
-_HALT_SECONDS: Final = 20.0
 _KILL_SECONDS: Final = 10.0
 
 
@@ -121,11 +120,11 @@ class GuardedProgram:
         except subprocess.TimeoutExpired:
             return None
 
-    def halt(self) -> None:
-        """Stop it cleanly, or with SIGKILL if that takes too long; do nothing if it is not running."""
+    def halt(self, seconds: float = 20.0) -> None:
+        """Stop it cleanly, or with SIGKILL after `seconds`; do nothing if it is not running."""
         if self._process is not None and self.is_running():
             self._process.terminate()
-            self.finish(_HALT_SECONDS)
+            self.finish(seconds)
         self.kill()
 
     def kill(self) -> None:

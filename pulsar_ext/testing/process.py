@@ -37,7 +37,7 @@ def make_archive(version: str | None = None) -> Path | None:
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         fresh = Path(scratch, "classes.jsa")
         # With a data directory the broker is stopped cleanly, and Java writes the archive at its exit.
-        broker = PulsarProcess(
+        broker = _Archiving(
             data_dir=Path(scratch, "data"), version=version, java_options=[f"-XX:ArchiveClassesAtExit={fresh}"]
         )
         broker.start().stop()
@@ -77,6 +77,7 @@ class PulsarProcess(Standalone):
     """
 
     back_end: ClassVar[str] = "process"
+    _halt_seconds: ClassVar[float] = 20.0
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class PulsarProcess(Standalone):
     def _halt(self) -> None:
         # Temporary data needs no clean stop.
         if self._data_dir is not None and self._program is not None:
-            self._program.halt()
+            self._program.halt(self._halt_seconds)
         self._kill()
 
     def _discard(self) -> None:
@@ -259,3 +260,9 @@ def _check_content(directory: Path) -> None:
             f"the data directory {directory} has files that are not a broker's, such as {found[0]!r}: use an empty "
             "directory, or one of an earlier broker"
         )
+
+
+class _Archiving(PulsarProcess):
+    """Broker that archives its classes when it is stopped, which takes a busy machine more than 20 s."""
+
+    _halt_seconds = 180.0
