@@ -89,7 +89,7 @@ def test_silent_end_is_an_error():
 def test_hanging_process_ends_with_its_children(tmp_path):
     """A process beyond its time is reported as hung, and it and its forked processes are ended."""
     pid_file = tmp_path / "pid"
-    for seconds in (5.0, 30.0, _PATIENCE):  # on a busy machine it may end before it forks
+    for seconds in (1.5, 5.0, 30.0, _PATIENCE):  # on a busy machine it may end before it forks
         assert _outcome(hang, str(pid_file), seconds=seconds) == Outcome("hung")
         if pid_file.exists():
             break
