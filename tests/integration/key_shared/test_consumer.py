@@ -49,14 +49,14 @@ def two_halves(client, topic, action="deliver", **options):
     return one, sticky(client, topic, high).on_misrouted(action).load_conf(**options).subscribe()
 
 
-def receive_all(*consumers, quiet_millis=1000):
-    """Receive from all consumers until no message arrives, acknowledge, and return each one's messages."""
+def receive_all(*consumers, expected=0):
+    """Receive the expected number of messages from all consumers, and then more until none arrives for a second."""
     found = [[] for _ in consumers]
     last = time.monotonic()
-    while time.monotonic() - last < quiet_millis / 1000:
+    while time.monotonic() - last < (HANG_SECONDS if sum(map(len, found)) < expected else 1):
         for consumer, messages in zip(consumers, found, strict=True):
             try:
-                message = consumer.receive(20)
+                message = consumer.receive(2)
             except pulsar.Timeout:
                 continue
             consumer.acknowledge(message)
@@ -71,7 +71,7 @@ def test_tiling_consumers_share_the_messages(client, admin, topic, kind):
     """Each consumer gets the messages of its slots, in order per key; the broker reports its ranges."""
     one, two = two_halves(client, topic)
     keys = fill(client, topic, kind, 60 if kind == "chunked" else 400)
-    found = [[number_of(message) for message in part] for part in receive_all(one, two)]
+    found = [[number_of(message) for message in part] for part in receive_all(one, two, expected=len(keys))]
     assert sorted(found[0] + found[1]) == list(range(len(keys)))
     for consumer, part in zip((one, two), found, strict=True):
         assert all(consumer.key_hash_ranges.contains_key(keys[n]) for n in part)
@@ -102,7 +102,7 @@ def test_broker_and_key_slot_agree_on_consumer(client, topic):
     producer = client.create_producer(topic)
     for key in keys:
         producer.send(key.encode(), partition_key=key)
-    found = receive_all(*consumers)
+    found = receive_all(*consumers, expected=len(keys))
     assert sum(map(len, found)) == len(keys)
     for part, messages in zip(parts, found, strict=True):
         assert all(key_slot(message.data()) in KeyHashRanges(part) for message in messages)
@@ -113,7 +113,7 @@ def test_mixed_batch_is_delivered_with_warning(client, topic):
     one, two = two_halves(client, topic)
     keys = fill(client, topic, "default", 300)
     with pytest.warns(MisroutedMessageWarning, match="KeyBased") as caught:
-        found = receive_all(one, two)
+        found = receive_all(one, two, expected=300)
     assert sum(map(len, found)) == 300
     for consumer, part in zip((one, two), found, strict=True):
         misrouted = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
@@ -265,7 +265,7 @@ def test_cover_of_each_partition_is_checked(client, admin, pulsar_topic_factory,
     one, two = two_halves(client, topic)
     assert [cover.is_exact for cover in key_cover(admin, topic, "s")] == [True] * 3
     keys = fill(client, topic, "unbatched", 200)
-    found = [[number_of(message) for message in part] for part in receive_all(one, two)]
+    found = [[number_of(message) for message in part] for part in receive_all(one, two, expected=200)]
     assert sorted(found[0] + found[1]) == list(range(200))
     assert all(one.key_hash_ranges.contains_key(keys[n]) for n in found[0])
 
@@ -293,7 +293,7 @@ def test_auto_split(client, admin, topic):
     assert cover.is_exact
     assert cover.mode == "AUTO_SPLIT"
     fill(client, topic, "key", 200)
-    assert sum(map(len, receive_all(*consumers))) == 200
+    assert sum(map(len, receive_all(*consumers, expected=200))) == 200
 
 
 def check_receivers_of_keys(client, admin, topic):
@@ -306,7 +306,7 @@ def check_receivers_of_keys(client, admin, topic):
     for key in EDGES:
         producer.send(b"", partition_key=key)
     [cover] = key_cover(admin, topic, "s")
-    found = receive_all(*named.values())
+    found = receive_all(*named.values(), expected=len(EDGES))
     got = {message.partition_key(): (name,) for name, part in zip(named, found, strict=True) for message in part}
     assert got == {key: cover.consumers_of(key) for key in EDGES}
     return cover
