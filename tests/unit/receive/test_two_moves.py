@@ -13,7 +13,7 @@ def machine(fault_module):
 
 def test_all_orders_of_two_and_three_moves(machine):
     """Seeks, redeliveries, resets, closes and forks, failing or not, lose, reorder and resurrect no message."""
-    assert sum(machine.try_order(world, moves) for world, moves in machine.every_order()) > 10_000
+    assert sum(machine.try_order(world, moves) for world, moves in machine.every_order()) > 9_000
 
 
 def test_every_move_during_another_one(machine):
