@@ -38,14 +38,27 @@ class Credentials:
         return self.token is not None or self.basic is not None
 
 
-class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # the official client has no type hints
+class _Keeping:
+    """Base of authentications that keep the credentials for the admin API."""
+
+    _kept: Credentials
+
+    def credentials(self, _: str | None) -> Credentials:
+        """Return the credentials; an argument is the path of the client's trusted CAs."""
+        return self._kept
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._kept.certificate or '(<hidden>)'}"
+
+
+class AuthenticationToken(_Keeping, pulsar.AuthenticationToken):  # type: ignore[misc]  # untyped
     """The official token authentication."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
         self.failure: Exception | None = None
         """Last exception of the token supplier."""
         super().__init__(partial(self._supply, token) if callable(token) else token)
-        self._token = token
+        self._kept = Credentials(token=token)
 
     def _supply(self, supplier: Callable[[], str]) -> str:
         try:
@@ -56,30 +69,16 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
         self.failure = None
         return token
 
-    def __repr__(self) -> str:
-        return "AuthenticationToken(<hidden>)"
 
-    def credentials(self, _: str | None) -> Credentials:
-        """Return the token or its supplier."""
-        return Credentials(token=self._token)
-
-
-class AuthenticationTLS(pulsar.AuthenticationTLS):  # type: ignore[misc]  # the official client has no type hints
+class AuthenticationTLS(_Keeping, pulsar.AuthenticationTLS):  # type: ignore[misc]  # untyped
     """The official authentication by a client certificate."""
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
         super().__init__(certificate_path, private_key_path)
-        self._paths = (certificate_path, private_key_path)
-
-    def __repr__(self) -> str:
-        return f"AuthenticationTLS{self._paths!r}"
-
-    def credentials(self, _: str | None) -> Credentials:
-        """Return the paths of the certificate and the key."""
-        return Credentials(certificate=self._paths)
+        self._kept = Credentials(certificate=(certificate_path, private_key_path))
 
 
-class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # the official client has no type hints
+class AuthenticationBasic(_Keeping, pulsar.AuthenticationBasic):  # type: ignore[misc]  # untyped
     """The official authentication by user and password."""
 
     def __init__(
@@ -93,25 +92,15 @@ class AuthenticationBasic(pulsar.AuthenticationBasic):  # type: ignore[misc]  # 
         if auth_params_string is not None:
             values = json.loads(auth_params_string)  # validated by the C++ client: an object with both
             username, password = values["username"], values["password"]
-        self._basic = (str(username), str(password))
-
-    def __repr__(self) -> str:
-        return "AuthenticationBasic(<hidden>)"
-
-    def credentials(self, _: str | None) -> Credentials:
-        """Return the user and the password."""
-        return Credentials(basic=self._basic)
+        self._kept = Credentials(basic=(str(username), str(password)))
 
 
-class AuthenticationOauth2(pulsar.AuthenticationOauth2):  # type: ignore[misc]  # the official client has no type hints
+class AuthenticationOauth2(_Keeping, pulsar.AuthenticationOauth2):  # type: ignore[misc]  # untyped
     """The official authentication by OAuth 2.0's client credentials."""
 
     def __init__(self, auth_params_string: str) -> None:
         super().__init__(auth_params_string)
-        self._parameters = auth_params_string
-
-    def __repr__(self) -> str:
-        return "AuthenticationOauth2(<hidden>)"
+        self._kept, self._parameters = Credentials(), auth_params_string
 
     def credentials(self, trust_certs_file_path: str | None) -> Credentials:
         """Return a supplier of access tokens, with the client's trusted CAs."""
