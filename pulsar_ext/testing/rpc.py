@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .access import Address
+    from .profiles import Profile
 
 _BACKLOG = 64
 
@@ -68,13 +70,27 @@ class PoolServer:
 
 
 class PoolClient:
-    """Client of a `PoolServer` in another process, with the methods of its source."""
+    """Client of a `PoolServer` in another process."""
 
     def __init__(self, ticket: Ticket) -> None:
         self._port, self._key = ticket["port"], bytes.fromhex(ticket["key"])
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        return partial(self._request, method)
+    def address(self, profile: Profile) -> Address:
+        """Return the address of a profile's broker, which the server starts if needed."""
+        address: Address = self._request("address", profile)
+        return address
+
+    def is_running(self, profile: Profile) -> bool:
+        """Return True if the broker is alive."""
+        return bool(self._request("is_running", profile))
+
+    def log_offset(self, profile: Profile) -> int:
+        """Return the current end of its log."""
+        return int(self._request("log_offset", profile))
+
+    def log_text(self, profile: Profile, since: int) -> str:
+        """Return its log from an offset on."""
+        return str(self._request("log_text", profile, since))
 
     def _request(self, method: str, *arguments: object) -> Any:
         try:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -55,7 +55,7 @@ class Run:
         if ticket is not None:
             from .rpc import PoolClient  # noqa: PLC0415  # loaded on use
 
-            return cast("Source", PoolClient(ticket))
+            return PoolClient(ticket)
         url, admin_url, version = self.option("url"), self.option("admin_url"), self.option("pulsar_version")
         if url is None:
             return Pool(self.option("backend"), self.lines.append, version)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .profiles import Profile
+    from .rpc import PoolClient
 
 
 class Pool:
@@ -123,8 +124,8 @@ class Existing:
         return ""
 
 
-Source: TypeAlias = Pool | Existing
-"""Source of shared brokers; in another process of the run a `PoolClient`, which has the same methods."""
+Source: TypeAlias = "Pool | PoolClient | Existing"
+"""Source of shared brokers."""
 
 
 class SharedBroker(Broker):
