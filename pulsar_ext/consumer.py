@@ -37,9 +37,9 @@ from .message import Message
 from .process.actions import Redeliver
 from .process.processing import Handling, ProcessRun
 from .receive.filter import RedeliveryFilter, ScreenedSource
-from .receive.many import Prefetch, require_max_messages
 from .receive.native import Unsubscription, is_of_several
 from .receive.order import Transition
+from .receive.prefetch import Prefetch, require_max_messages
 from .receive.receiver import CLOSING_SECONDS, Interrupted, Pause, Receiving
 from .receive.source import NativeSource, Recorder
 from .redelivery.letters import check_retry

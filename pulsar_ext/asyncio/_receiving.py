@@ -30,8 +30,8 @@ from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message import handled_in
-from pulsar_ext.receive.many import require_max_messages
 from pulsar_ext.receive.order import Transition, TransitionSubscriber
+from pulsar_ext.receive.prefetch import require_max_messages
 from pulsar_ext.receive.receiver import Receiving
 from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T

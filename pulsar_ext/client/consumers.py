@@ -31,9 +31,9 @@ from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.many import prefetch_size
 from pulsar_ext.receive.native import ConsumerReopener
 from pulsar_ext.receive.order import ReceiveOrder
+from pulsar_ext.receive.prefetch import prefetch_size
 from pulsar_ext.receive.undecryptable import (
     Flow,
     PermitWatch,

@@ -23,7 +23,7 @@ from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import adopt_message, message_class
-from pulsar_ext.receive import many as prefetch
+from pulsar_ext.receive import prefetch
 from pulsar_ext.receive.order import ReceiveOrder, Transition, TransitionSubscriber
 
 if TYPE_CHECKING:

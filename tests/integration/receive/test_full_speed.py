@@ -16,7 +16,7 @@ from interrupted import interruptions
 from prefetched import fetch_ahead, fill
 
 import pulsar_ext as pulsar
-from pulsar_ext.receive.many import Prefetch
+from pulsar_ext.receive.prefetch import Prefetch
 
 SHARED = pulsar.ConsumerType.Shared
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}

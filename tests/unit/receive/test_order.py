@@ -9,8 +9,8 @@ import pytest
 
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import ScreenedSource
-from pulsar_ext.receive.many import Prefetch
 from pulsar_ext.receive.order import ReceiveOrder, Transition, TransitionSubscriber
+from pulsar_ext.receive.prefetch import Prefetch
 from pulsar_ext.receive.receiver import Interrupted
 
 MINE = 1

@@ -11,8 +11,8 @@ from itertools import cycle, islice, pairwise
 import pulsar
 import pytest
 
-from pulsar_ext.receive import many as ahead_module
-from pulsar_ext.receive.many import Prefetch, prefetch_size
+from pulsar_ext.receive import prefetch as ahead_module
+from pulsar_ext.receive.prefetch import Prefetch, prefetch_size
 from pulsar_ext.receive.source import NativeSource
 
 ARGUMENTS = {
@@ -85,7 +85,7 @@ def _take(ahead, count, turns):
 
 @contextmanager
 def _ctrl_c(at):
-    """Interrupt the code of `many.py` at the n-th point where Python checks for signals; yield the count of points."""
+    """Interrupt `prefetch.py` at the n-th point where Python checks for signals; yield the count of points."""
     passed, checks = [0], {}
 
     def on_opcode(frame, event, _):
