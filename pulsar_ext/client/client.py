@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import weakref
+from dataclasses import fields
 from functools import partial
 from multiprocessing.util import Finalize
 from types import MethodType
@@ -361,25 +362,7 @@ class Client(ClientHandle):
             InvalidUse: an argument is invalid, or not supported by this build of the official client; nothing was
                 opened.
         """
-        self.context.callbacks.raise_inside("subscribe")
-        named = official_arguments(pulsar.Client.subscribe, locals())
-        redelivery = RedeliveryOptions(
-            enable_retry,
-            retry_letter_topic,
-            negative_ack_redelivery_backoff,
-            ack_timeout_redelivery_backoff,
-            letter_encryption_key,
-            letter_crypto_key_reader,
-        )
-        events = None if consumer_event_listener is None else ActiveEvents(consumer_event_listener)
-        return self._open_consumer_(
-            named,
-            ack_group_time_ms=ack_group_time_ms,
-            max_ack_group_size=max_ack_group_size,
-            redelivery=redelivery,
-            chain=ConsumerChain.of(self.context, interceptors),
-            settings=ConsumerSettings(pattern_auto_discovery_period, priority_level, subscription_properties, events),
-        )
+        return self._subscribe_(locals(), chain=ConsumerChain.of(self.context, interceptors))
 
     @documented_by(pulsar.Client.create_reader)
     def create_reader(  # noqa: D417  # the official docs are appended
@@ -755,12 +738,24 @@ class Client(ClientHandle):
         """True after `close()` or `shutdown()`."""
         return self._closed
 
-    def _open_consumer_(
-        self, named: Arguments, *, settings: ConsumerSettings | None = None, **options: Any
-    ) -> Consumer:
-        """Subscribe; the options are those of `open_consumer()`."""
-        settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
-        options = {"gate": SeekGate(self.inner), "settings": settings, **options}
+    def _subscribe_(self, given: Arguments, **options: Any) -> Consumer:
+        """Subscribe with all arguments of `subscribe()` by name; the options are those of `open_consumer()`."""
+        self.context.callbacks.raise_inside("subscribe")
+        named = official_arguments(pulsar.Client.subscribe, given)
+        listener = given["consumer_event_listener"]
+        settings = ConsumerSettings(
+            given["pattern_auto_discovery_period"],
+            given["priority_level"],
+            given["subscription_properties"],
+            None if listener is None else ActiveEvents(listener),
+        )
+        options |= {
+            "gate": SeekGate(self.inner),
+            "settings": settings,
+            "redelivery": RedeliveryOptions(*(given[one.name] for one in fields(RedeliveryOptions))),
+            "ack_group_time_ms": given["ack_group_time_ms"],
+            "max_ack_group_size": given["max_ack_group_size"],
+        }
         consumer: Consumer = self._open(open_consumer, InterruptibleClient.open_consumer, named, options, settings)
         return consumer
 

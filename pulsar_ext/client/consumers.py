@@ -149,7 +149,6 @@ class ConsumerSettings:
             set_event_listener(configuration, self.events)
 
 
-_OFFICIAL_REDELIVERY = RedeliveryOptions()
 _SHARED_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
@@ -164,7 +163,7 @@ def open_consumer(
     gate: SeekGate,
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
-    redelivery: RedeliveryOptions = _OFFICIAL_REDELIVERY,
+    redelivery: RedeliveryOptions,
     chain: ConsumerChain | None = None,
     settings: ConsumerSettings,
 ) -> None:

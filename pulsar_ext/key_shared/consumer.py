@@ -289,15 +289,12 @@ def open_filtering_consumer(
 ) -> RangeConsumer:
     """Subscribe with `options`, without a listener, and check each message's slot before it is delivered."""
     own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
-    context.callbacks.raise_inside("subscribe")
-    grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
-    rest = {name: value for name, value in options.items() if name not in grouping}
-    consumer: RangeConsumer = context.opener._open_consumer_(
-        named_arguments(pulsar.Client.subscribe, (), rest),
+    opener = context.opener
+    consumer: RangeConsumer = opener._subscribe_(
+        named_arguments(type(opener).subscribe, (), options),
         make=partial(assemble, own_slots, on_misrouted),
         screens_first=True,
         chain=chain,
-        **grouping,
     )
     return consumer
 

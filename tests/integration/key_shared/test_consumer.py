@@ -13,7 +13,14 @@ from keyed import BATCHING, fill, number_of
 from programs import HANG_SECONDS
 
 import pulsar_ext as pulsar
-from pulsar_ext import KeyHashRange, KeyHashRanges, KeySharedPolicy, auto_split_slot, key_slot
+from pulsar_ext import (
+    KeyHashRange,
+    KeyHashRanges,
+    KeySharedPolicy,
+    MultiplierRedeliveryBackoff,
+    auto_split_slot,
+    key_slot,
+)
 from pulsar_ext.key_shared.consumer import MisroutedMessageWarning
 from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning, key_cover
 from pulsar_ext.testing.profiles import Profile
@@ -133,6 +140,26 @@ def test_mixed_batch_is_redirected(client, topic):
     assert one.misrouted + two.misrouted == len(misrouted) > 0
     everything = [number_of(message) for part in (*found, misrouted) for message in part]
     assert sorted(everything) == list(range(300))
+
+
+def test_sticky_consumer_has_the_options_of_subscribe(client, admin, topic):
+    """A backoff, the subscription's properties and a retry topic apply to a consumer of slots as to any other."""
+    backoff = MultiplierRedeliveryBackoff(100, 1_000)
+    options = {
+        "negative_ack_redelivery_backoff": backoff,
+        "subscription_properties": {"team": "a"},
+        "enable_retry": True,
+    }
+    consumer = sticky(client, topic, FULL).load_conf(**options).subscribe()
+    fill(client, topic, "unbatched", 2)
+    first, second = consumer.receive(10_000), consumer.receive(10_000)
+    consumer.negative_acknowledge(first)
+    consumer.reconsume_later(second, 1)
+    again = {number_of(message) for message in (consumer.receive(10_000), consumer.receive(10_000))}
+    assert again == {number_of(first), number_of(second)}
+    assert admin.stats(topic).subscriptions["s"].properties == {"team": "a"}
+    with pytest.raises(TypeError, match="colour"):
+        sticky(client, topic, FULL, "t").load_conf(colour="red").subscribe()
 
 
 @pytest.mark.core
