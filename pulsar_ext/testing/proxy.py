@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from selectors import EVENT_READ, EVENT_WRITE, PollSelector
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pulsar_ext.errors import InvalidUse
@@ -305,7 +305,7 @@ class Link:
 
     def _select(self, events: Mapping[socket.socket, int], wait: float | None) -> set[socket.socket]:
         """Wait for the events or an order, and return the sockets to read, reset ones among them."""
-        with PollSelector() as selector:
+        with DefaultSelector() as selector:
             for end, mask in {**events, self._wake_receiver: EVENT_READ}.items():
                 if mask:  # a broken connection that must not be read would wake the thread forever
                     selector.register(end, mask)

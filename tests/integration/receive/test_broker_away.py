@@ -241,6 +241,6 @@ def test_seek_raises_after_the_operation_timeout(connected, proxy, topic):
     consumer = connected.subscribe(topic, "s")
     proxy.refuse()
     proxy.cut()
-    with pytest.raises(pulsar.NotConnected, match="not known"):
+    with pytest.raises(pulsar.NotConnected, match="outcome is unknown"):
         consumer.seek(pulsar.MessageId.earliest)
     proxy.accept()

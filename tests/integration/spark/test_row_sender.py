@@ -102,6 +102,8 @@ def test_rejected_row_batch_is_divided(pulsar_broker_factory, pulsar_topic_facto
     topic = pulsar_topic_factory(broker=broker)
     keys = [f"key-{number % 7}" if number % 3 else None for number in range(900)]
     rows = rows_of(range(900), size=130, keys=keys)
+    with pulsar_ext.Client(broker.service_url, **Reach.of(broker).options()) as client:
+        client.get_topic_partitions(topic)  # a process has one limit, that of the broker to which it connected last
     size = {"pulsar.producer.batchingMaxAllowedSizeInBytes": "131072"}
     assert send(broker, topic, rows, **size) == (900, 0)
     found = read(broker, topic, 900)
