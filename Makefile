@@ -9,8 +9,8 @@ PART ?=
 
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
-	@echo '                      9 minutes on two cores; the first time more, with about 1 GB to fetch'
-	@echo 'make test-all         the same, the pages in a browser, and the rest of the integration tests: two hours; PART=3/10: a part of it'
+	@echo '                      4 to 8 minutes on two cores, by their speed; the first time more, with about 1 GB to fetch'
+	@echo 'make test-all         the same, the pages in a browser, and the rest of the integration tests: 40 minutes to two hours; PART=3/10: a part of it'
 	@echo 'make reproduce        each known defect, the official client beside pulsar_ext: 6 minutes'
 	@echo 'make docs             the site, in .site/html'
 	@echo 'make through ARGS=mtls       every family of integration tests with mutual TLS; ARGS=cluster: on a cluster'
@@ -22,11 +22,11 @@ help:
 
 test: $(VENV)/ready
 	@echo 'make test: ruff, mypy, pyright, the unit tests, the site, and the core of the integration tests on real brokers.'
-	@echo 'It takes 9 minutes on two cores; the first time more, with about 1 GB to fetch.'
+	@echo 'It takes 4 to 8 minutes on two cores, by their speed; the first time more, with about 1 GB to fetch.'
 	$(TOX) run -q -e lint,suite
 
 test-all: $(if $(PART),,test) $(VENV)/ready
-	@echo 'make test-all: the pages, and what make test leaves out of the integration tests$(if $(PART),; part $(PART): about 10 minutes,: two hours).'
+	@echo 'make test-all: the pages, and what make test leaves out of the integration tests$(if $(PART),; part $(PART): 4 to 10 minutes,: 40 minutes to two hours).'
 	$(TOX) run -q -e suite -- pages rest $(if $(PART),--part $(PART)) $(ARGS)
 
 docs: $(VENV)/ready

@@ -65,17 +65,17 @@ STEPS = {
         [["mypy"], ["pyright", "--pythonpath", sys.executable]],
         is_beside=True,
     ),
-    "unit": Step("tests without a broker", 2, [["pytest", "tests/unit", "-n", "2"]]),
+    "unit": Step("tests without a broker", 1, [["pytest", "tests/unit", "-n", "2"]]),
     "docs": Step("the site, its links and its reference", 0.5, [["pytest", "tests/docs", "--ignore", _PAGES]]),
     "pages": Step("every page of the site in a browser", 1.5, [["pytest", _PAGES]]),
     "core": Step(
         "each public feature once, on real brokers",
-        6,
+        3,
         [*_FETCH, ["pytest", "tests/integration", "--tier", "core", *_ON_BROKERS, "--no-loadscope-reorder"]],
     ),
     "pure": Step(
         "receiving, sending, ids and acknowledgements without the native core",
-        1.5,
+        1,
         [
             [
                 *("pytest", "-n", "2", *(f"tests/unit/{room}" for room in ("native", "message", *_HOT))),
