@@ -155,9 +155,10 @@ class Redelivery(TransitionSubscriber):
     def nack_message(self, message: Message) -> None:
         """Redeliver a message, or send its dead letter after the last redelivery."""
         self._acks.withdraw_message(message)
-        self._nack_queue.put((self._delays.nack_due_at(message), message))
-        if not self._scheduled:
-            self._watch()
+        due_at = self._delays.nack_due_at(message)
+        self._nack_queue.put((due_at, message))
+        if not self._scheduled:  # later ones are processed together, and do not compete with the application now
+            self._watch(0.0 if self.dead_letters else min(due_at - time.monotonic(), _TICK_SECONDS))
 
     def redeliver_later(self, inner: InnerMessage) -> None:
         """Redeliver a native message after the delay, whatever its redelivery count."""
@@ -313,10 +314,10 @@ class Redelivery(TransitionSubscriber):
         next_due = None if self._unacked is None else self._unacked.next_due()
         return None if next_due is None else max(next_due - now, 0.0)
 
-    def _watch(self) -> None:
+    def _watch(self, seconds: float = 0.0) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._scheduler.watch(self)
+            self._scheduler.watch(self, max(seconds, 0.0))
 
     def _ask(self, inner: InnerConsumer, entries: list[InnerMessageId]) -> None:
         """Request the redelivery of entries; on an Exclusive or Failover subscription of everything."""
