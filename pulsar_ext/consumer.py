@@ -952,7 +952,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
     def _enter_cluster(self) -> None:
         super()._enter_cluster()
         if self._prefetch is not None:
-            self._prefetch.set_message_class(self._message_class)
+            self._prefetch.message_class = self._message_class
         if self._recorder is not None:
             self._recorder.drop()
 

@@ -100,9 +100,9 @@ class Received(Message[T]):
     __init__ = object.__init__  # in C: the receive loop creates one per message
 
 
-def received(inner: InnerMessage, cls: type[Message] | None = None) -> Message:
+def received(inner: InnerMessage, cls: type[Message] = Received) -> Message:
     """Return a C++ message as one of ours, of a class."""
-    message: Message = (cls or Received)()
+    message = cls()
     message.inner = inner
     return message
 

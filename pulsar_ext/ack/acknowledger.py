@@ -121,7 +121,7 @@ class DuplicateFilter:
             return True
         self._delivered[id(inner)] = inner
         self._count += 1
-        if self._count > self._queue_size and self._count > self._max_in_a_row:
+        if self._count > self._max_in_a_row:
             self._delivered.clear()
             self._collector.stop_remembering()
             self._order.end_screening()

@@ -362,7 +362,9 @@ class Client(ClientHandle):
             InvalidUse: an argument is invalid, or not supported by this build of the official client; nothing was
                 opened.
         """
-        return self._subscribe_(locals(), chain=ConsumerChain.of(self.context, interceptors))
+        given = locals()
+        self.context.callbacks.raise_inside("subscribe")
+        return self._subscribe_(given, chain=ConsumerChain.of(self.context, interceptors))
 
     @documented_by(pulsar.Client.create_reader)
     def create_reader(  # noqa: D417  # the official docs are appended
@@ -740,7 +742,6 @@ class Client(ClientHandle):
 
     def _subscribe_(self, given: Arguments, **options: Any) -> Consumer:
         """Subscribe with all arguments of `subscribe()` by name; the options are those of `open_consumer()`."""
-        self.context.callbacks.raise_inside("subscribe")
         named = official_arguments(pulsar.Client.subscribe, given)
         listener = given["consumer_event_listener"]
         settings = ConsumerSettings(

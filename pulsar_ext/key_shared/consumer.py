@@ -289,6 +289,7 @@ def open_filtering_consumer(
 ) -> RangeConsumer:
     """Subscribe with `options`, without a listener, and check each message's slot before it is delivered."""
     own_slots = _OwnSlots(ranges, KeyForms(context.admin_api, key_forms))
+    context.callbacks.raise_inside("subscribe")
     opener = context.opener
     consumer: RangeConsumer = opener._subscribe_(
         named_arguments(type(opener).subscribe, (), options),

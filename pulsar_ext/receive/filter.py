@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.messages import InnerMessage
@@ -18,6 +18,7 @@ from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
 from .order import Part, TransitionSubscriber
+from .source import OwnIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ _CLOCK_CHECK_EVERY = 256
 _redelivery_count = InnerMessage.redelivery_count
 
 
-class _BufferedSource(TransitionSubscriber):
+class _BufferedSource(OwnIterator, TransitionSubscriber):
     """A source that keeps messages between the C++ queue and the application."""
 
     part = Part.SOURCE
@@ -39,14 +40,6 @@ class _BufferedSource(TransitionSubscriber):
     def __init__(self, source: Source) -> None:
         self._source = source
         self.on_reopen()
-
-    @property
-    def each(self) -> Self:
-        """Return this object, which is its own endless iterator."""
-        return self
-
-    def __iter__(self) -> Self:
-        return self
 
     def on_after(self, _: Transition, /) -> None:
         """Drop the kept messages, which are redelivered or not wanted any more.

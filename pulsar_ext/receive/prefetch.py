@@ -17,7 +17,7 @@ from collections import deque
 from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter, length_hint
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
@@ -28,6 +28,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import received
 
 from .order import NOTHING, Part, Transition, TransitionSubscriber
+from .source import OwnIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,7 +66,7 @@ def prefetch_size(named: Mapping[str, Any], *, screens: bool) -> int:
     return min(size // 4, _MAX_FETCH)
 
 
-class Prefetch(TransitionSubscriber):
+class Prefetch(OwnIterator, TransitionSubscriber):
     """The prefetched messages before a consumer's native receive, at most `at_once` of a fetch."""
 
     __slots__ = (
@@ -77,7 +78,6 @@ class Prefetch(TransitionSubscriber):
         "_is_moving",
         "_left",
         "_lock",
-        "_message_class",
         "_prefetched",
         "_since",
         "_source",
@@ -85,6 +85,7 @@ class Prefetch(TransitionSubscriber):
         "_timeouts",
         "_wait",
         "_waits",
+        "message_class",
     )
     part = Part.SOURCE
 
@@ -93,7 +94,8 @@ class Prefetch(TransitionSubscriber):
         self._inner, self._each, self._wait = inner, source.each, source.wait
         self._prefetched: Iterator[Message] = NOTHING
         """The prefetched messages. Threads may share the iterator; dropping the messages exhausts it for all."""
-        self._at_once, self._message_class = at_once, message_class
+        self._at_once, self.message_class = at_once, message_class
+        """The class of the messages that are fetched from now on."""
         self._timeouts: Iterator[int] = NOTHING
         self._waits: Iterator[InnerMessage] = NOTHING
         """Waits for one message each; its timeouts are exhausted before messages are fetched, which come first."""
@@ -106,14 +108,6 @@ class Prefetch(TransitionSubscriber):
         self._taken, self._since, self._left = 0, time.monotonic(), 0
         """The measured pace: messages taken, since when, and the number that remained at the last check. For awaited
         receives: messages fetched last, and when."""
-
-    @property
-    def each(self) -> Self:
-        """Return this object, which is its own endless iterator."""
-        return self
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> InnerMessage:
         for inner in map(_inner, self._prefetched):
@@ -129,10 +123,6 @@ class Prefetch(TransitionSubscriber):
         for inner in map(self._wait, (millis,)):
             return inner
         raise AssertionError  # the map above has exactly one item
-
-    def set_message_class(self, message_class: type[Message]) -> None:
-        """Create messages of this class from now on."""
-        self._message_class = message_class
 
     def next_messages(self) -> tuple[Iterator[Any], bool]:
         """Return the next messages, and whether they are messages of ours already.
@@ -192,7 +182,7 @@ class Prefetch(TransitionSubscriber):
             try:
                 if self._fetch_blocks == 1 and not self._is_moving and not length_hint(self._prefetched):
                     _exhaust(self._timeouts)
-                    take = partial(drain, self._message_class, most, _MAX_FETCH_BYTES)
+                    take = partial(drain, self.message_class, most, _MAX_FETCH_BYTES)
                     # Assigned without Python code in between: a Ctrl-C finds the messages in the queue or here.
                     for fetched in map(iter, map(take, (self._inner,))):
                         self._prefetched = fetched
@@ -230,7 +220,7 @@ class Prefetch(TransitionSubscriber):
             _exhaust(self._timeouts)
             _exhaust(self._prefetched)
             self._inner, self._each, self._wait = inner, self._source.each, self._source.wait
-            self._prefetched = iter([received(one, self._message_class) for one in ahead])
+            self._prefetched = iter([received(one, self.message_class) for one in ahead])
 
 
 def _exhaust(shared: Iterator[object]) -> None:

@@ -29,7 +29,7 @@ from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, 
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.message import at_cluster
+from pulsar_ext.message import at_cluster, received
 from pulsar_ext.schema.typed import T
 
 from .order import NOTHING, OutdatedError, Part, ReceiveOrder, Transition, TransitionSubscriber, raise_unless
@@ -209,9 +209,7 @@ class Receiving(Generic[N, T]):
 
     def _message_of_(self, inner: Any) -> Message[T]:
         """Return a C++ message as a message of this consumer or reader."""
-        message = self._message_class()
-        message.inner = inner
-        return message
+        return received(inner, self._message_class)
 
     @property
     def _fetcher_(self) -> Callable[[], Iterator[Message[T]]] | None:

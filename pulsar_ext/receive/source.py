@@ -136,12 +136,10 @@ class Records:
         return list({id(inner): inner for inner in record}.values())
 
 
-class Recorder(Records):
-    """A source that records the messages of another source."""
+class OwnIterator:
+    """Base of the sources that are their own endless iterators."""
 
-    def __init__(self, source: Source) -> None:
-        super().__init__()
-        self.source = source
+    __slots__ = ()
 
     @property
     def each(self) -> Self:
@@ -150,6 +148,14 @@ class Recorder(Records):
 
     def __iter__(self) -> Self:
         return self
+
+
+class Recorder(OwnIterator, Records):
+    """A source that records the messages of another source."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.source = source
 
     def __next__(self) -> InnerMessage:
         for inner in self.source.each:
