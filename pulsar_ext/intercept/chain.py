@@ -7,7 +7,6 @@ overrides `on_partitions_change()`. Mirrors Java's `ProducerInterceptors`, `Cons
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import weakref
 from operator import attrgetter
@@ -290,8 +289,7 @@ class InterceptedSender(WrappingSender):
         outcome = BulkOutcome()
         count = post_each(self, contents, columns, outcome)
         if flush:
-            with contextlib.suppress(pulsar.PulsarException):  # of any message: failures of these are raised below
-                self._sender.flush()
+            self._sender.send_many((), {}, flush=True)  # a flush() would raise, and so forget, errors of other messages
         return outcome.sent(count, wait=flush)
 
     def post(self, content: object, callback: SendCallback, options: Options) -> None:

@@ -203,6 +203,18 @@ def test_failed_send_is_reported(client, topic, sends):
     assert isinstance(outcome[2], pulsar.PulsarException)
 
 
+@pytest.mark.blocking_only("awaited sends have outcomes of their own")
+def test_failure_before_send_many_is_raised_by_the_next_flush(client, topic, sends):
+    """`send_many()` succeeds, and the error of a message that was sent before it is left to `flush()`."""
+    producer = client.create_producer(
+        topic, interceptors=[sends], batching_enabled=True, batching_max_publish_delay_ms=60_000
+    )
+    producer.send_async(b"x" * 300_000, None)
+    assert producer.send_many([b"1", b"2"]).messages == 2
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.flush()
+
+
 @pytest.mark.core
 @pytest.mark.parametrize("way", RECEIVE)
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED], ids=["exclusive", "shared"])
