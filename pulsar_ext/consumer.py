@@ -176,7 +176,9 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             order.add_subscriber(self._screened)
             self._source = self._screened
         elif subscription.fetches:
-            self._prefetch = Prefetch(self.inner, native, self._message_class, subscription.fetches)
+            self._prefetch = Prefetch(
+                self.inner, native, self._message_class, subscription.fetches, self._is_on_its_cluster_
+            )
             order.add_subscriber(self._prefetch)
             self._source = self._prefetch
         if subscription.listens:
@@ -430,18 +432,24 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                 if not batch:
                     if self._prefetch is not None:
                         self._prefetch.drain_to(batch)
-                    for more in iter(self.inner.batch_receive, None):
-                        batch += more  # no call in between: a Ctrl-C leaves the batch to the next call
-                        break
-                    if self._flow is not None:
-                        self._flow.received += len(batch)
-                        self._flow.empty += not batch
+                    self._take_native(batch)
                 return batch  # noqa: TRY300  # an `else` could not distinguish the branches
             except AlreadyClosed:
                 try:
                     tried = self._replacement_of(tried, _RECONNECT_MILLIS)
                 except Timeout:
                     return batches.setdefault(thread, [])
+
+    def _take_native(self, batch: list[InnerMessage]) -> None:
+        """Append the C++ consumer's next batch."""
+        for more in iter(self.inner.batch_receive, None):
+            batch += more  # no call in between: a Ctrl-C leaves the batch to the next call
+            break
+        if not self._is_on_its_cluster_():
+            batch.clear()
+        if self._flow is not None:
+            self._flow.received += len(batch)
+            self._flow.empty += not batch
 
     def _take_ahead(self, batch: list[InnerMessage]) -> None:
         """Move the messages that precede the C++ consumer's batches into an empty batch."""

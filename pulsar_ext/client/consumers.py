@@ -345,6 +345,8 @@ class _Listener:
         consumer = None if known is None else known()
         if consumer is None:  # of several topics: the C++ consumer of this topic only
             consumer = self._of_topic(official, topic)
+        if not consumer._is_on_its_cluster_():
+            return
         guard_listener(self._listener, consumer, adopt_message(message, consumer._message_class_))
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:

@@ -75,6 +75,7 @@ class Prefetch(OwnIterator, TransitionSubscriber):
         "_fast",
         "_fetch_blocks",
         "_inner",
+        "_is_current",
         "_is_moving",
         "_left",
         "_lock",
@@ -89,8 +90,15 @@ class Prefetch(OwnIterator, TransitionSubscriber):
     )
     part = Part.SOURCE
 
-    def __init__(self, inner: InnerConsumer, source: Source, message_class: type[Message], at_once: int) -> None:
-        self._source = source
+    def __init__(
+        self,
+        inner: InnerConsumer,
+        source: Source,
+        message_class: type[Message],
+        at_once: int,
+        is_current: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._source, self._is_current = source, is_current
         self._inner, self._each, self._wait = inner, source.each, source.wait
         self._prefetched: Iterator[Message] = NOTHING
         """The prefetched messages. Threads may share the iterator; dropping the messages exhausts it for all."""
@@ -186,7 +194,7 @@ class Prefetch(OwnIterator, TransitionSubscriber):
                     # Assigned without Python code in between: a Ctrl-C finds the messages in the queue or here.
                     for fetched in map(iter, map(take, (self._inner,))):
                         self._prefetched = fetched
-                    if self._fetch_blocks > 1 or self._is_moving:
+                    if self._fetch_blocks > 1 or self._is_moving or not self._is_current():
                         _exhaust(self._prefetched)
                     self._left = length_hint(self._prefetched)
             finally:

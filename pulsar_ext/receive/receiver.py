@@ -34,7 +34,7 @@ from pulsar_ext.schema.typed import T
 
 from .order import NOTHING, OutdatedError, Part, ReceiveOrder, Transition, TransitionSubscriber, raise_unless
 from .seeks import partitions_of_each, targets_by_topic
-from .source import PendingReceives
+from .source import PendingReceives, of_one_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -278,7 +278,7 @@ class Receiving(Generic[N, T]):
                 tried = self._replacement_of(tried, timeout_millis)
                 continue
             if left < POLL_MILLIS:  # not in the handler, whose error would show above that of the timeout
-                return self._receive_briefly(message, left)
+                return self._receive_briefly(self._message_class(), left)
 
     def _close(self) -> None:
         if self._closed:
@@ -429,10 +429,22 @@ class Receiving(Generic[N, T]):
 
     def _receive_of(self, inner: N) -> Callable[[int], InnerMessage]:
         """Return the receive with a timeout of a C++ object, or a replacement if it does not have one."""
-        wait, receive_async = self._receives_of(inner)
+        wait, receive_async = self._native_receives(inner)
         if not self._queued:
             return PendingReceives(receive_async, self._enable_queue, self._is_excluded)
         return wait if self._flow is None else self._flow.counting(wait)
+
+    def _native_receives(self, inner: N) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
+        """Return the receive with a timeout of a C++ object, and the asynchronous one, for messages of its cluster."""
+        receives = self._receives_of(inner)
+        return of_one_cluster(*receives, self._is_on_its_cluster_) if self._context.cluster.may_change else receives
+
+    def _is_on_its_cluster_(self) -> bool:
+        """Return whether the client is connected to the cluster that the native object was opened on.
+
+        The C++ client connects the object to another cluster by itself, perhaps before it is closed here.
+        """
+        return self._context.cluster.number() == self._order.cluster
 
     def _receives_of(self, inner: N) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
         """Return the receive with a timeout of a C++ object, and the asynchronous one."""

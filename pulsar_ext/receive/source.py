@@ -57,6 +57,32 @@ class Source(Protocol):
         ...
 
 
+def of_one_cluster(
+    wait: Callable[[int], InnerMessage], receive_async: ReceiveAsync, is_current: Callable[[], bool]
+) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
+    """Return the two receives of a C++ object without messages that arrive while `is_current` returns False.
+
+    They are of another cluster, and another C++ object receives them again.
+    """
+
+    def wait_on_cluster(timeout_millis: int) -> InnerMessage:
+        while True:
+            for message in map(wait, (timeout_millis,)):
+                if is_current():
+                    return message
+
+    def receive_async_on_cluster(callback: Callable[[pulsar.Result, InnerMessage], None]) -> None:
+        def on_message(result: pulsar.Result, message: InnerMessage) -> None:
+            if result == pulsar.Result.Ok and not is_current():
+                receive_async(on_message)
+            else:
+                callback(result, message)
+
+        receive_async(on_message)
+
+    return wait_on_cluster, receive_async_on_cluster
+
+
 class NativeSource(TransitionSubscriber):
     """Receives from the C++ consumer or reader, by the receive that `receive_of` returns."""
 

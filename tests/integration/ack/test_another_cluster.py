@@ -5,6 +5,7 @@ import dataclasses
 import json
 import queue
 import time
+from functools import partial
 
 import pulsar as official
 import pytest
@@ -212,6 +213,43 @@ def test_table_view_follows_to_another_cluster(clusters):
         changes = [reported.get(timeout=30) for _ in range(3)]
         assert changes == [("both", "east a"), ("east", "east a"), ("west", None)]
         assert {key: value.a for key, value in view.items()} == {"both": "east a", "east": "east a"}
+
+
+def _receive_of(client, topic, kind, schema):
+    """Begin to receive in one way, and return a function that returns the next message."""
+    earliest, reported = pulsar.MessageId.earliest, queue.SimpleQueue()
+    if kind == "consumer":
+        return partial(client.subscribe(topic, "s", schema=schema).receive, 30_000)
+    if kind == "batch":
+        consumer = client.subscribe(topic, "s", schema=schema)
+        return lambda: next(batch[0] for batch in iter(consumer.batch_receive, None) if batch)
+    if kind == "listener":
+        client.subscribe(topic, "s", schema=schema, message_listener=lambda _, one: reported.put(one))
+        return partial(reported.get, timeout=30)
+    if kind == "reader listener":
+        client.create_reader(topic, earliest, schema, lambda _, one: reported.put(one))
+        return partial(reported.get, timeout=30)
+    topics = [topic] if kind == "reader of several topics" else topic
+    return partial(client.create_reader(topics, earliest, schema).read_next, 30_000)
+
+
+@pytest.mark.parametrize(
+    "kind", ["consumer", "batch", "listener", "reader", "reader listener", "reader of several topics"]
+)
+def test_late_poll_delivers_no_wrong_value(clusters, monkeypatch, kind):
+    """If the C++ client reaches the east before the poll does, nothing is decoded with the west's schema."""
+    monkeypatch.setattr("pulsar_ext._runtime.cluster._POLL_SECONDS", 3.0)
+    topic = f"persistent://public/default/late-{kind.replace(' ', '-')}"
+    with contextlib.closing(official.Client(clusters.east.service_url, **_QUIET)) as east:
+        for number in range(9):  # higher ids than the west's, so that the C++ reader continues with them
+            east.create_producer(f"{topic}-{number}").send(b"")
+    schema = AvroSchema(_write_pairs(clusters, topic))
+    stack, proxy, client = _open(clusters)
+    with stack:
+        receive = _receive_of(client, topic, kind, schema)
+        assert receive().value().a == "west a"
+        _fail_over(clusters, proxy, client)
+        assert receive().value().a == "east a"
 
 
 def test_partitions_of_another_cluster_are_detected(clusters, monkeypatch):
