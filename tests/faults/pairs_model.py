@@ -219,6 +219,7 @@ class World:
         context: Any = SimpleNamespace(
             opener=client,
             callbacks=SimpleNamespace(raise_inside=lambda _: None),
+            cluster=SimpleNamespace(may_change=False, number=lambda: self.order.cluster),
             resolver=None,
             call_with_retries=lambda begin, _: begin(None),
             operation_timeout_seconds=0,
