@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
@@ -19,6 +18,7 @@ from pulsar_ext._native import threads
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
+from .reading import Key, stored_messages
 from .schema.typed import T
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ _log = logging.getLogger("pulsar_ext")
 
 _POLL_MILLIS: Final = 1_000
 _RETRY_SECONDS: Final = 1.0
-_DOUBTFUL_SECONDS: Final = 3.0
-"""Seconds without a message that the broker reports, after which the end of the topic is checked."""
-_SILENT_SECONDS: Final = 60.0
 
 
 class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the official client ships no types
@@ -197,7 +194,7 @@ class End:
     def __init__(self) -> None:
         self._read: dict[str, MessageId] = {}
         self._found: Iterable[MessageId] | None = None
-        self._unread: dict[str, tuple[int, int, int]] | None = None
+        self._unread: dict[str, Key] | None = None
 
     def find(self, last_ids: Iterable[MessageId]) -> None:
         """Set the last id of each topic or partition, whose entry is -1 if it is empty; on any thread."""
@@ -213,20 +210,15 @@ class End:
     def is_reached(self) -> bool:
         """True if everything up to the end was read; False while the end is unknown."""
         if self._unread is None and self._found is not None:
-            self._unread = {str(one.topic_name()): _sort_key(one) for one in self._found if one.entry_id() >= 0}
+            self._unread = {str(one.topic_name()): Key.of(one) for one in self._found if one.entry_id() >= 0}
             for topic in list(self._unread):
                 self._drop_if_read(topic)
         return self._unread is not None and not self._unread
 
     def _drop_if_read(self, topic: str) -> None:
         read, last = self._read.get(topic), (self._unread or {}).get(topic)
-        if self._unread and read is not None and last is not None and _sort_key(read) >= last:
+        if self._unread and read is not None and last is not None and Key.of(read) >= last:
             del self._unread[topic]
-
-
-def _sort_key(message_id: MessageId) -> tuple[int, int, int]:
-    """Return the sort key of the ids of one topic or partition."""
-    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
 class _Table:
@@ -243,23 +235,11 @@ class _Table:
 
     def catch_up(self, ends_in_incomplete_message: Callable[[], bool], end: End) -> None:
         """Read the messages on the topic, up to its current end if that is known, as others may keep writing."""
-        since = time.monotonic()
-        while not end.is_reached and self._reader.has_message_available():
-            try:
-                message = self._read()
-            except Timeout:
-                silent = time.monotonic() - since if self._reader.is_connected() else 0.0
-                if silent > _DOUBTFUL_SECONDS and ends_in_incomplete_message():
-                    return
-                if silent > _SILENT_SECONDS:
-                    raise Timeout(
-                        f"The broker reports messages to read on {self._topic}, and none arrived in "
-                        f"{_SILENT_SECONDS:.0f} seconds."
-                    ) from None
-            else:
-                since = time.monotonic()
-                self._take(message)
-                end.note(message)
+        for message in stored_messages(self._reader, ends_in_incomplete_message):
+            self._take(message)
+            end.note(message)
+            if end.is_reached:
+                return
 
     def follow(self) -> None:
         """Apply messages until the view is abandoned or the reader is closed."""

@@ -28,7 +28,7 @@ from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader, TableView
+from .reader import Reader, Reading, TableView
 from .requests import Replier, Requester
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Client(Closable, AsyncClientHandle):
     diagnose = awaited(BlockingClient.diagnose)
     look = awaited(BlockingClient.look)
     create_reader_group = _opening(BlockingClient.create_reader_group, RangeReaderGroup)
+    read = _opening(BlockingClient.read, Reading)
     requester = _opening(BlockingClient.requester, Requester)
     get_service_info = forwarded(BlockingClient.get_service_info)
 

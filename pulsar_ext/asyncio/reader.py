@@ -1,13 +1,14 @@
-"""The asyncio reader, also of key ranges, and the asyncio table view."""
+"""The asyncio reader, also of key ranges, the reading from place to place, and the table view."""
 
 from __future__ import annotations
 
 import asyncio
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pulsar_ext._native.handles import AsyncReaderHandle
 from pulsar_ext.reader import Reader as BlockingReader
+from pulsar_ext.reading import Reading as BlockingReading
 from pulsar_ext.schema.typed import T
 from pulsar_ext.table_view import TableView as BlockingTableView
 from pulsar_ext.topics_reader.reader import TopicsReader
@@ -16,8 +17,9 @@ from ._executor import Closing, forwarded
 from ._receiving import AsyncSeeking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.reader_group import GroupReader
     from pulsar_ext.message import Message
 
@@ -65,6 +67,48 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
         if queue.awaits_answer():  # a cancelled read's message may have left the C++ queue and not arrived here yet
             await asyncio.sleep(_ARRIVING_SECONDS)
         return queue.has_ready
+
+
+_TAKEN = 100
+"""Number of messages that a thread reads in one turn."""
+
+
+class Reading(Closing[BlockingReading[T]]):
+    """A `pulsar_ext.reading.Reading` for asyncio; made by `Client.read()`. Cancelling loses no message."""
+
+    def __init__(self, blocking: BlockingReading[T], executor: Executor) -> None:
+        super().__init__(blocking, executor)
+        self._ready: Iterator[Message[T]] = iter(())
+        self._taking: asyncio.Future[list[Message[T]]] | None = None
+        self.last_read: dict[str, MessageId] = {}
+        """Id of the last message of each topic or partition that was returned; see the blocking counterpart."""
+
+    @property
+    def total(self) -> int:
+        """Number of stored entries between the places; see the blocking counterpart."""
+        return self.blocking.total
+
+    @property
+    def done(self) -> int:
+        """Number of those entries that were read."""
+        return self.blocking.done
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        while True:
+            for message in self._ready:
+                self.last_read[message.topic_name()] = message.message_id()
+                return message
+            taking = self._taking = self._taking or asyncio.ensure_future(
+                self._executor.run(self.blocking.take, _TAKEN)
+            )
+            messages = await asyncio.shield(taking)
+            if self._taking is taking:  # otherwise another task has got them
+                self._taking, self._ready = None, iter(messages)
+            if not messages:
+                raise StopAsyncIteration
 
 
 class TableView(Closing[BlockingTableView[T]]):

@@ -44,6 +44,7 @@ from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
 from pulsar_ext.look.survey import survey
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.reader import Reader
+from pulsar_ext.reading import open_reading
 from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, unique_name
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.request.envelope import in_same_namespace
@@ -64,7 +65,7 @@ from .same_cluster import AdminChoice, ClusterCheck
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pulsar_ext._runtime.ending import OpenSender
     from pulsar_ext.dedup.opening import Recall
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer
+    from pulsar_ext.reading import Places, Reading
     from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T
     from pulsar_ext.skip.boundaries import Unit
@@ -435,6 +437,81 @@ class Client(ClientHandle):
     def new_reader(self, schema: type | TypedSchema | None = None) -> ReaderBuilder:
         """Return a builder, Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
         return ReaderBuilder(self.context, schema)
+
+    def read(
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        start: Places = None,
+        end: Places = None,
+        *,
+        last: int | None = None,
+        start_inclusive: bool = True,
+        end_inclusive: bool = True,
+        by_publish_time: bool = False,
+        keys: Collection[str] | None = None,
+        key_hash_ranges: RangesLike | None = None,
+        properties: Mapping[str, str] | None = None,
+        schema: type[T] | TypedSchema[T] | None = None,
+        is_read_compacted: bool = False,
+        crypto_key_reader: pulsar.CryptoKeyReader | None = None,
+    ) -> Reading[T]:
+        """Iterate over exactly the messages from one place to another, without a subscription.
+
+        for message in client.read("orders", last=10): …
+
+        The reading ends with the messages that are stored now, whatever is written in the meantime. A chunked message
+        is at the place of its last chunk. Times are those at which entries were stored as the broker finds them, by
+        bisection: if publish times descend, the reading may begin or end at any of the entries around a time.
+
+        Args:
+            topic: a topic, partitioned or not, several topics, or a pattern of them.
+            start: a message id of any form, a publish time in milliseconds or as a datetime, or a dict from topics to
+                these; a topic that is not in the dict is read from its beginning. By default the beginning.
+            end: likewise; by default, and at most, the end of each topic now.
+            last: read only this number of messages before the end of each topic or partition, instead of a `start`.
+            start_inclusive: whether a message at the start is read.
+            end_inclusive: whether a message at the end is read.
+            by_publish_time: merge the topics or partitions by publish time, instead of one after the other.
+            keys: read only messages with these keys.
+            key_hash_ranges: read only messages of these key ranges, such as `[KeyHashRange(0, 10000)]`.
+            properties: read only messages that have all of these properties.
+            schema: as in `create_reader()`.
+            is_read_compacted: whether to read the compacted view.
+            crypto_key_reader: as in `create_reader()`.
+
+        Raises:
+            InvalidUse: an argument is invalid; nothing was opened.
+            IncompleteChunkedMessage: chunks of the message at the start or the end were trimmed.
+            AdminNotFound: a topic does not exist.
+            AdminNotAllowed: a topic is not persistent.
+            AdminError: the admin API failed.
+        """
+        self.context.callbacks.raise_inside("read")
+
+        def open_reader(queue_size: int, name: str, place: AnyMessageId) -> Reader[T]:
+            return self.create_reader(
+                name,
+                place,
+                schema,
+                receiver_queue_size=queue_size,
+                is_read_compacted=is_read_compacted,
+                crypto_key_reader=crypto_key_reader,
+                start_message_id_inclusive=True,
+            )
+
+        return open_reading(
+            self.context,
+            topic,
+            start,
+            end,
+            last=last,
+            inclusive=(start_inclusive, end_inclusive),
+            by_publish_time=by_publish_time,
+            keys=keys,
+            key_hash_ranges=key_hash_ranges,
+            properties=properties,
+            open_reader=open_reader,
+        )
 
     def stats(self) -> ClientStats:
         """Return statistics of all open producers and consumers, from the admin API.

@@ -135,4 +135,6 @@ class _Listener:
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
             reader = Reader._assemble_(listener_reader(official), self._context, self._messages, self._topic)
+        if not reader._is_on_its_cluster_():
+            return
         guard_listener(self._listener, reader, adopt_message(message, reader._message_class_))

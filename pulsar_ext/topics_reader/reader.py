@@ -70,7 +70,7 @@ class PartReader(Reader):
     """Called when a message has arrived; set after the opening."""
 
     def _receive_of(self, inner: InnerReader) -> Arrivals:
-        wait, receive_async = self._receives_of(inner)
+        wait, receive_async = self._native_receives(inner)
         if self._flow is not None:
             wait, self._flow.waits = self._flow.counting(wait), self._has_nothing
         self.arrivals = Arrivals(wait, receive_async, self._report_arrival)

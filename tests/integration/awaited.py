@@ -18,6 +18,7 @@ import pulsar_ext
 import pulsar_ext.asyncio
 from pulsar_ext.admin import AsyncPulsarAdmin
 from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeReaderGroup, Reader
+from pulsar_ext.asyncio.reader import Reading
 
 _LISTENERS = {"message_listener", "reader_listener"}
 _COMPLETION_SECONDS = 60.0
@@ -59,8 +60,8 @@ class Awaited:
         if isinstance(result, _KINDS):
             kind = {Producer: AwaitedProducer, RangeReaderGroup: AwaitedGroup}.get(type(result), AwaitedReceiver)
             return kind(result, self._loop)
-        if isinstance(result, pulsar_ext.asyncio.Replies):
-            return AwaitedReplies(result, self._loop)
+        if isinstance(result, pulsar_ext.asyncio.Replies | Reading):
+            return AwaitedIterator(result, self._loop)
         if isinstance(result, _PLAIN):
             return Awaited(result, self._loop)
         return pulsar_ext.MessageId.wrap(result) if isinstance(result, _pulsar.MessageId) else result
@@ -190,8 +191,8 @@ class AwaitedReceiver(Awaited):
         return _Scope(scope, self._loop)
 
 
-class AwaitedReplies(Awaited):
-    """Blocking wrapper of the replies to a request."""
+class AwaitedIterator(Awaited):
+    """Blocking wrapper of the replies to a request, or of a reading."""
 
     def __iter__(self) -> Any:
         return self
