@@ -91,17 +91,17 @@ def stored_messages(reader: Reader, ends_in_incomplete_message: Callable[[], boo
     Raises:
         pulsar.Timeout: the broker reported messages for a minute, and none arrived.
     """
-    since = time.monotonic()
+    since: float | None = None
     while True:
         try:
-            try:
-                message = reader.read_next(0)
-            except Timeout:
-                if not reader.has_message_available():
-                    return
-                message = reader.read_next(POLL_MILLIS)
+            yield reader.read_next(POLL_MILLIS)  # pyright: ignore[reportReturnType]  # one of ours
+            since = None
         except Timeout:
-            silent = time.monotonic() - since if reader.is_connected() else 0.0
+            if not reader.has_message_available():
+                return
+            if since is None or not reader.is_connected():
+                since = time.monotonic()
+            silent = time.monotonic() - since
             if silent > _DOUBTFUL_SECONDS and ends_in_incomplete_message():
                 return
             if silent > _SILENT_SECONDS:
@@ -109,9 +109,6 @@ def stored_messages(reader: Reader, ends_in_incomplete_message: Callable[[], boo
                     f"The broker reports messages to read on {reader.topic()}, and none arrived in "
                     f"{_SILENT_SECONDS:.0f} seconds."
                 ) from None
-        else:
-            yield message  # pyright: ignore[reportReturnType]  # it is one of ours
-            since = time.monotonic()
 
 
 class _Part(Generic[T]):
@@ -131,7 +128,7 @@ class _Part(Generic[T]):
         self._end = _FIRST if last.entry_id() < 0 else Key.of(last).following
         self._count: int | None = None
         self._is_read = False
-        self._at: MessageId | None = None
+        self.last_read: Message[T] | None = None
 
     def limit(
         self,
@@ -177,9 +174,7 @@ class _Part(Generic[T]):
 
     def __iter__(self) -> Iterator[Message[T]]:
         """Yield the messages, and close the reader."""
-        for message in self._messages(self._start) if self._count is None else self._last(self._count):
-            self._at = message.message_id()
-            yield message
+        yield from self._messages(self._start) if self._count is None else self._last(self._count)
         self._is_read = True
         self.close()
 
@@ -191,14 +186,23 @@ class _Part(Generic[T]):
     def _messages(self, place: MessageId) -> Iterator[Message[T]]:
         if self._first >= self._end:
             return
+        is_inside, (ledger, entry, _) = False, self._end
+        last_entries = ledger, entry - 1  # only from there on an exact comparison is needed
         for message in self._begin(place):
-            key = Key.of(message.message_id())
-            if key >= self._end:
-                return
-            if key >= self._first:
-                yield message
-            if key.following >= self._end:
-                return
+            message_id = message.message_id()
+            if not is_inside or (message_id.ledger_id(), message_id.entry_id()) >= last_entries:
+                key = Key.of(message_id)
+                if key >= self._end:
+                    return
+                if key < self._first:
+                    continue
+                is_inside = True
+                if key.following >= self._end:
+                    yield message
+                    self.last_read = message
+                    return
+            yield message
+            self.last_read = message
 
     def _last(self, count: int) -> Iterator[Message[T]]:
         """Yield the last messages before the end; an entry holds one of them, or several, or a part of one."""
@@ -212,7 +216,10 @@ class _Part(Generic[T]):
                 break
             back *= _WIDER
             kept.clear()
-        yield from kept
+        self.last_read = None
+        for message in kept:
+            yield message
+            self.last_read = message
 
     @property
     def total(self) -> int:
@@ -222,9 +229,9 @@ class _Part(Generic[T]):
     @property
     def done(self) -> int:
         """Number of entries that were read."""
-        if self._is_read or self._at is None:
+        if self._is_read or self.last_read is None:
             return self.total if self._is_read else 0
-        read = Key.of(self._at).following.entries_before(self._ledgers)
+        read = Key.of(self.last_read.message_id()).following.entries_before(self._ledgers)
         return max(0, read - self._first.entries_before(self._ledgers))
 
 
@@ -244,14 +251,13 @@ class Reading(Generic[T]):
         for test in tests:
             messages = filter(test, messages)
         self._messages = messages
-        self._last: dict[str, Message[T]] = {}
+        self._last: Message[T] | None = None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message[T]:
-        message = next(self._messages)
-        self._last[message.topic_name()] = message
+        message = self._last = next(self._messages)
         return message
 
     @property
@@ -270,7 +276,8 @@ class Reading(Generic[T]):
 
         `client.read(topic, reading.last_read, start_inclusive=False)` continues after them.
         """
-        return {topic: message.message_id() for topic, message in self._last.items()}
+        messages = [part.last_read for part in self._parts]  # each without the message that was returned last
+        return {one.topic_name(): one.message_id() for one in (*messages, self._last) if one is not None}
 
     @property
     def stored(self) -> dict[str, MessageId]:

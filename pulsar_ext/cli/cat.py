@@ -14,11 +14,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
+from pulsar import PulsarException
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 
@@ -83,7 +84,10 @@ def cat(
         raise InvalidUse("--follow has no end; omit --to")
     form = "json" if as_json else output or ("table" if sys.stdout.isatty() else "json")
     properties = dict(_pair(text) for text in property_ or [])
-    pattern = re.compile(where) if where is not None else None
+    try:
+        pattern = re.compile(where or "")
+    except re.error as error:
+        raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
     places: Places = None if from_ is None else parse_place(from_)
     with reach.connected() as (client, _):
         inclusive, printing = True, _FORMS[form]
@@ -100,7 +104,7 @@ def cat(
                 schema=None if schema == "raw" else AutoConsumeSchema(),
             )
             with reading:
-                printing(one for one in reading if pattern is None or pattern.search(str(text_of(one))))
+                printing(one for one in reading if where is None or pattern.search(text_of(one)))
             if not follow:
                 return
             sys.stdout.flush()
@@ -119,7 +123,14 @@ def parse_place(text: str) -> Place:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
+        pass
+    try:
         return read_id((text,))
+    except InvalidMessageId:
+        raise InvalidUse(
+            f"{text!r} is not a place; pass a message id (5:7:-1), a time (2026-11-30T10:00, or ms), or an age "
+            "(15m, 2h, 7d)"
+        ) from None
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -143,9 +154,17 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
+def value_of(message: Message) -> Any:
+    """Return the value of a message, or the error of its decoding."""
+    try:
+        return message.value()
+    except (PulsarException, ValueError) as error:
+        return {"error": str(error)}
+
+
 def text_of(message: Message) -> str:
     """Return the value of a message on one line."""
-    value = message.value()
+    value = value_of(message)
     if isinstance(value, bytes):
         value = plain(value)
     return value if isinstance(value, str) else json.dumps(value, default=plain, ensure_ascii=False)
@@ -161,7 +180,7 @@ def record_of(message: Message) -> dict[str, object]:
         "publish_time": _time(message.publish_timestamp()),
         "event_time": _time(event) if event else None,
         "properties": message.properties(),
-        "value": message.value(),
+        "value": value_of(message),
     }
 
 
