@@ -23,7 +23,7 @@ BEFORE = 9
     ids=lambda profile: profile.name,
 )
 def test_counts_end_before_an_open_transaction(bench):
-    """Skips, ids of later messages and Spark's plans end at the last message that consumers can get."""
+    """Skips, ids of later messages, readings and Spark's plans end at the last message that consumers can get."""
     topic = bench.topic()
     bench.client.subscribe(topic, "s").close()
     run_java("SendInTransaction", bench.broker.service_url, topic, BEFORE, 2, 20)
@@ -31,6 +31,7 @@ def test_counts_end_before_an_open_transaction(bench):
     ids = [reader.read_next(10_000).message_id() for _ in range(BEFORE)]
     found = [bench.client.message_id_after(topic, MessageId.earliest, count) for count in range(1, 31)]
     assert found == [*ids, *[None] * (30 - BEFORE)]
+    assert [message.message_id() for message in bench.client.read(topic)] == ids
     state = state_of({"readCompacted": False}, topic, bench.admin.internal_stats(topic), bench.admin)
     assert (state.end.ledger, state.end.entry) == (ids[-1].ledger_id(), ids[-1].entry_id())
     for count in (BEFORE, BEFORE + 1, 30):
