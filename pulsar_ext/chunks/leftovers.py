@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .search import entry_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
-
 
 _MAX_ENTRIES = 100
 """Limit of entries read; each takes a request."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
 from pulsar_ext._native.results import Timeout
 from pulsar_ext._wire.message_id_data import decode
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import (
     AdminError,
     AdminRequired,
@@ -35,15 +38,8 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .search import Chunks, resolve_chunks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pulsar
-
-    from pulsar_ext.admin import PulsarAdmin
-
-    OpenReader = Callable[[str, InnerMessageId], pulsar.Reader]
-    """Opens an official reader on a topic, inclusive of the message of a native id."""
+OpenReader = Callable[[str, InnerMessageId], pulsar.Reader]
+"""Opens an official reader on a topic, inclusive of the message of a native id."""
 
 
 _STEPS = (8, 64, 512, 4096)

@@ -7,14 +7,10 @@ several producers interleave; a message's own chunks are in order, mostly adjace
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Ledgers, Position
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
-
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """Limit of other messages' entries that a search reads, about 20 s of requests."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,8 +17,6 @@ from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationTo
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pulsar_ext import Client
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -10,19 +11,12 @@ from rich.text import Text
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import survey_page
-from pulsar_ext.look.survey import MapLimits, survey
+from pulsar_ext.look.survey import MapLimits, Survey, survey
 from pulsar_ext.look.text import age_text, batches_text, bytes_text, rate_text
-from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells
+from pulsar_ext.look.topic_map import CursorMap, TopicMap, cells_of, cursor_states, entry_kinds, joined, ledger_cells
 
 from .arguments import Html, Json, Reach, Watch
 from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pulsar_ext.look.survey import Survey
-    from pulsar_ext.look.topic_map import CursorMap, TopicMap
-
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 

@@ -7,11 +7,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from rich.bar import Bar
 from rich.console import Console
@@ -19,18 +20,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnauthorized, InvalidUse, MissingExtra
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned
 from pulsar_ext.look.page import plan_page
 
 from .arguments import DEFAULT_PICTURE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-
 
 SEVERITY_COLOURS = {"warning": "yellow", "error": "red"}
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.text import counted
-from pulsar_ext.key_shared.coverage import key_cover
+from pulsar_ext.key_shared.coverage import KeyCover, key_cover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram, weights_of
@@ -31,9 +31,6 @@ from .output import (
     print_result,
     write_page,
 )
-
-if TYPE_CHECKING:
-    from pulsar_ext.key_shared.coverage import KeyCover
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 

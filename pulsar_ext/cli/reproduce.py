@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from functools import cache, partial
-from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -17,6 +17,7 @@ from pulsar_ext.reproduce import (
     Counts,
     Row,
     Scenario,
+    Site,
     Verdict,
     existing_broker,
     own_brokers,
@@ -30,11 +31,8 @@ from pulsar_ext.reproduce import (
     update_markdown,
 )
 
-from .arguments import AdminUrl, Backend, Flag, Json, Token, Url  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import AdminUrl, Backend, Flag, Json, Token, Url
 from .output import print_json, print_result
-
-if TYPE_CHECKING:
-    from pulsar_ext.reproduce import Site
 
 app = App(name="reproduce", help="Show each known defect of the official client, and that pulsar_ext does not have it.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cyclopts import App
 from rich.console import Console, Group
@@ -13,12 +13,10 @@ from rich.text import Text
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.skip.boundaries import Backlog
+from pulsar_ext.skip.skipper import SkipResult
 
 from .arguments import Flag, Json, Reach
 from .output import print_json
-
-if TYPE_CHECKING:
-    from pulsar_ext.skip.skipper import SkipResult
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 

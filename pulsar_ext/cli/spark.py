@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,8 +33,6 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import SparkSession
 
 app = App(name="spark", help="Archive, replay, balance and audit topics with Apache Spark.")

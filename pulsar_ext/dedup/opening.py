@@ -23,13 +23,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 from pulsar_ext.errors import (
     AdminError,
     AdminNotFound,
@@ -60,13 +62,6 @@ from .stored import (
     same_name,
     snapshot_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
-
 
 _MAX_LEDGERS = 16
 _MAX_ENTRIES = 5_000

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import operator
 from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from pulsar_ext._native.signatures import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import InFlight
 from pulsar_ext.produce.options import SequenceCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 
 class IdStatus(Enum):

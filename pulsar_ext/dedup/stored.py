@@ -11,22 +11,19 @@ from them: the id in its last snapshot, and the name's entries after the snapsho
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._wire.batch_payload import SEQUENCE_ID, batch_metadata
+from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, InvalidUse, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
 
 @dataclass(frozen=True, slots=True)

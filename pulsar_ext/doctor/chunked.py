@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from pulsar_ext.admin import EntryMetadata, SubscriptionStats
 from pulsar_ext.chunks.leftovers import leftovers_among
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
 from .findings import SHOWN, Finding, Remedy, Run, TopicFacts, command, more_than_shown, raw_consumers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, SubscriptionStats
-    from pulsar_ext.ids.position import Position
 
 
 def inspected_entries(facts: TopicFacts, subscription: str) -> list[EntryMetadata]:

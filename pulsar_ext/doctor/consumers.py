@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
 from .findings import SHOWN, Finding, RawConsumer, Remedy, TopicFacts, command, more_than_shown, raw_consumers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pulsar_ext.ids.position import Position
 
 
 def find_unconsumed(facts: TopicFacts) -> Iterator[Finding]:

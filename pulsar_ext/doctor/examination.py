@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from pulsar_ext.admin import NamespacePolicies
+from pulsar_ext.admin import EntryMetadata, InternalStats, NamespacePolicies, PulsarAdmin, SchemaInfo, TopicStats
 from pulsar_ext.chunks.leftovers import leftovers_among
 from pulsar_ext.errors import AdminNotFound, AdminUnauthorized, InvalidUse
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from . import chunked, consumers, keys, readers, storage
 from .findings import Diagnosis, DiagnosisLimits, Finding, TopicFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin, SchemaInfo, TopicStats
-    from pulsar_ext.ids.position import Position
-
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
+from collections.abc import (
+    Iterator,
+    Mapping,  # dataclasses are read at run time
+    Sequence,
+    Sized,
+)
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
+from pulsar_ext.admin import (
+    CursorInfo,
+    EntryMetadata,
+    InternalStats,
+    NamespacePolicies,
+    SchemaInfo,
+    SubscriptionStats,
+    TopicStats,
+)
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence, Sized
-
-    from pulsar_ext.admin import (
-        CursorInfo,
-        EntryMetadata,
-        InternalStats,
-        NamespacePolicies,
-        SchemaInfo,
-        SubscriptionStats,
-        TopicStats,
-    )
-
 
 _COMPACTION = "__compaction"
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.ids.text import counted
-from pulsar_ext.key_shared.coverage import batch_keys, cover_of
+from pulsar_ext.key_shared.coverage import KeyCover, StickyKey, batch_keys, cover_of
 
 from .findings import SHOWN, Finding, Remedy, TopicFacts, command, more_than_shown, raw_consumers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pulsar_ext.admin import SubscriptionStats
-    from pulsar_ext.key_shared.coverage import KeyCover, StickyKey
-
 
 KEY_SHARED = "Key_Shared"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pulsar_ext.admin import Retention
 from pulsar_ext.ids.position import Position
@@ -10,10 +10,6 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from .findings import Finding, Remedy, TopicFacts, command, raw_consumers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MIB = 1024 * 1024
 _MORE = 10

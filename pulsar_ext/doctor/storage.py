@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
 from .findings import SHOWN, Finding, Remedy, TopicFacts, command, more_than_shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pulsar_ext.admin import EntryMetadata
 
 
 def find_expiring(facts: TopicFacts) -> Iterator[Finding]:

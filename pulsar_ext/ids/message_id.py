@@ -13,21 +13,16 @@ from __future__ import annotations
 
 import enum
 import operator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext._native.core import held, id_reader, plain_id, serialized
-from pulsar_ext._native.handles import MessageIdHandle
+from pulsar_ext._native.handles import MessageHandle, MessageIdHandle
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, inner_id_of
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
 from pulsar_ext.errors import InvalidMessageId
 
 from .text import OrderKey, read_text, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from pulsar_ext._native.handles import MessageHandle
 
 
 class Origin(enum.Enum):

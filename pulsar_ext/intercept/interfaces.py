@@ -7,18 +7,15 @@ be thread-safe and must not block on the client. Its errors are logged, and then
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import timedelta
-
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.produce.options import Options
-
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.message import Message
+from pulsar_ext.produce.options import Options
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 

@@ -5,25 +5,21 @@ A Ctrl-C loses no message between a receive and the application, while intercept
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import AlreadyClosed
 from pulsar_ext.consumer import Consumer
+from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import Part, TransitionSubscriber
+from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext.message import Message
-    from pulsar_ext.receive.order import Transition
-
-    from .chain import ConsumerChain, ReaderChain, ReceiverChain
+from .chain import ConsumerChain, ReaderChain, ReceiverChain
 
 
 class InterceptedDelivery(TransitionSubscriber):

@@ -16,29 +16,22 @@ from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from threading import get_ident
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import pulsar
 
-from pulsar_ext._native.signatures import named_arguments
-from pulsar_ext.consumer import Consumer
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.signatures import Arguments, binding, named_arguments
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.intercept.chain import ConsumerChain
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import FilteredSource
 
-from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
-from .hashing import KeyForms
-
-if TYPE_CHECKING:
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.signatures import Arguments, binding
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Subscription
-
-    from .hash_ranges import KeyHashRange
-    from .hashing import KeyFormsMode
+from .hash_ranges import KeyHashRange, KeyHashRanges, SlotFilter, as_ranges
+from .hashing import KeyForms, KeyFormsMode
 
 
 class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  # type: ignore[misc]  # untyped officially

@@ -18,6 +18,7 @@ import logging
 import time
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -25,19 +26,16 @@ from typing import TYPE_CHECKING, Literal
 import mmh3
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._wire.batch_payload import IS_BASE64, PARTITION_KEY, batch_metadata
 from pulsar_ext._wire.message_id_data import has_first_chunk
+from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
     from .array_slots import Keys
 

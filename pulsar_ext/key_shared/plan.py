@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse, MissingExtra
 from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.reader import Reader
 
 from .hash_ranges import ALL, KeyHashRange, KeyHashRanges, SlotFilter, check_parts
-from .hashing import LAST, SLOTS, KeyForms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.reader import Reader
-
-    from .hashing import KeyFormsMode
-
+from .hashing import LAST, SLOTS, KeyForms, KeyFormsMode
 
 _BISECTIONS = 60
 _ROUNDING = 1e-12

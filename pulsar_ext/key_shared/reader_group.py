@@ -18,41 +18,33 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import pulsar
 
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import AlreadyClosed
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.chunks.resolver import seek_time
+from pulsar_ext.consumer import Subscription
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse, MisroutedMessage
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.message_id import AnyMessageId, ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
 from pulsar_ext.receive.order import Transition
 
-from .consumer import KeySharedPolicy, RangeConsumer, open_filtering_consumer
+from .consumer import KeySharedPolicy, OnMisrouted, RangeConsumer, open_filtering_consumer
 from .coverage import probe_batches, wait_for_cover
-from .hash_ranges import KeyHashRanges, as_ranges
+from .hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
+from .hashing import KeyFormsMode
 from .reader import RangeReader, check_topic_exists
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Subscription
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.message import Message
-
-    from .consumer import OnMisrouted
-    from .hash_ranges import RangesLike, SlotFilter
-    from .hashing import KeyFormsMode
-
 
 _SHIFT: Final = 15
 """A block has the bits of 32,768 consecutive entries of one ledger."""

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
+from pulsar_ext.key_shared.coverage import KeyCover
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned
 
+from .survey import Survey
 from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
-from .topic_map import cells_of, cursor_states, entry_kinds, joined
+from .topic_map import TopicMap, cells_of, cursor_states, entry_kinds, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from jinja2 import Environment
-
-    from pulsar_ext.key_shared.coverage import KeyCover
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-
-    from .survey import Survey
-    from .topic_map import TopicMap
 
 
 _CELLS = 480

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.doctor.examination import judge, observe, wanted_entries
-from pulsar_ext.doctor.findings import DiagnosisLimits
+from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits, TopicFacts
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.position import Position
 
 from .topic_map import TopicMap, map_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.doctor.findings import Diagnosis, TopicFacts
-    from pulsar_ext.ids.position import Position
 
 
 @dataclass(frozen=True, slots=True)

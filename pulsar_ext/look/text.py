@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from pulsar_ext.doctor.findings import Finding
 from pulsar_ext.ids.text import counted
 
-if TYPE_CHECKING:
-    from pulsar_ext.doctor.findings import Finding
-
-    from .topic_map import TopicMap
-
+from .topic_map import TopicMap
 
 _STEP = 1024
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))

@@ -6,17 +6,17 @@ Entries are numbered from 1 through all stored ledgers; a map is drawn over thes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
+from collections.abc import (
+    Iterable,
+    Mapping,  # dataclasses are read at run time
+    Sequence,
+)
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, SubscriptionStats
-    from pulsar_ext.doctor.findings import Run, TopicFacts
-
+from pulsar_ext.admin import EntryMetadata, SubscriptionStats
+from pulsar_ext.doctor.findings import Run, TopicFacts
 
 EntryKind = Literal["message", "batch", "chunk"]
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,27 +19,26 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import pulsar
 from opentelemetry import propagate, trace
-from opentelemetry.metrics import Observation, get_meter, get_meter_provider
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter, get_meter_provider
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._runtime.context import ClientContext, Happening
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.intercept.interfaces import (
+    ConsumerInterceptor,
+    Interceptor,
+    OutgoingMessage,
+    ProducerInterceptor,
+    ReaderInterceptor,
+)
+from pulsar_ext.message import Message
+from pulsar_ext.produce.batching import HasTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
     from opentelemetry.context import Context
-    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider
-    from opentelemetry.trace import Span, Tracer, TracerProvider
-
-    from pulsar_ext._runtime.context import ClientContext, Happening
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.intercept.interfaces import Interceptor, OutgoingMessage
-    from pulsar_ext.message import Message
-    from pulsar_ext.produce.batching import HasTopic
 
 
 SYSTEM, DESTINATION = "messaging.system", "messaging.destination.name"

@@ -7,9 +7,11 @@ import json
 import re
 import textwrap
 import tomllib
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from importlib.resources import files
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pulsar_ext import __version__
@@ -17,14 +19,11 @@ from pulsar_ext.errors import InvalidUse
 
 from ._runner import Row, Verdict
 from ._scenarios import GROUPS, SCENARIOS
+from ._support import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
     from rich.table import Table
 
-    from ._support import Scenario
 
 _TABLE, _SUMMARY = "reproduce", "reproduce summary"
 _STYLES = {

@@ -8,15 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError, BrokerStartError
 
 from ._support import Counts, Env, IsolatedProcess, Place, Scenario, count
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _CLIENTS = ("pulsar", "pulsar_ext")
 _ANSWER_SECONDS = 10.0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulsar_ext.errors import InvalidUse
 
 from ._support import Scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
     {

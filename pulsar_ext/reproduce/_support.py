@@ -21,17 +21,15 @@ import time
 import urllib.request
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from http.client import HTTPMessage
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import IO, Any, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import pulsar as official
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from http.client import HTTPMessage
 
 Client: TypeAlias = ModuleType
 """Module of the client that takes the steps."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from pulsar_ext.errors import InvalidUse, RequestFailed
 from pulsar_ext.ids.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 CORRELATION: Final = "CORRELATION_ID"
 REPLY_TOPIC: Final = "REPLY_TOPIC"

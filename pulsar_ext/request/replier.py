@@ -9,41 +9,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pulsar
 
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.results import UNREACHABLE, AlreadyClosed, exception_of
+from pulsar_ext._native.results import UNREACHABLE, AlreadyClosed, Result, exception_of
+from pulsar_ext._native.signatures import Arguments
 from pulsar_ext._runtime.condition import Flag
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, PulsarExtError, RequestFailed
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.process.actions import Redeliver, check_on_error
-from pulsar_ext.process.processing import drive
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action, Redeliver, check_on_error
+from pulsar_ext.process.processing import Steps, drive
+from pulsar_ext.producer import Producer
 
 from .envelope import Answer, in_same_namespace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Consumer
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-    from pulsar_ext.process.processing import Steps
-    from pulsar_ext.producer import Producer
-
-    Send = Callable[[Answer, dict[str, str], object], object]
-    """Sends one reply, from its properties and its content."""
-
+Send = Callable[[Answer, dict[str, str], object], object]
+"""Sends one reply, from its properties and its content."""
 
 _log = logging.getLogger("pulsar_ext")
 

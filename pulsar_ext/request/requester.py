@@ -11,32 +11,28 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.results import AlreadyClosed, exception_of
+from pulsar_ext._native.results import AlreadyClosed, Result, exception_of
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, NoReply, RequestFailed
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
+from pulsar_ext.produce.options import Options
+from pulsar_ext.producer import Producer
 
 from .envelope import Reply, request_properties
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Consumer
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.produce.options import Options
-    from pulsar_ext.producer import Producer
-
-    Delivered = Message | BaseException
-    """A reply to a request, or an error."""
+Delivered = Message | BaseException
+"""A reply to a request, or an error."""
 
 
 class Exchange:

@@ -11,19 +11,16 @@ nearest ones. Acknowledged messages do not count, nor do messages that are never
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pulsar_ext.admin import EntryMetadata, InternalStats, TopicStats
 from pulsar_ext.ids.position import Ledgers, Position, PositionRanges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, TopicStats
 
 
 class Strategy(Enum):

@@ -20,20 +20,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
-from .boundaries import Boundary, BoundaryFinder, Strategy
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import EntryMetadata
-    from pulsar_ext.ids.position import Position
-
-    from .boundaries import Backlog, MessageKey, Unit
-    from .queries import Queries
-
+from .boundaries import Backlog, Boundary, BoundaryFinder, MessageKey, Strategy, Unit
+from .queries import Queries
 
 _SAMPLES = 8
 """Number of entries whose headers are read before the broker is asked to count all of them."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,26 +22,31 @@ from typing import TYPE_CHECKING
 
 import pulsar
 
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import Timeout, cooperative, polling
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
+from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, TopicStats
 from pulsar_ext.chunks.search import Chunks, entry_headers, resolve_chunks
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
 from pulsar_ext.ids.message_id import MessageId, Origin
-from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.position import Ledgers, Position
 
-from .boundaries import Chunk, EntryRun, PartialBatch, Strategy, before_open_transactions, entry_after, item_of
+from .boundaries import (
+    Backlog,
+    Chunk,
+    EntryRun,
+    MessageKey,
+    PartialBatch,
+    ScanItem,
+    Strategy,
+    before_open_transactions,
+    entry_after,
+    item_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
     from rich.progress import Progress
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, TopicStats
-    from pulsar_ext.ids.position import Ledgers
-
-    from .boundaries import Backlog, MessageKey, ScanItem
 
 
 _CONCURRENCY = 8

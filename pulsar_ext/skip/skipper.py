@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
+from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.chunks.resolver import entry_topic
 from pulsar_ext.errors import (
     AdminConflict,
@@ -36,17 +39,9 @@ from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .boundaries import Backlog, Chunk, PartialBatch, is_fresh, is_unbatched
+from .boundaries import Backlog, Chunk, PartialBatch, Strategy, Unit, is_fresh, is_unbatched
 from .plan import HeaderCounter, Situation, SkipPlan, cheapest_scan, check_count, plan_skip
 from .queries import Queries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import EntryMetadata
-
-    from .boundaries import Strategy, Unit
 
 
 def find_after(

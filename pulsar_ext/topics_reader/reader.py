@@ -14,45 +14,35 @@ import re
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed_error, never_opened, refuse_after_fork
+from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerReader
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from pulsar_ext._native.signatures import Arguments
 from pulsar_ext._runtime.condition import Condition
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, PulsarExtError
-from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.message_id import AnyMessageId, MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import register_chain
+from pulsar_ext.intercept.chain import ReaderChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
-from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
-from pulsar_ext.key_shared.hashing import KeyForms
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
+from pulsar_ext.key_shared.hashing import KeyForms, KeyFormsMode
 from pulsar_ext.key_shared.reader import RangeReader, check_topic_exists
-from pulsar_ext.message import message_class
+from pulsar_ext.message import Message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition
 from pulsar_ext.receive.seeks import is_on_any_topic, partitions_of_each, target_of_each, targets_by_topic
 from pulsar_ext.receive.source import Arrivals
 from pulsar_ext.schema.choice import schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.locks import OwnedLock
-    from pulsar_ext._native.messages import InnerReader
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.intercept.chain import ReaderChain
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
-    from pulsar_ext.key_shared.hashing import KeyFormsMode
-    from pulsar_ext.message import Message
-
 
 _log = logging.getLogger("pulsar_ext")
 
