@@ -6,11 +6,9 @@ import inspect
 import json
 import re
 import textwrap
-import tomllib
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from importlib.resources import files
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -18,8 +16,7 @@ from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
 from ._runner import Row, Verdict
-from ._scenarios import GROUPS, SCENARIOS
-from ._support import Scenario
+from ._scenarios import GROUPS, SCENARIOS, Scenario, causes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -180,11 +177,6 @@ def _program_part(module: ModuleType) -> str:
 
 
 _CPP = "4.2.0"
-
-
-def causes() -> dict[str, dict[str, str]]:
-    """Return the texts of each scenario in causes.toml: `title`, `cause`, `where`, `fix` and `thread`."""
-    return tomllib.loads(files("pulsar_ext.reproduce").joinpath("causes.toml").read_text(encoding="utf-8"))
 
 
 def to_report(scenario: Scenario, seen: str, broker_version: str) -> str:

@@ -13,7 +13,8 @@ from types import ModuleType
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError, BrokerStartError
 
-from ._support import Counts, Env, IsolatedProcess, Place, Scenario, count
+from ._scenarios import Scenario
+from ._support import Counts, Env, IsolatedProcess, Place, count
 
 _CLIENTS = ("pulsar", "pulsar_ext")
 _ANSWER_SECONDS = 10.0

@@ -1,98 +1,70 @@
-"""The scenarios by name, in the order of the table; those of one profile are adjacent."""
+"""The scenarios by name, in the order of the table; those of one profile are adjacent. Texts: `scenarios.toml`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from types import MappingProxyType
+from importlib.resources import files
+from types import MappingProxyType, ModuleType
 from typing import Final
 
 from pulsar_ext.errors import InvalidUse
 
-from ._support import Scenario
+from ._support import Counts, Env
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Known defect of the official client, and the steps that show it.
+
+    Args:
+        name: its name at the command line.
+        claim: the expected behaviour, in one line.
+        reference: an issue, or a page of the documents.
+        run: the steps; its first argument is the module of a client.
+        profile: the broker profile that it needs.
+    """
+
+    name: str
+    claim: str
+    reference: str
+    run: Callable[[ModuleType, Env], Counts]
+    profile: str = "plain"
+
+
+_ABOUT = "about"
+_CAUSES = ("title", "cause", "where", "fix", "thread")
+_TEXTS: dict[str, dict[str, dict[str, str]]] = tomllib.loads(
+    files("pulsar_ext.reproduce").joinpath("scenarios.toml").read_text(encoding="utf-8")
+)
 
 GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
-    {
-        "chunks": (
-            "chunked messages are not found by a stored id, not redelivered, or confirmed and lost",
-            (
-                "chunk-seek",
-                "chunk-seek-in-flight",
-                "chunk-reader-start",
-                "chunk-ack-deserialized",
-                "chunk-ack-rebuilt",
-                "chunk-nack",
-                "chunk-restart",
-                "chunk-cut",
-                "chunk-queue-full",
-                "async-chunk-send-id",
-            ),
-        ),
-        "skip and seek": (
-            "a skip counts batches instead of messages; a seek drops later messages, or silently fails",
-            (
-                "skip-mid-chunk",
-                "skip-batched",
-                "seek-beyond-end",
-                "seek-one-partition",
-                "seek-cut",
-                "async-seek-earliest",
-            ),
-        ),
-        "keys": (
-            "Key_Shared consumers receive messages of other consumers' keys, or stall",
-            ("key-shared-batch-misroute", "key-shared-uncovered-stall"),
-        ),
-        "receiving": (
-            "a Ctrl-C or a timeout loses the next message; a loop ends early; a listener stops",
-            (
-                "interrupted-receive",
-                "async-cancelled-receive",
-                "reader-ends-early",
-                "no-queue-batch",
-                "listener-dropped",
-                "table-view-big",
-                "pattern-discovery",
-                "batch-parse-garbage",
-            ),
-        ),
-        "acknowledgements": (
-            "they are lost with a connection or a process, or cover more messages than intended",
-            (
-                "ack-lost-on-crash",
-                "ack-disconnected",
-                "ack-then-reset",
-                "ack-batch-index",
-                "batch-partly-acknowledged",
-                "dead-letter-batch",
-            ),
-        ),
-        "producers": (
-            "deduplication drops or duplicates messages; a raising callback, or a rejected message, blocks the rest",
-            ("dedup-batch-loss", "dedup-batch-duplicates", "sequence-id-zero", "callback-raises", "send-refused"),
-        ),
-        "processes": (
-            "a program that ends or forks loses messages, receives them again, hangs or aborts",
-            ("exit-pending", "exit-sending", "exit-acknowledged", "forked-client"),
-        ),
-    }
+    {group: (str(texts.pop(_ABOUT)), tuple(texts)) for group, texts in _TEXTS.items()}
 )
 """Groups of scenarios: for each, the defects in one line, and the scenarios that show them."""
 
 
 def _load() -> dict[str, Scenario]:
-    found = [_scenario_of(name) for _, names in GROUPS.values() for name in names]
+    found = [_scenario_of(name, texts) for group in _TEXTS.values() for name, texts in group.items()]
     profiles = list(dict.fromkeys(scenario.profile for scenario in found))
     return {one.name: one for one in sorted(found, key=lambda one: profiles.index(one.profile))}
 
 
-def _scenario_of(name: str) -> Scenario:
+def _scenario_of(name: str, texts: Mapping[str, str]) -> Scenario:
     module = import_module(f".{name.replace('-', '_')}", __package__)
-    profile = getattr(module, "PROFILE", "plain")
-    return Scenario(name, module.CLAIM, module.REFERENCE, module.run, profile)
+    reference = texts.get("reference", f"docs/reproduce.md#{name}")
+    return Scenario(name, texts["claim"], reference, module.run, texts.get("profile", "plain"))
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(_load())
+
+
+def causes() -> dict[str, dict[str, str]]:
+    """Return the texts of each scenario for its report: `title`, `cause`, `where`, `fix` and `thread`."""
+    texts_of = {name: texts for group in _TEXTS.values() for name, texts in group.items()}
+    return {name: {one: texts[one] for one in _CAUSES} for name, texts in texts_of.items()}
 
 
 def select(names: Iterable[str]) -> list[Scenario]:

@@ -107,25 +107,6 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
-    """Known defect of the official client, and the steps that show it.
-
-    Args:
-        name: its name at the command line.
-        claim: the expected behaviour, in one line.
-        reference: an issue, or a page of the documents.
-        run: the steps; its first argument is the module of a client.
-        profile: the broker profile that it needs.
-    """
-
-    name: str
-    claim: str
-    reference: str
-    run: Callable[[ModuleType, Env], Counts]
-    profile: str = "plain"
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Broker and namespace in which a scenario runs.
 

@@ -4,9 +4,6 @@ import time
 
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, FaultProxy, numbered, send_all
 
-CLAIM = "messages acknowledged during a disconnection are acknowledged after the reconnection"
-REFERENCE = "docs/acks.md#disconnections"
-
 _MESSAGES = 20
 _DOWN_SECONDS, _BACK_SECONDS = 0.5, 5.0
 

@@ -5,9 +5,6 @@ import contextlib
 
 from ._support import END, Client, Counts, Env, label
 
-CLAIM = "a receive that a timeout cancels loses no message"
-REFERENCE = "docs/reproduce.md#async-cancelled-receive"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Time out a read before each send, and then read all messages."""

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from ._support import Client, Counts, Env, numbered
 
-CLAIM = "a send callback that raises affects neither the callbacks of other messages nor the process"
-REFERENCE = "docs/reproduce.md#callback-raises"
-
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) -> None:
     """Send one batch; each callback notes its result, and that of the first message then raises."""

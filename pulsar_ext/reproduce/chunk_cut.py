@@ -7,10 +7,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, FaultProxy
 
-CLAIM = "a confirmed chunked message is delivered, also if its producer's connection ended while it was sent"
-REFERENCE = "docs/producer.md#chunks"
-PROFILE = "small-chunks"
-
 _CUTS, _CHUNKS = 10, 50
 
 

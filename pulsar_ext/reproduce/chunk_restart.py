@@ -7,10 +7,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, FaultProxy, label, numbered
 
-CLAIM = "a chunked message that a Shared consumer received incompletely is delivered to the next consumer"
-REFERENCE = "SharedConsumerAssignor"
-PROFILE = "small-chunks"
-
 _CONSUMERS, _CHUNKS = 4, 100
 
 

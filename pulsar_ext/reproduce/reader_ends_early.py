@@ -2,9 +2,6 @@
 
 from ._support import Client, Counts, Env, FaultProxy, cut_during, label, numbered, send_all
 
-CLAIM = "a reader's loop ends when everything is read, not when the connection ends"
-REFERENCE = "docs/reproduce.md#reader-ends-early"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Read while messages are available; the connection ends while the first answer is in flight."""

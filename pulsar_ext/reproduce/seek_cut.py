@@ -6,9 +6,6 @@ import pulsar as official
 
 from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels, numbered
 
-CLAIM = "a seek that returns was done, also if the connection ended during it"
-REFERENCE = "docs/reproduce.md#seek-cut"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages, seek back, retry if that raises, and receive them again."""
