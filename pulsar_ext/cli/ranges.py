@@ -16,12 +16,11 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.coverage import KeyCover, key_cover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
-from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram, weights_of
+from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram
 from pulsar_ext.look.page import cover_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
 from .output import (
-    Plan,
     check_writable,
     choose_picture,
     note,
@@ -115,11 +114,10 @@ def plan(
             progress=lambda count: status.update(f"{counted(count, 'message')} read"),
         )
     ranges = plan_key_hash_ranges(histogram, parts)
-    weights = weights_of(histogram, ranges)
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
         note(f"written: {png}")
-    print_plan(Plan(topic, by, histogram, ranges, weights), html=html, as_json=as_json)
+    print_plan(topic, by, histogram, ranges, html=html, as_json=as_json)
 
 
 @app.command

@@ -21,7 +21,6 @@ from pulsar_ext.look.page import AuditedTopic, audit_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url
 from .output import (
-    Plan,
     check_writable,
     choose_picture,
     note,
@@ -181,7 +180,7 @@ def plan_ranges(
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         plan = jobs.plan_ranges(spark, target.options(topic), parts, by=by, png=png)
-    print_plan(Plan(topic, by, plan.histogram, plan.ranges, plan.weights), html=html, as_json=as_json)
+    print_plan(topic, by, plan.histogram, plan.ranges, html=html, as_json=as_json)
 
 
 @app.command

@@ -11,7 +11,7 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
-from pulsar_ext.key_shared.plan import binned
+from pulsar_ext.key_shared.plan import binned, weights_of
 
 from .survey import Survey
 from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
@@ -181,12 +181,12 @@ def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
 def plan_page(
     histogram: Mapping[int, float],
     parts: Sequence[KeyHashRanges],
-    weights: Sequence[float],
     title: str,
     unit: str,
     when: str,
 ) -> str:
     """Return the page of a plan: the weight of the slots in 256 bins, and the ranges with their weights."""
+    weights = weights_of(histogram, parts)
     total, most = sum(weights), max(weights, default=0.0)
     even = total / len(parts) if parts else 0.0
     bins = binned(histogram, _BINS)
