@@ -85,7 +85,7 @@ def leftovers_among(entries: Sequence[EntryMetadata], complete_before_ms: int) -
 
     Messages published before a time, in milliseconds since the epoch, must be complete.
     """
-    messages = _chunked(entries)
+    messages = chunked_messages(entries)
     useless: list[Position] = []
     endless: list[Position] = []
     hides_message = False
@@ -121,12 +121,12 @@ def count_concurrent_incomplete(admin: PulsarAdmin, topic: str, stats: InternalS
 
 def max_concurrent_incomplete(entries: Iterable[EntryMetadata]) -> int:
     """Return the greatest number of chunked messages that are incomplete at the same entry (pure)."""
-    spans = [(chunks[0].position, chunks[-1].position) for chunks in _chunked(entries)]
+    spans = [(chunks[0].position, chunks[-1].position) for chunks in chunked_messages(entries)]
     return max((sum(begin <= at < end for begin, end in spans) for at, _ in spans), default=0)
 
 
-def _chunked(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:
-    """Return the chunks of each chunked message."""
+def chunked_messages(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:
+    """Return the chunks of each chunked message among entries, in their order (pure)."""
     messages: dict[object, list[EntryMetadata]] = {}
     for one in entries:
         if one.is_chunk:

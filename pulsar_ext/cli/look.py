@@ -12,8 +12,8 @@ from rich.text import Text
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import MapLimits, Survey, survey
-from pulsar_ext.look.text import age_text, batches_text, bytes_text, rate_text
-from pulsar_ext.look.topic_map import CursorMap, TopicMap, cells_of, cursor_states, entry_kinds, joined, ledger_cells
+from pulsar_ext.look.text import age_text, batches_text, bytes_text, inspected_text, rate_text
+from pulsar_ext.look.topic_map import CursorMap, TopicMap, cursor_states, entry_kinds, joined, ledger_cells
 
 from .arguments import Html, Json, Reach, Watch
 from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
@@ -122,13 +122,11 @@ class _Drawing:
         ]
         yield Text(topic.name, style="bold")
         yield Text(self._dot.join(facts), style="dim")
-        cells = cells_of(topic.entries, self._width)
+        cells = min(topic.entries, self._width)
         if cells:
-            count = len(topic.kinds)
-            details = "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected"
             yield Text("ledgers")
             yield self._ledgers(ledger_cells(topic, cells))
-            yield self._head("entries", [details, *batches_text(topic)])
+            yield self._head("entries", [inspected_text(topic), *batches_text(topic)])
             yield self._strip(entry_kinds(topic, cells))
         for one in topic.cursors[:_CURSORS]:
             yield from self._cursor(topic, one, cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pulsar_ext.admin import EntryMetadata, SubscriptionStats
-from pulsar_ext.chunks.leftovers import leftovers_among
+from pulsar_ext.chunks.leftovers import chunked_messages, leftovers_among
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
@@ -40,10 +40,7 @@ def find_chunks(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Finding:
-    messages: dict[object, list[EntryMetadata]] = {}
-    for one in stuck:
-        messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one)
-    shown = [_of_message(facts, name, chunks) for chunks in messages.values()]
+    shown = [_of_message(facts, name, chunks) for chunks in chunked_messages(stuck)]
     in_part = sum(bool(one["acknowledged_chunks"]) for one in shown)
     cost = sum((one.total_chunk_size or 0) // (one.num_chunks or 1) for one in stuck)
     first = facts.number_of(stuck[0].position)
@@ -64,8 +61,8 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
         "chunks",
         "error" if in_part else "warning",
         name,
-        f"{counted(len(stuck), 'chunk')} of {counted(len(messages), 'message')} that can never be received: "
-        f"{in_part} partly acknowledged, {len(messages) - in_part} incomplete",
+        f"{counted(len(stuck), 'chunk')} of {counted(len(shown), 'message')} that can never be received: "
+        f"{in_part} partly acknowledged, {len(shown) - in_part} incomplete",
         {
             "chunks": len(stuck),
             "bytes": cost,

@@ -20,7 +20,7 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from . import chunked, consumers, keys, readers, storage
+from . import chunked, consumers, keys, storage
 from .findings import Diagnosis, DiagnosisLimits, Finding, TopicFacts
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def wanted_entries(facts: TopicFacts, limit: int) -> list[Position]:
     The last ones show the producers' sequence ids: they matter without deduplication, or if the broker's snapshot
     lacks a producer.
     """
-    end = 0 if facts.ledgers.last is None else facts.ledgers.up_to(facts.ledgers.last)
+    end = facts.ledgers.entries
     wanted: dict[Position, None] = {}
     for name, _ in facts.subscriptions():
         room = limit - len(wanted)
@@ -291,9 +291,9 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     keys.find_uncovered_slots,
     keys.find_blocked_slots,
     keys.find_mixed_batches,
-    readers.find_unread_letters,
+    storage.find_unread_letters,
     storage.find_expiring,
-    readers.find_lagging_readers,
+    storage.find_lagging_readers,
     storage.find_quotas,
     storage.find_kept_ledgers,
     storage.find_never_compacted,

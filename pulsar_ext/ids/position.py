@@ -185,10 +185,11 @@ class Ledgers:
         """
         at = self.up_to(mark_delete)
         for one in deleted:
-            before = self.up_to(one.after)
-            if before > at:
-                yield at + 1, before
-            at = max(at, self.up_to(one.last))
+            before, last = self.up_to(one.after), self.up_to(one.last)
+            if last > max(before, at):  # otherwise it has no stored entry
+                if before > at:
+                    yield at + 1, before
+                at = last
         if at < self.entries:
             yield at + 1, self.entries
 

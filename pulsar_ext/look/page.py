@@ -14,8 +14,8 @@ from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned, weights_of
 
 from .survey import Survey
-from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
-from .topic_map import TopicMap, cells_of, cursor_states, entry_kinds, joined
+from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, inspected_text, rate_text
+from .topic_map import TopicMap, cursor_states, entry_kinds, joined
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -75,7 +75,7 @@ def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float 
 
 def _view_of(topic: TopicMap) -> dict[str, object]:
     """Return a map in cells; bars are triples of the first cell, the number of cells and the kind."""
-    cells, count = cells_of(topic.entries, _CELLS), len(topic.kinds)
+    cells = min(topic.entries, _CELLS)
     return {
         "topic": topic,
         "facts": {
@@ -89,7 +89,7 @@ def _view_of(topic: TopicMap) -> dict[str, object]:
         "cells": cells,
         "scale": cells / max(topic.entries, 1),
         "labels": list(_labels(topic)) if topic.entries else [],
-        "inspected": "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected",
+        "inspected": inspected_text(topic),
         "batches": batches_text(topic) or [""],
         "kinds": joined(entry_kinds(topic, cells)),
         "cursors": [(one, joined(cursor_states(topic, one, cells))) for one in topic.cursors[:_CURSORS]],

@@ -63,7 +63,7 @@ def survey(
 
 def mapped_entries(facts: TopicFacts, limit: int) -> list[Position]:
     """Choose the entries to inspect: all; or each cursor's first one, the doctor's, and evenly spaced ones."""
-    end = 0 if facts.ledgers.last is None else facts.number_of(facts.ledgers.last)
+    end = facts.ledgers.entries
     if end <= limit:
         return [facts.position(number) for number in range(1, end + 1)]
     firsts = [position for name in facts.internal.cursors for position in facts.first_unacknowledged(name, 1)]

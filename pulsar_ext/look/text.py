@@ -49,6 +49,12 @@ def batches_text(topic: TopicMap) -> list[str]:
     return lines
 
 
+def inspected_text(topic: TopicMap) -> str:
+    """Return the number of inspected entries."""
+    count = len(topic.kinds)
+    return "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected"
+
+
 def findings_text(findings: Sequence[Finding]) -> str:
     """Return the numbers of errors and warnings."""
     errors = sum(one.severity == "error" for one in findings)

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Literal, TypeVar
 
 from pulsar_ext.admin import EntryMetadata, SubscriptionStats
+from pulsar_ext.chunks.leftovers import chunked_messages
 from pulsar_ext.doctor.findings import Run, TopicFacts
 
 EntryKind = Literal["message", "batch", "chunk"]
@@ -128,17 +129,18 @@ class TopicMap:
 def map_of(facts: TopicFacts) -> TopicMap:
     """Return the map of a topic."""
     seen = {facts.number_of(position): one for position, one in sorted(facts.entries.items())}
+    later = facts.later[-1][0].messages_in if facts.later else None
     cursors = [_cursor(facts, name) for name in facts.internal.cursors if facts.only in (None, name)]
     return TopicMap(
         name=facts.name,
-        entries=0 if facts.ledgers.last is None else facts.number_of(facts.ledgers.last),
+        entries=facts.ledgers.entries,
         size=facts.internal.total_size,
         ledgers=tuple(_ledgers(facts)),
         cursors=tuple(sorted(cursors, key=lambda one: (-one.backlog_entries, one.name))),
         kinds={number: _kind(one) for number, one in seen.items()},
         batches=dict(sorted(Counter(one.message_count for one in seen.values() if _kind(one) == "batch").items())),
         chunked=tuple(_chunked(seen)),
-        rate_in=_rate_in(facts),
+        rate_in=_rate(facts, facts.stats.raw.get("msgRateIn", 0.0), facts.stats.messages_in, later),
         producers=facts.stats.publishers,
         deduplication=facts.stats.deduplication_status == "Enabled",
     )
@@ -172,7 +174,7 @@ def _cursor(facts: TopicFacts, name: str) -> CursorMap:
         stretches=stretches,
         consumers=stats.consumers if stats is not None else (),
         unacknowledged_messages=stats.unacked_messages if stats is not None else 0,
-        rate_out=_rate_out(facts, name, stats),
+        rate_out=0.0 if stats is None else _rate_out(facts, name, stats),
         lag_seconds=None if first is None else facts.seconds_since(first.publish_time),
     )
 
@@ -189,39 +191,30 @@ def _kind(entry: EntryMetadata) -> EntryKind:
 
 
 def _chunked(seen: Mapping[int, EntryMetadata]) -> Iterable[ChunkedMessage]:
-    messages: dict[object, dict[int, EntryMetadata]] = {}
-    for number, one in seen.items():
-        if one.is_chunk:
-            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), {})[number] = one
-    for chunks in messages.values():
-        first, last = chunks[min(chunks)], chunks[max(chunks)]
+    numbers = {one.position: number for number, one in seen.items()}
+    for chunks in chunked_messages(seen.values()):
+        first, last = chunks[0], chunks[-1]
         yield ChunkedMessage(
             producer=first.producer_name,
             sequence_id=first.sequence_id,
             of_chunks=first.num_chunks or 0,
             size=first.total_chunk_size or 0,
-            chunks={number: one.chunk_id or 0 for number, one in chunks.items()},
+            chunks={numbers[one.position]: one.chunk_id or 0 for one in chunks},
             begin=str(first.position),
             end=str(last.position),
         )
 
 
-def _rate_in(facts: TopicFacts) -> float:
-    """Return the messages per second during the watch; without a watch, the broker's rate."""
-    if not facts.later or facts.limits.pause_seconds <= 0:
-        rate: float = facts.stats.raw.get("msgRateIn", 0.0)
-        return rate
-    return max(facts.later[-1][0].messages_in - facts.stats.messages_in, 0) / facts.limits.pause_seconds
-
-
-def _rate_out(facts: TopicFacts, name: str, stats: SubscriptionStats | None) -> float:
-    if stats is None:
-        return 0.0
+def _rate_out(facts: TopicFacts, name: str, stats: SubscriptionStats) -> float:
     later = facts.later[-1][0].subscriptions.get(name) if facts.later else None
-    if later is None or facts.limits.pause_seconds <= 0:
-        rate: float = stats.raw.get("msgRateOut", 0.0)
-        return rate
-    return max(later.delivered_messages - stats.delivered_messages, 0) / facts.limits.pause_seconds
+    after = None if later is None else later.delivered_messages
+    return _rate(facts, stats.raw.get("msgRateOut", 0.0), stats.delivered_messages, after)
+
+
+def _rate(facts: TopicFacts, of_broker: float, before: int, after: int | None) -> float:
+    """Return the messages per second during the watch; without a watch, the broker's rate."""
+    seconds = facts.limits.pause_seconds
+    return of_broker if after is None or seconds <= 0 else max(after - before, 0) / seconds
 
 
 T = TypeVar("T")
@@ -231,11 +224,6 @@ State = Literal["acknowledged", "unread", "delivered", "hole"]
 
 _WEIGHT: dict[State, int] = {"acknowledged": 0, "unread": 1, "delivered": 2, "hole": 3}
 _KIND_WEIGHT: dict[EntryKind | None, int] = {None: 0, "message": 1, "batch": 2, "chunk": 3}
-
-
-def cells_of(entries: int, limit: int) -> int:
-    """Return the number of cells for `entries` entries: one each, up to the limit."""
-    return min(entries, limit)
 
 
 def _cell(number: int, entries: int, cells: int) -> int:
@@ -248,20 +236,15 @@ def cursor_states(topic: TopicMap, cursor: CursorMap, cells: int) -> list[State]
     states: list[State] = ["acknowledged"] * cells
     for one in cursor.stretches:
         read = min(max(cursor.read_until, one.first - 1), one.last)
+        parts: list[tuple[State, int, int]] = [("delivered", one.first, read), ("unread", read + 1, one.last)]
         if one.acknowledged_behind:
-            _raise_to(states, "hole", _cell(one.first, topic.entries, cells), _cell(one.last, topic.entries, cells))
-            continue
-        if read >= one.first:
-            _raise_to(states, "delivered", _cell(one.first, topic.entries, cells), _cell(read, topic.entries, cells))
-        if read < one.last:
-            _raise_to(states, "unread", _cell(read + 1, topic.entries, cells), _cell(one.last, topic.entries, cells))
+            parts = [("hole", one.first, one.last)]
+        for state, first, last in parts:
+            columns = range(_cell(first, topic.entries, cells), _cell(last, topic.entries, cells) + 1)
+            for at in columns if first <= last else ():
+                if _WEIGHT[states[at]] < _WEIGHT[state]:
+                    states[at] = state
     return states
-
-
-def _raise_to(states: list[State], state: State, first: int, last: int) -> None:
-    for at in range(first, last + 1):
-        if _WEIGHT[states[at]] < _WEIGHT[state]:
-            states[at] = state
 
 
 def ledger_cells(topic: TopicMap, cells: int) -> list[str]:
