@@ -20,16 +20,7 @@ from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, rea
 from pulsar_ext.look.page import cover_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
-from .output import (
-    check_writable,
-    choose_picture,
-    note,
-    now_text,
-    print_json,
-    print_plan,
-    print_result,
-    write_page,
-)
+from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 

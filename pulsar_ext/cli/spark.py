@@ -20,16 +20,7 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import AuditedTopic, audit_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url
-from .output import (
-    check_writable,
-    choose_picture,
-    note,
-    now_text,
-    print_json,
-    print_plan,
-    print_result,
-    write_page,
-)
+from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -57,10 +57,7 @@ from .opening import Opening
 from .sequence_ids import IdStatus, SequenceIds
 from .stored import PREVIOUS_ID, RetryUntil, certainly_missing
 
-NO_ROOM: Final = (
-    pulsar.Result.ProducerBlockedQuotaExceededException,
-    pulsar.Result.ProducerBlockedQuotaExceededError,
-)
+NO_ROOM: Final = (pulsar.Result.ProducerBlockedQuotaExceededException, pulsar.Result.ProducerBlockedQuotaExceededError)
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
 _TOO_BIG, _TIMEOUT = pulsar.Result.MessageTooBig, pulsar.Result.Timeout
 _log = logging.getLogger("pulsar_ext")

@@ -178,13 +178,7 @@ def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
 # -- key hash slots ----------------------------------------------------------------------------------------------------
 
 
-def plan_page(
-    histogram: Mapping[int, float],
-    parts: Sequence[KeyHashRanges],
-    title: str,
-    unit: str,
-    when: str,
-) -> str:
+def plan_page(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, when: str) -> str:
     """Return the page of a plan: the weight of the slots in 256 bins, and the ranges with their weights."""
     weights = weights_of(histogram, parts)
     total, most = sum(weights), max(weights, default=0.0)

@@ -86,8 +86,7 @@ def _check_start(start: Position, batch_index: int, headers: EntryMetadata | Non
     if headers is None or batch_index >= headers.message_count:
         shown = start if batch_index < 0 else f"{start}:{batch_index}"
         raise MessageIdNotFound(
-            f"Message {shown} not found: it was trimmed, deleted, or never written.",
-            position=start,
+            f"Message {shown} not found: it was trimmed, deleted, or never written.", position=start
         )
     if batch_index < 0 and headers.message_count > 1:
         raise InvalidMessageId(
