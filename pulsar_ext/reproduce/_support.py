@@ -395,21 +395,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class FaultProxy:
-    """TCP proxy between client and broker that fails on request; leaving its context closes it."""
+    """TCP proxy to a broker that fails on request; leaving its context closes it."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
+    def __init__(self, service_url: str) -> None:
+        parts = urlsplit(service_url)
+        self._target = parts.hostname or "localhost", parts.port or 6650
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._paused = self._refusing = False
+        self.paused = False
+        """True to forward nothing; connections stay open."""
+        self.refusing = False
+        """True to reject new connections."""
         self.service_url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
-
-    @classmethod
-    def to(cls, service_url: str) -> Self:
-        """Create a proxy to a broker."""
-        parts = urlsplit(service_url)
-        return cls(parts.hostname or "localhost", parts.port or 6650)
 
     def __enter__(self) -> Self:
         return self
@@ -422,7 +420,7 @@ class FaultProxy:
         with contextlib.suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
-                if self._refusing:
+                if self.refusing:
                     self._reset(client)
                     continue
                 pair = client, socket.create_connection(self._target)
@@ -432,8 +430,8 @@ class FaultProxy:
     def _carry(self, client: socket.socket, broker: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):  # cut
             while True:
-                ready, _, _ = select.select([] if self._paused else [client, broker], [], [], 0.05)
-                for one in ready if not self._paused else ():
+                ready, _, _ = select.select([] if self.paused else [client, broker], [], [], 0.05)
+                for one in ready if not self.paused else ():
                     data = one.recv(65_536)
                     if not data:
                         self._reset(client)
@@ -454,22 +452,6 @@ class FaultProxy:
             for one in self._pairs.pop():
                 self._reset(one)
 
-    def pause(self) -> None:
-        """Stop forwarding; connections stay open."""
-        self._paused = True
-
-    def resume(self) -> None:
-        """Continue forwarding."""
-        self._paused = False
-
-    def refuse(self) -> None:
-        """Reject new connections."""
-        self._refusing = True
-
-    def accept(self) -> None:
-        """Accept new connections again."""
-        self._refusing = False
-
 
 @contextlib.contextmanager
 def cut_during(proxy: FaultProxy) -> Iterator[None]:
@@ -477,9 +459,9 @@ def cut_during(proxy: FaultProxy) -> Iterator[None]:
 
     def cut() -> None:
         proxy.cut()
-        proxy.resume()
+        proxy.paused = False
 
-    proxy.pause()
+    proxy.paused = True
     end = threading.Timer(_SILENT_SECONDS, cut)
     end.start()
     try:

@@ -10,7 +10,7 @@ from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels, 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages, seek back, retry if that raises, and receive them again."""
     topic, sent = env.topic(), numbered(10)
-    with FaultProxy.to(env.service_url) as proxy, env.opened(pulsar, proxy) as client, env.opened(pulsar) as direct:
+    with FaultProxy(env.service_url) as proxy, env.opened(pulsar, proxy) as client, env.opened(pulsar) as direct:
         producer = direct.create_producer(topic)
         consumer = client.subscribe(topic, "s")
         for text in sent:
