@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.coverage import KeyCover
-from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned, weights_of
 
@@ -45,7 +45,8 @@ def _environment() -> Environment:
     loader = PackageLoader("pulsar_ext.look")
     made = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     made.filters |= {"counted": counted, "number": "{:,}".format, "evidence": evidence_text}
-    made.filters |= {"age": age_text, "bytes": bytes_text, "rate": rate_text}
+    made.filters |= {"age": age_text, "bytes": bytes_text, "rate": rate_text, "faults": _faults}
+    made.filters |= {"inspected": inspected_text, "batches": batches_text}
     made.globals |= {"STRIP": 20, "HEIGHTS": _HEIGHTS, "LABELS": _LABELS, "ROWS": 20, "SLOTS": SLOTS, "BINS": _BINS}
     return made
 
@@ -78,23 +79,12 @@ def _view_of(topic: TopicMap) -> dict[str, object]:
     cells = min(topic.entries, _CELLS)
     return {
         "topic": topic,
-        "facts": {
-            "entries": f"{topic.entries:,}",
-            "stored": bytes_text(topic.size),
-            "ledgers": f"{len(topic.ledgers):,}",
-            "rate in": rate_text(topic.rate_in),
-            "producers": f"{len(topic.producers):,}",
-            "deduplication": "on" if topic.deduplication else "off",
-        },
         "cells": cells,
         "scale": cells / max(topic.entries, 1),
         "labels": list(_labels(topic)) if topic.entries else [],
-        "inspected": inspected_text(topic),
-        "batches": batches_text(topic) or [""],
         "kinds": joined(entry_kinds(topic, cells)),
         "cursors": [(one, joined(cursor_states(topic, one, cells))) for one in topic.cursors[:_CURSORS]],
-        "more_cursors": len(topic.cursors) - _CURSORS,
-        "tables": _tables(topic),
+        "holes": [(one.name, hole) for one in topic.cursors for hole in one.holes],
     }
 
 
@@ -108,31 +98,6 @@ def _labels(topic: TopicMap) -> Iterator[tuple[int, float]]:
     ends = [*(begins[at] for at in labelled[1:]), 1.0]
     for at, end in zip(labelled, ends, strict=True):
         yield topic.ledgers[at].ledger_id, end - begins[at]
-
-
-def _tables(topic: TopicMap) -> list[tuple[str, str, list[str], list[list[object]]]]:
-    """Return the class, the heading, the columns and the rows of each table."""
-    holes: list[list[object]] = [
-        [one.name, hole.begin, hole.end, hole.entries, hole.acknowledged_behind]
-        for one in topic.cursors
-        for hole in one.holes
-    ]
-    chunked: list[list[object]] = [
-        [
-            one.begin,
-            one.end,
-            f"{len(one.chunks)} of {one.of_chunks}",
-            bytes_text(one.size),
-            one.producer,
-            str(one.sequence_id),
-        ]
-        for one in topic.chunked
-    ]
-    of_chunked = ["first", "last", "chunks inspected", "bytes", "producer", "sequence id"]
-    return [
-        ("holes", "Holes", ["subscription", "first", "last", "entries", "acknowledged after"], holes),
-        ("chunked", "Inspected chunked messages", of_chunked, chunked),
-    ]
 
 
 # -- an audit ----------------------------------------------------------------------------------------------------------
@@ -181,59 +146,20 @@ def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
 def plan_page(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, when: str) -> str:
     """Return the page of a plan: the weight of the slots in 256 bins, and the ranges with their weights."""
     weights = weights_of(histogram, parts)
-    total, most = sum(weights), max(weights, default=0.0)
-    even = total / len(parts) if parts else 0.0
     bins = binned(histogram, _BINS)
     highest = max(bins, default=0.0) or 1.0
+    heights = [100 * weight / highest for weight in bins]
+    summary = counted(len(parts), "range")
     return _render(
-        "plan",
-        title,
-        counted(len(parts), "range"),
-        when,
-        unit=unit,
-        totals={
-            unit: f"{total:,.0f}",
-            f"slots with {unit}": f"{len([one for one in histogram.values() if one]):,}",
-            "ranges": f"{len(parts):,}",
-            "heaviest, relative to an even share": f"{most / even:.0%}" if even else "none",
-        },
-        heights=[100 * weight / highest for weight in bins],
-        starts=sorted(one.start for part in parts for one in part if one.start),
-        rows=[
-            (
-                str(part),
-                round(weight),
-                f"{weight / total:.1%}" if total else "none",
-                100 * weight / most if most else 0.0,
-            )
-            for part, weight in zip(parts, weights, strict=True)
-        ],
+        "plan", title, summary, when, unit=unit, histogram=histogram, parts=parts, weights=weights, heights=heights
     )
 
 
 def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
     """Return the page of the covers of a topic or of its partitions: the coverage, and the slots of each consumer."""
-    return _render("cover", title, "", when, covers=[(cover.topic, _rows(cover), _faults(cover)) for cover in covers])
+    return _render("cover", title, "", when, covers=covers)
 
 
-def _rows(cover: KeyCover) -> list[tuple[str, str, str, dict[str, KeyHashRanges]]]:
-    """Return name, detail, figures and colours of the row of all slots, and of each consumer's."""
-    exact = "every slot has one consumer" if cover.is_exact else "not every slot has one consumer"
-    kinds = {"acknowledged": cover.covered - cover.overlapping, "delivered": cover.overlapping, "hole": cover.uncovered}
-    return [
-        ("all slots", cover.mode.lower().replace("_", " "), exact, kinds),
-        *(
-            (
-                name,
-                counted(len(ranges), "range"),
-                f"{counted(ranges.slots, 'slot')}, {ranges.slots / SLOTS:.1%}",
-                {"unread": ranges},
-            )
-            for name, ranges in cover.consumers
-        ),
-    ]
-
-
-def _faults(cover: KeyCover) -> list[list[object]]:
+def _faults(cover: KeyCover) -> list[tuple[str, KeyHashRange]]:
     wrong = {"no consumer": cover.uncovered, "several consumers": cover.overlapping}
-    return [[what, part.start, part.end, len(part)] for what, ranges in wrong.items() for part in ranges]
+    return [(what, part) for what, ranges in wrong.items() for part in ranges]
