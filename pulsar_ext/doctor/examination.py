@@ -151,14 +151,11 @@ class _Observer:
     def _first_sample(
         self, topics: Sequence[str], policies: NamespacePolicies, settings: Mapping[str, str]
     ) -> list[TopicFacts]:
-        def sample(topic: str) -> TopicFacts | None:
-            if (found := self._statistics(topic)) is None:
-                return None
-            now = time.time_ns() // 1_000_000
+        def sample(topic: str) -> TopicFacts:
+            found, now = self._statistics(topic), time.time_ns() // 1_000_000
             return TopicFacts(topic, *found, policies, settings, now, self._limits, only=self._subscription)
 
-        self._requests += 2 * len(topics)
-        facts = [one for one in self._map(sample, topics) if one is not None]
+        facts = [one for one in self._each(sample, topics, requests=2) if one is not None]
         wanted = self._subscription
         if len(facts) < len(topics):
             self._notes.append(f"deleted during the diagnosis: {counted(len(topics) - len(facts), 'topic')}")
@@ -172,10 +169,8 @@ class _Observer:
             )
         return facts
 
-    def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats] | None:
-        with contextlib.suppress(AdminNotFound):
-            return self._admin.stats(topic), self._admin.internal_stats(topic)
-        return None
+    def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats]:
+        return self._admin.stats(topic), self._admin.internal_stats(topic)
 
     # -- the watch ---------------------------------------------------------------------------------------------------
 
@@ -190,8 +185,7 @@ class _Observer:
             )
         for _ in range(_SAMPLES if busy else 0):
             time.sleep(self._limits.pause_seconds / _SAMPLES)
-            self._requests += 2 * len(busy)
-            for name, found in zip(busy, self._map(self._statistics, busy), strict=True):
+            for name, found in zip(busy, self._each(self._statistics, busy, requests=2), strict=True):
                 if found is not None:
                     later[name].append(found)
         return [replace(one, later=later.get(one.name, ())) for one in facts]
@@ -230,36 +224,38 @@ class _Observer:
         if not waiting:
             return list(facts)
         self._report(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
-        self._requests += len(waiting)
-        found = dict(zip(waiting, self._map(self._schemas, waiting), strict=True))
+        found = dict(zip(waiting, self._each(self._schemas, waiting), strict=True))
         return [replace(one, schemas=found.get(one.name)) for one in facts]
 
     def _schemas(self, topic: str) -> Mapping[int, SchemaInfo] | None:
-        with contextlib.suppress(AdminNotFound, AdminUnauthorized):
+        with contextlib.suppress(AdminUnauthorized):
             return self._admin.schemas(topic)
         return None
 
     def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
         """Read entries; those that no longer exist are omitted."""
 
-        def read(one: tuple[str, Position, bool]) -> EntryMetadata | None:
+        def read(one: tuple[str, Position, bool]) -> EntryMetadata:
             topic, position, payload = one
-            with contextlib.suppress(AdminNotFound):
-                return self._admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
-            return None
+            return self._admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
 
-        self._requests += len(wanted)
         found: dict[str, dict[Position, EntryMetadata]] = {}
-        for (topic, position, _), entry in zip(wanted, self._map(read, wanted), strict=True):
+        for (topic, position, _), entry in zip(wanted, self._each(read, wanted), strict=True):
             if entry is not None:
                 found.setdefault(topic, {})[position] = entry
         return found
 
-    def _map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if not items:
-            return []
-        with ThreadPoolExecutor(min(_PARALLEL_REQUESTS, len(items))) as pool:
-            return list(pool.map(function, items))
+    def _each(self, ask: Callable[[T], R], items: Sequence[T], requests: int = 1) -> list[R | None]:
+        """Ask about all items at once, with these requests for each; None for an item that no longer exists."""
+
+        def ask_if_exists(item: T) -> R | None:
+            with contextlib.suppress(AdminNotFound):
+                return ask(item)
+            return None
+
+        self._requests += requests * len(items)
+        with ThreadPoolExecutor(min(_PARALLEL_REQUESTS, len(items)) or 1) as pool:
+            return list(pool.map(ask_if_exists, items))
 
 
 def _batches(facts: TopicFacts) -> Iterable[Position]:
