@@ -50,10 +50,7 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
 
 
 def ends_in_incomplete_message(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
-    """Return whether a topic, or one of its partitions, ends with an incomplete message, which counts as readable.
-
-    Return False if the admin API does not answer.
-    """
+    """Return whether a topic or partition ends with an incomplete, but readable, message; False if unknown."""
     name = TopicName.parse(topic)
     with contextlib.suppress(AdminError):
         return any(_has_no_end(admin(), part) for part in name.parts(admin().partitions(name)))
@@ -81,10 +78,7 @@ def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: Int
 
 
 def leftovers_among(entries: Sequence[EntryMetadata], complete_before_ms: int) -> Leftovers:
-    """Find leftovers among the first unacknowledged entries, in order and without gaps (pure).
-
-    Messages published before a time, in milliseconds since the epoch, must be complete.
-    """
+    """Find leftovers among the first unacknowledged entries; messages before a time in ms are complete (pure)."""
     messages = chunked_messages(entries)
     useless: list[Position] = []
     endless: list[Position] = []
@@ -135,10 +129,7 @@ def chunked_messages(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadat
 
 
 def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:
-    """Return the chunks of one message that the C++ client drops before, between and after the copies it delivers.
-
-    The second value is the chunks that it still holds.
-    """
+    """Return the chunks of a message that the C++ client drops around delivered copies, and those it still holds."""
     parts: list[list[EntryMetadata]] = [[]]
     begun: list[EntryMetadata] = []
     for one in chunks:

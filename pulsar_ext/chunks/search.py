@@ -26,10 +26,7 @@ def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMe
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Positions of the chunks of one message, first to last; a single position for an entry that is not chunked.
-
-    `messages` is the number of messages in the entry; more than one for a batch.
-    """
+    """Positions of the chunks of one message, or of one entry, which may be a batch of several `messages`."""
 
     positions: tuple[Position, ...]
     messages: int = 1

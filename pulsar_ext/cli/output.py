@@ -145,10 +145,7 @@ def check_pause(every: float) -> None:
 
 
 def run_repeatedly(action: Callable[[], T], *, watch: bool, every: float) -> T:
-    """Run an action once and return its result; with `watch`, repeat it every `every` seconds until Ctrl-C.
-
-    If a broker that answered before does not answer, its error is printed and the action repeated.
-    """
+    """Return an action's result; with `watch`, repeat it until Ctrl-C, also while the broker no longer answers."""
     has_succeeded = False
     while True:
         try:

@@ -211,11 +211,7 @@ class Recall:
         self._known: dict[str, dict[Position, OwnEntry]] = {}
 
     def find(self, admin: PulsarAdmin, topic: str, name: str) -> Resumption | None:
-        """Find where a name resumes, on a topic without pending writes.
-
-        Return None if it is uncertain after 10,000 entries, or if other names look like this one, because they have
-        characters beyond Latin-1.
-        """
+        """Find where a name resumes, on a topic without pending writes; None if that is uncertain."""
         if not is_shown_exactly(name):
             return None
         lookup, known = NameLookup(admin, topic, name), self._known.setdefault(topic, {})
@@ -300,10 +296,7 @@ class Opening:
         """The id of an incomplete chunked message, which the broker counts as persisted."""
 
     def open(self) -> tuple[pulsar.Producer, SequenceIds]:
-        """Open an official producer with a confirmed last sequence id; close it again if it cannot be effectively once.
-
-        From then on no other producer pushes under the name.
-        """
+        """Open an official producer with a confirmed last id; from then on no other producer pushes under the name."""
         deadline = time.monotonic() + _OPENING_SECONDS
         while True:
             producer = self.open_as(self.name)
@@ -361,10 +354,7 @@ class Opening:
             threads.sleep(_PAUSE_SECONDS)
 
     def _sequence(self, published: int) -> SequenceIds | None:
-        """Return the name's sequence ids, from the broker's last id of the name.
-
-        Return None if the topic does not have the message of that id: it was pushed, and is pending or lost.
-        """
+        """Return the name's sequence ids; None if the message of the broker's last id is pending or lost."""
         above: frozenset[int] = frozenset()
         stats = self._admin.internal_stats(self.topic)
         if published >= 0:

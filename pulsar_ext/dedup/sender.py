@@ -80,10 +80,7 @@ _CLUSTER_CHECK_SECONDS = 0.05
 
 
 class DedupSender(ReplacingSender):
-    """A `BatchingSender` with sequence ids, which waits while the broker's backlog quota is full.
-
-    It accepts no more messages after `timeout` seconds without an answer, or without quota; 0 for none.
-    """
+    """A `BatchingSender` with sequence ids; it stops after `timeout` seconds without an answer or quota; 0 for none."""
 
     whole_batch_columns = frozenset({"sequence_id"})
     always_waits = True  # a message rejected by a full queue could not be sent after later ones

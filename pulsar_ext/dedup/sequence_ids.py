@@ -70,10 +70,7 @@ class SequenceIds(SequenceCounter):
         return max(self._next, self.last + 1)
 
     def admit(self, sequence_id: int | None) -> tuple[int, IdStatus]:
-        """Admit the next message, and return its id and state: only one with a new id joins a batch.
-
-        A SequenceIdRejected changes nothing.
-        """
+        """Admit the next message, or change nothing and raise; return its id and state: only a new id joins a batch."""
         if sequence_id is None:
             self._use(explicit=False)
             self.last = upcoming = self.upcoming

@@ -257,10 +257,7 @@ class NameLookup:
     def own_entries(
         self, stats: InternalStats, *, after: Position | None = None, derived: bool = False
     ) -> Iterator[OwnEntry]:
-        """Yield the name's entries, and those of derived names, newest first.
-
-        With a position, only entries after it are read; otherwise it raises MessageIdUnresolved after 10,000 entries.
-        """
+        """Yield the name's entries after a position, newest first; without one, at most 10,000 entries are searched."""
         for searched, entry in enumerate(self.tail(stats)):
             if after is not None and entry.position <= after:
                 return
@@ -274,10 +271,7 @@ class NameLookup:
                 )
 
     def is_stored(self, sequence_id: int) -> bool:
-        """Return whether the topic has all of a message, the last one of this name and its derived names.
-
-        That is its last chunk, or the message itself if it is not chunked.
-        """
+        """Return whether the topic has all of the name's last message: its last chunk, or itself if not chunked."""
         for entry in self.own_entries(self.stats(), derived=True):
             if entry.sequence_id != sequence_id or not entry.is_partial:
                 return entry.sequence_id == sequence_id

@@ -213,10 +213,7 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
-    """Find, without deduplication, entries of one producer name whose sequence ids repeat or go backwards.
-
-    Only the inspected entries are considered, which include those at the end of the topic.
-    """
+    """Find, without deduplication, inspected entries of a producer name whose sequence ids repeat or go backwards."""
     if facts.stats.deduplication_status == "Enabled":
         return
     last: dict[str, int] = {}

@@ -146,10 +146,7 @@ class TopicFacts:
         object.__setattr__(self, "runs", runs)
 
     def subscriptions(self, kind: str | None = None) -> Iterator[tuple[str, SubscriptionStats]]:
-        """Yield each durable subscription to inspect, of one type or of all, that both statistics have.
-
-        A subscription may be created or deleted between the two requests. Readers and the compaction are excluded.
-        """
+        """Yield each durable subscription to inspect, of one type or of all, that both requests' statistics have."""
         for name, stats in self.stats.subscriptions.items():
             asked = name == self.only if self.only is not None else name != _COMPACTION
             if asked and name in self.internal.cursors and stats.durable and kind in (None, stats.type):

@@ -106,11 +106,7 @@ class PositionRanges:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the ranges of a text such as `[(9:2..9:3],(9:5..10:0]]`, the form of `individuallyDeletedMessages`.
-
-        Raises:
-            InvalidMessageId: the text is not a list of ranges that are open below and closed above.
-        """
+        """Return the ranges of a text `[(9:2..9:3],(9:5..10:0]]`, of statistics, or raise `InvalidMessageId`."""
         if not _RANGES.fullmatch(text):
             raise InvalidMessageId(f"Not a list of position ranges, open below and closed above: {text!r}")
         numbers = list(map(int, _NUMBER.findall(text)))
@@ -126,11 +122,7 @@ def _check_long(numbers: Sequence[int], text: str) -> None:
 
 
 class Ledgers:
-    """Number of entries in each ledger of a topic, and arithmetic with their positions.
-
-    They are given as `(ledger_id, entries)` in any order. Empty ledgers are ignored: the open one is empty at first,
-    and a fenced one may have stayed empty.
-    """
+    """Arithmetic with the positions of a topic, by `(ledger_id, entries)` in any order; empty ledgers are ignored."""
 
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
         self._sizes = sorted((ledger_id, entries) for ledger_id, entries in sizes if entries > 0)
@@ -179,10 +171,7 @@ class Ledgers:
         return self.number(self.up_to(position) + 1)
 
     def unacknowledged(self, mark_delete: Position, deleted: Iterable[PositionRange]) -> Iterator[tuple[int, int]]:
-        """Yield the numbers of the first and the last entry of each run of entries that a cursor does not acknowledge.
-
-        Acknowledged are the entries up to the mark-delete position, and those in ranges after it, in order.
-        """
+        """Yield first and last number of each run of entries after a mark-delete position, outside of the ranges."""
         at = self.up_to(mark_delete)
         for one in deleted:
             before, last = self.up_to(one.after), self.up_to(one.last)

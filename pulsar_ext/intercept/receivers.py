@@ -23,11 +23,7 @@ from .chain import ConsumerChain, ReaderChain, ReceiverChain
 
 
 class InterceptedDelivery(TransitionSubscriber):
-    """Delivery of messages through interceptors.
-
-    Messages that a thread had received when a Ctrl-C ended its call are returned first by its next call, as by
-    `Interrupted`.
-    """
+    """Delivery through interceptors; a thread's next call first returns messages kept by a Ctrl-C: `Interrupted`."""
 
     part = Part.INTERCEPTED
 

@@ -279,10 +279,7 @@ _MAX_CACHED = 100_000
 
 
 class SlotFilter:
-    """Filter of native messages by slot.
-
-    `decided` caches the result for keys of messages without an ordering key; it is cleared when it becomes large.
-    """
+    """Filter of native messages by slot; `decided` caches results by key, for messages without an ordering key."""
 
     __slots__ = ("_forms", "decided", "ranges")
 

@@ -200,17 +200,7 @@ class KeyForms:
         return self._mode != "text" and not self._without_admin
 
     def form_of(self, inner: InnerMessage, text: str) -> KeyForm:
-        """Return the form of a native message's key.
-
-        Args:
-            inner: the native message.
-            text: its key, as the C++ client shows it.
-
-        Raises:
-            AdminError: the admin API does not answer in "exact" mode, or has stopped answering for a minute.
-            InvalidUse: in "exact" mode, the message is in an unreadable batch, such as an encrypted one, or in
-                compressed chunks, which the broker cannot show.
-        """
+        """Return the form of a message's key, shown as `text`; in "exact" mode, raise if it is unknown."""
         usual = KeyForm.TEXT if text else KeyForm.NONE
         if not self.asks:
             return usual

@@ -223,10 +223,7 @@ class GroupReader(RangeConsumer):
         return True
 
     def _has_next(self) -> bool:
-        """Return whether the next receive returns at once; wait up to 100 ms for a message.
-
-        The message is not taken, because a delivered message is recorded and acknowledged.
-        """
+        """Return whether the next receive returns at once, after 100 ms at most; nothing is recorded."""
         try:
             if not any(self._filter.kept):
                 self._filter.fetch()

@@ -188,10 +188,7 @@ class ProducerTelemetry(ProducerInterceptor):
         self._instruments = instruments
 
     def before_send(self, producer: HasTopic, message: OutgoingMessage) -> OutgoingMessage:
-        """Begin a span, and write its context into the message's properties.
-
-        Its parent is the current span, otherwise the context in the properties, such as those of a forwarded message.
-        """
+        """Begin a span below the current one or that of the properties, and write its context into the properties."""
         parent = None
         if not trace.get_current_span().get_span_context().is_valid:
             parent = propagate.extract(message.properties)
@@ -340,10 +337,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
             return [one for by_index in found for one in by_index.values()]
 
     def _acknowledged(self, messages: list[_OpenMessage], ending: str, error: BaseException | None) -> None:
-        """End spans after an acknowledgement, which has its own span; on an error, end only that span.
-
-        A span that is not recorded gets no acknowledgement span; with sampling, this applies to most.
-        """
+        """End spans after an acknowledgement, which has a span in each recorded one; on an error, end only that."""
         for one in messages:
             if not one.span.is_recording():
                 continue
@@ -379,10 +373,7 @@ def instrument_context(
     *,
     automatic: bool = False,
 ) -> None:
-    """Trace and count the operations of everything that a client opens from now on.
-
-    An `automatic` instrumentation, which the application did not request, is replaced by its own request.
-    """
+    """Instrument what a client opens from now on; the application's own request replaces an `automatic` one."""
     if any(isinstance(make, _Factory) and not make.automatic for _, make in context.interceptors):
         raise InvalidUse("This client is instrumented already; a second time would duplicate its spans.")
     instruments = Instruments(

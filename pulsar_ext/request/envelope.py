@@ -86,10 +86,7 @@ class Answer:
         return {**self._common, COUNT: str(self._count)}
 
     def failed(self, error: BaseException) -> dict[str, str]:
-        """Return the properties of a message that ends the replies with an error.
-
-        It contains the text of a `RequestFailed`, and of any other error only the class: its text may be confidential.
-        """
+        """Return the properties of an error that ends the replies; only `RequestFailed` has no confidential text."""
         known = isinstance(error, RequestFailed)
         return {**self._common, ERROR: str(error) if known else f"The replier's handler raised {type(error).__name__}."}
 

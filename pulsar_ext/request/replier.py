@@ -82,11 +82,7 @@ class ReplyProducers:
         self._is_closed = False
 
     def send(self, topic: str, content: object, properties: dict[str, str]) -> Future[None]:
-        """Begin to send a reply; opening a producer may block.
-
-        The future is done when the reply is persisted. This and the future raise `NotSentError` if the reply may be
-        sent later, and any other error if retrying is useless.
-        """
+        """Begin to send a reply, after opening a producer; a `NotSentError`, also of the future, permits a retry."""
         sent: Future[None] = Future()
         sent.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the send
 

@@ -126,10 +126,7 @@ def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
 
 
 def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
-    """Return whether the broker counted as many messages as entries, so that the backlog has no batches.
-
-    Read `stats` after `internal`: a message that arrives in between then disproves it.
-    """
+    """Return whether the broker counted as many messages as entries, for `stats` that were read after `internal`."""
     # Transactions and replicated subscriptions write markers: entries that the message counter does not count.
     marked = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted")) or any(
         one.raw.get("isReplicated") for one in stats.subscriptions.values()
@@ -194,10 +191,7 @@ def item_of(headers: EntryMetadata) -> ScanItem:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A position for a cursor: after the entry `position`, with the number of unacknowledged messages before it.
-
-    With a `batch_index`, the boundary is inside the next entry: before that message of its batch.
-    """
+    """A cursor's position, and what is before it; a `batch_index` is of the next message, inside the next entry."""
 
     position: Position
     messages: int

@@ -61,10 +61,7 @@ class _UnprovedError(Exception):
 
 
 class HeaderCounter:
-    """Search for the entry of the n-th message after a cursor; the number of requests does not depend on n.
-
-    If `unbatched`, it is known that every entry of the backlog is one message or one chunk.
-    """
+    """Search for the entry of the n-th message after a cursor; if `unbatched`, no entry of the backlog is a batch."""
 
     def __init__(self, queries: Queries, backlog: Backlog, *, unbatched: bool) -> None:
         self._queries, self._backlog, self._unbatched = queries, backlog, unbatched
@@ -75,10 +72,7 @@ class HeaderCounter:
         self.indexed = False
 
     def find(self, nth: int, unit: Unit) -> CountedEntry | None:
-        """Return the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
-
-        Return None if the headers prove nothing.
-        """
+        """Return the entry of the n-th message or entry, 1-based, or the last one; None if nothing is proved."""
         first = self._backlog.entry(1)
         if first is None:
             return None

@@ -257,12 +257,9 @@ class _GrowingRun:
 def _indexes(
     messages: Iterator[InnerMessage], first: InnerMessageId, size: int
 ) -> tuple[tuple[int, ...], InnerMessageId | None]:
-    """Receive the messages of one entry; return their indexes, and the next entry's first id if it was received.
-
-    An entry arrives as a whole, so after a pause no more of its messages follow.
-    """
+    """Receive the messages of one entry; return their indexes, and the next entry's first id if it was received."""
     entry, found = (first.ledger_id(), first.entry_id()), {first.batch_index()}
-    with contextlib.suppress(Timeout):
+    with contextlib.suppress(Timeout):  # an entry arrives as a whole, so after a pause nothing of it follows
         while len(found) < size:
             inner = next(messages).message_id()
             if (inner.ledger_id(), inner.entry_id()) != entry:
@@ -275,10 +272,7 @@ _BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
 
 
 class Queries:
-    """Queries about one topic without partitions; its unacknowledged messages are counted for `subscription`.
-
-    With `show_progress`, a bar on standard error shows the progress of what runs `with queries.progress(backlog)`.
-    """
+    """Queries about one topic, for its `subscription`; a bar shows what runs `with queries.progress(backlog)`."""
 
     def __init__(
         self, context: ClientContext, topic: str, subscription: str = "", *, show_progress: bool = False
@@ -355,10 +349,7 @@ class Queries:
         return None
 
     def all_unbatched(self, ledgers: Ledgers, first: Position, last: Position) -> bool:
-        """Return whether every unacknowledged entry from `first` to `last` is one message or one chunk.
-
-        `first` is directly after the cursor. Return False also if the broker did not count the whole range.
-        """
+        """Return whether the broker counts one message in each unacknowledged entry from the first to `last`."""
         pool = ThreadPoolExecutor(_CONCURRENCY)
         try:
             reached = self._count_unbatched(ledgers, first, first)
@@ -419,11 +410,7 @@ class Queries:
             return None
 
     def scan(self, backlog: Backlog, strategy: Strategy, first: Position) -> Generator[ScanItem, None, None]:
-        """Yield the items of the topic from an entry on; `close()` closes the reader or the consumer.
-
-        Raises:
-            pulsar.ConsumerBusy: another consumer has connected to the subscription.
-        """
+        """Yield the items from an entry on, until `close()`; another new consumer raises `ConsumerBusy`."""
         scan = _Scan(self._context, self._topic, self._subscription, backlog, first)
         with contextlib.closing(scan.items(strategy)) as items:
             for item in items:
