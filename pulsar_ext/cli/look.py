@@ -104,14 +104,11 @@ def _lines(seen: Survey, console: Console) -> Iterator[Text]:
 
 
 class _Drawing:
-    """Drawing of a fixed number of columns."""
-
     def __init__(self, width: int, *, ascii_only: bool) -> None:
         self._width, self._glyph = width, int(ascii_only)
         self._dot, self._edge = (" | ", "|") if ascii_only else (" · ", "▏")
 
     def topic(self, topic: TopicMap) -> Iterator[Text]:
-        """Yield the lines of a map."""
         facts = [
             counted(topic.entries, "entry"),
             bytes_text(topic.size),

@@ -91,7 +91,6 @@ class ChunkedSender(DedupSender):
             threads.start(self._send_until_stored, batch, data, options, name="pulsar_ext-chunks")
 
     def _send_until_stored(self, batch: Batch, data: bytes | None, options: Options) -> None:
-        """Send one message until all of it is on the topic."""
         sequence_id, opening = batch.ids[0], self.opening
         outcome: tuple[Result, MessageId | None] | None = None
         try:

@@ -323,7 +323,6 @@ class Opening:
             threads.sleep(_PAUSE_SECONDS)
 
     def _check_enabled(self) -> None:
-        """Check that the broker deduplicates the topic."""
         deadline = time.monotonic() + _OPENING_SECONDS
         while True:
             status = self._admin.stats(self.topic).deduplication_status

@@ -80,10 +80,6 @@ class Chain(Generic[I]):
         for one in self.interceptors:
             _call_logged(getattr(one, method), *args)
 
-    def partitions_changed(self, topic: str, partitions: int) -> None:
-        """Call the interceptors because a topic has more partitions."""
-        self.notify("on_partitions_change", topic, partitions)
-
     def close(self) -> None:
         """Close the interceptors; a second call has no effect."""
         if not self._closed:
@@ -230,7 +226,7 @@ class PartitionWatch:
                 continue
             known, self._known[topic] = self._known.get(topic, count), count
             if count > known:  # it is less if the client has connected to another cluster
-                self._chain.partitions_changed(topic, count)
+                self._chain.notify("on_partitions_change", topic, count)
         return _POLL_SECONDS
 
     def close(self) -> None:

@@ -34,8 +34,6 @@ from .hashing import KeyFormsMode
 
 
 class _Builder:
-    """Base of both builders: options by name."""
-
     def __init__(self, context: ClientContext, schema: type | TypedSchema | None = None) -> None:
         self._context = context
         self._options: Arguments = {} if schema is None else {"schema": schema}

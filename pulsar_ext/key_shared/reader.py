@@ -40,11 +40,9 @@ class _ChangeListener(TransitionSubscriber):
         self._do = do
 
     def on_after(self, _: Transition, /) -> None:
-        """Call the function."""
         self._do()
 
     def on_reopen(self, *_: object) -> None:
-        """Call the function."""
         self._do()
 
 

@@ -42,7 +42,7 @@ class Survey:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the survey as JSON values."""
-        return {"topics": [_with_holes(one) for one in self.maps], "diagnosis": self.diagnosis.to_dict()}
+        return {"topics": list(map(asdict, self.maps)), "diagnosis": self.diagnosis.to_dict()}
 
 
 def survey(
@@ -71,9 +71,3 @@ def mapped_entries(facts: TopicFacts, limit: int) -> list[Position]:
     room = max(limit - len(wanted), 0)
     between = (facts.position((2 * nth + 1) * end // (2 * room) + 1) for nth in range(room))
     return list(wanted | dict.fromkeys(between))[:limit]
-
-
-def _with_holes(topic: TopicMap) -> dict[str, object]:
-    """Return a map as JSON values, with the holes of each cursor."""
-    cursors = [{**asdict(one), "holes": [asdict(hole) for hole in one.holes]} for one in topic.cursors]
-    return {**asdict(topic), "cursors": cursors}

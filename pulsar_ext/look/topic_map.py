@@ -61,7 +61,7 @@ class CursorMap:
         type: the broker's name of its type, such as Shared; empty if unknown.
         mark_delete: position up to which everything is acknowledged, with the number `acknowledged_until`.
         read_position: position of the next entry that the broker reads for it, after the number `read_until`.
-        backlog_bytes: approximate size of the unacknowledged entries, which are the `stretches`.
+        backlog_bytes: approximate size of the unacknowledged entries, which are the `stretches`, some of them `holes`.
         unacknowledged_messages: number of messages that consumers hold, as far as the broker counts them.
         rate_out: messages per second.
         lag_seconds: age of the first unacknowledged message; None without one, or if unknown.
@@ -77,15 +77,11 @@ class CursorMap:
     backlog_entries: int
     backlog_bytes: int
     stretches: tuple[Stretch, ...]
+    holes: tuple[Stretch, ...]
     consumers: tuple[str, ...]
     unacknowledged_messages: int
     rate_out: float
     lag_seconds: float | None
-
-    @property
-    def holes(self) -> tuple[Stretch, ...]:
-        """Stretches before acknowledged entries."""
-        return tuple(one for one in self.stretches if one.acknowledged_behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +168,7 @@ def _cursor(facts: TopicFacts, name: str) -> CursorMap:
         backlog_entries=entries,
         backlog_bytes=round(entries * facts.internal.entry_bytes()),
         stretches=stretches,
+        holes=tuple(one for one in stretches if one.acknowledged_behind),
         consumers=stats.consumers if stats is not None else (),
         unacknowledged_messages=stats.unacked_messages if stats is not None else 0,
         rate_out=0.0 if stats is None else _rate_out(facts, name, stats),

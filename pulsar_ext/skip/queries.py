@@ -229,7 +229,6 @@ class _GrowingRun:
         self._messages = 0
 
     def begin(self, here: Position, messages: int) -> None:
-        """Begin with an entry."""
         self.at, self._first, self._messages = here, here.entry_id, messages
 
     def grows(self, ledger_id: int, entry_id: int, messages: int) -> bool:

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
 
@@ -110,7 +111,6 @@ class TopicsReader(Reader):
 
     @classmethod
     def _without_parts_(cls, context: ClientContext, topics: Topics, schema: pulsar.schema.Schema) -> Self:
-        """Make a reader without topics."""
         self = cls.__new__(cls)
         self.inner = never_opened("C++ reader of several topics", "the readers of each topic")
         self._schema = schema
@@ -124,7 +124,6 @@ class TopicsReader(Reader):
         return self
 
     def _add_(self, topic: str, part: PartReader) -> None:
-        """Add a topic or partition, by its full name."""
         part.on_arrival = self._mark_ready
         with self._changed:
             self._parts[topic] = part
@@ -134,7 +133,6 @@ class TopicsReader(Reader):
         self._mark_ready(part)
 
     def _drop_(self, topic: str) -> None:
-        """Remove a deleted topic."""
         with self._changed:
             part = self._parts.pop(topic)
             part.on_arrival = lambda _: None
@@ -367,11 +365,12 @@ def open_topics_reader(
     if own is not None:
         reader.key_hash_ranges = own
     queue = max(1, min(named["receiver_queue_size"], _QUEUES // max(len(found), 1)))
-    watch = _TopicWatch(context, reader, {**named, "receiver_queue_size": queue}, find)
-    watch.ranges, watch.key_forms = own, key_forms
-    watch.listener = named["reader_listener"]
-    if watch.listener and chain is not None:
-        watch.listener = chain.listening(watch.listener)
+    listener = named["reader_listener"]
+    if listener and chain is not None:
+        listener = chain.listening(listener)
+    seconds = discovery_seconds if isinstance(topics, re.Pattern) else _PARTITIONS_SECONDS
+    named = {**named, "receiver_queue_size": queue}
+    watch = _TopicWatch(context, weakref.ref(reader), named, find, own, key_forms, listener, seconds)
     try:
         for topic in found:
             watch.open_part(reader, topic, starts[topic])
@@ -384,8 +383,7 @@ def open_topics_reader(
             intercept_reader(reader, chain)
         chain.show(reader)
         register_chain(context, chain, topics)
-    watch.seconds = discovery_seconds if watch.is_pattern else _PARTITIONS_SECONDS
-    reader._watch_(watch, watch.seconds)
+    reader._watch_(watch, seconds)
     return reader
 
 
@@ -405,7 +403,6 @@ def _check(topics: Topics, queue_size: int, discovery_seconds: int) -> None:
 
 
 def _starts(start: AnyMessageId | Mapping[str, AnyMessageId], topics: list[str]) -> dict[str, AnyMessageId]:
-    """Return the start of each topic or partition."""
     if not isinstance(start, Mapping):
         if isinstance(start, int) or not is_on_any_topic(start):
             raise InvalidUse(
@@ -422,41 +419,39 @@ def _starts(start: AnyMessageId | Mapping[str, AnyMessageId], topics: list[str])
     return found
 
 
+@dataclass(eq=False)
 class _TopicWatch:
     """Opens the parts, and polls for topics and partitions; referenced by its reader."""
 
+    context: ClientContext
+    reader: weakref.ref[TopicsReader]
+    named: Arguments
+    find: Callable[[], list[str]]
     ranges: KeyHashRanges | None
     key_forms: KeyFormsMode
     listener: Callable[[Reader, Message], object] | None
     seconds: float
 
-    def __init__(
-        self, context: ClientContext, reader: TopicsReader, named: Arguments, find: Callable[[], list[str]]
-    ) -> None:
-        self._context, self._reader, self._named, self._find = context, weakref.ref(reader), named, find
-        self.is_pattern = isinstance(named["topic"], re.Pattern)
-
     def open_part(self, reader: TopicsReader, topic: str, start: AnyMessageId) -> None:
-        """Open the reader of one topic or partition, and add it."""
         make: Callable[..., PartReader] = PartReader._assemble_
         listener = self.listener
         part_listener = listener and (lambda _, message: listener(reader, message))
         if self.ranges is not None:
-            wanted = SlotFilter(self.ranges, KeyForms(self._context.admin_api, self.key_forms))
+            wanted = SlotFilter(self.ranges, KeyForms(self.context.admin_api, self.key_forms))
             make = partial(RangePartReader._assemble_filtered_, wanted)
             if listener:
                 part_listener = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
-        named = {**self._named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
-        reader._add_(topic, self._context.opener._open_reader_(named, make=make, several_topics=True))
+        named = {**self.named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
+        reader._add_(topic, self.context.opener._open_reader_(named, make=make, several_topics=True))
 
     def tick(self, _: float) -> float | None:
         """Poll; return the seconds until the next poll, None to stop."""
-        reader = self._reader()
+        reader = self.reader()
         if reader is None or reader.is_closed:
             return None
         known = reader.topics()
         try:
-            found = self._find()
+            found = self.find()
         except AdminError as error:  # the broker is unavailable: retry at the next poll
             _log.info("The topics of %s cannot be listed; the poll is retried: %s", reader.topic(), error)
             return self.seconds
@@ -467,7 +462,7 @@ class _TopicWatch:
                 except (pulsar.PulsarException, PulsarExtError) as error:  # such as another schema: open the others
                     if not reader.is_closed:
                         _log.warning("%s cannot be read; retrying in %.0f s: %s", topic, self.seconds, error)
-        if self.is_pattern:
+        if isinstance(self.named["topic"], re.Pattern):
             for topic in known:
                 if topic not in found and self._is_deleted(topic):
                     reader._drop_(topic)
@@ -475,14 +470,14 @@ class _TopicWatch:
 
     def close(self) -> None:
         """Wake threads that read, because the client is closed."""
-        reader = self._reader()
+        reader = self.reader()
         if reader is not None:
             reader._release_()
 
     def _is_deleted(self, topic: str) -> bool:
         """Return whether the topic surely does not exist: opening it again would start at its beginning."""
         try:
-            self._context.admin_api().stats(topic)
+            self.context.admin_api().stats(topic)
         except AdminError as error:
             return isinstance(error, AdminNotFound)
         return False
