@@ -53,9 +53,8 @@ from pulsar_ext.produce.batching import ReplacingSender, rebuilt_message
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, OutcomeWaiter, PersistedEntry, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
-from .opening import Opening
+from .opening import PREVIOUS_ID, Opening, RetryUntil, certainly_missing
 from .sequence_ids import IdStatus, SequenceIds
-from .stored import PREVIOUS_ID, RetryUntil, certainly_missing
 
 NO_ROOM: Final = (pulsar.Result.ProducerBlockedQuotaExceededException, pulsar.Result.ProducerBlockedQuotaExceededError)
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed

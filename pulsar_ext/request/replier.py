@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Self
+from typing import Self
 
 import pulsar
 
@@ -170,7 +170,7 @@ class Replying:
     handler: Callable[[Message], object]
     """Called with each request; it returns the reply, or an iterator of several replies."""
     name: str
-    on_error: Action | Callable[[Message, Exception], Any] | None = None
+    on_error: Action | Callable[[Message, Exception], object] | None = None
     """The action for a request whose handler raised, as in `process()`; None to report to the requester."""
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
     """Returns whether replies to a request on the first topic may be sent to the second one."""
@@ -205,7 +205,7 @@ class Replying:
             if answer is not None:
                 yield from _report_failure(answer, error, send)
 
-    def choose_action(self, message: Message, error: Exception) -> Any:
+    def choose_action(self, message: Message, error: Exception) -> object:
         """Return the action for a request that could not be answered; the `on_error` of `process()`."""
         action = self.on_error
         if action is None or isinstance(error, NotSentError):
