@@ -11,9 +11,18 @@ from rich.text import Text
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import survey_page
-from pulsar_ext.look.survey import MapLimits, Survey, survey
+from pulsar_ext.look.survey import (
+    CursorMap,
+    MapLimits,
+    Survey,
+    TopicMap,
+    cursor_states,
+    entry_kinds,
+    joined,
+    ledger_cells,
+    survey,
+)
 from pulsar_ext.look.text import age_text, batches_text, bytes_text, inspected_text, rate_text
-from pulsar_ext.look.topic_map import CursorMap, TopicMap, cursor_states, entry_kinds, joined, ledger_cells
 
 from .arguments import Html, Json, Reach, Watch
 from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, print_json, run_repeatedly, write_page

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import (
-    Iterator,
-    Mapping,  # dataclasses are read at run time
-    Sequence,
-    Sized,
-)
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, islice
 from typing import Any, Literal, TypedDict

@@ -13,9 +13,8 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.plan import binned, weights_of
 
-from .survey import Survey
+from .survey import Survey, TopicMap, cursor_states, entry_kinds, joined
 from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, inspected_text, rate_text
-from .topic_map import TopicMap, cursor_states, entry_kinds, joined
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pulsar_ext.doctor.findings import Finding
 from pulsar_ext.ids.text import counted
 
-from .topic_map import TopicMap
+from .survey import TopicMap
 
 _STEP = 1024
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))

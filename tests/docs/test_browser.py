@@ -18,8 +18,7 @@ from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 from pulsar_ext.look.page import AuditedTopic, audit_page, cover_page, plan_page, survey_page
-from pulsar_ext.look.survey import Survey
-from pulsar_ext.look.topic_map import map_of
+from pulsar_ext.look.survey import Survey, map_of
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit")]  # the builder and the facts are not in the package

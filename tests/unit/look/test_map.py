@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.survey import MapLimits, mapped_entries
+from pulsar_ext.look.survey import MapLimits, cursor_states, entry_kinds, joined, ledger_cells, map_of, mapped_entries
 from pulsar_ext.look.text import age_text, bytes_text, evidence_text, rate_text
-from pulsar_ext.look.topic_map import cursor_states, entry_kinds, joined, ledger_cells, map_of
 
 HOLES = {"s": ("1:1", "[(1:2..1:5],(1:6..2:0]]", "2:3")}
 """Of 10 and 5 entries, the third, the seventh and the last four are unacknowledged; the last one was not read."""
