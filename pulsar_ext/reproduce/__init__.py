@@ -7,8 +7,21 @@ texts are in `scenarios.toml`. The modules that begin with an underscore run the
 from __future__ import annotations
 
 from ._report import to_json, to_markdown, to_report, to_script, to_summary, to_table, update_markdown
-from ._runner import Row, Site, Verdict, carry_out, existing_broker, judge, own_brokers, reproduce
-from ._scenarios import GROUPS, SCENARIOS, Scenario, causes, select
+from ._runner import (
+    GROUPS,
+    SCENARIOS,
+    Row,
+    Scenario,
+    Site,
+    Verdict,
+    carry_out,
+    causes,
+    existing_broker,
+    judge,
+    own_brokers,
+    reproduce,
+    select,
+)
 from ._support import Counts, Env, Place
 
 __all__ = [

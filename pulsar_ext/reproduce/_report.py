@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
-from ._runner import Row, Verdict
-from ._scenarios import GROUPS, SCENARIOS, Scenario, causes
+from ._runner import GROUPS, SCENARIOS, Row, Scenario, Verdict, causes
 
 if TYPE_CHECKING:
     from rich.table import Table
