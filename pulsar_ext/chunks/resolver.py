@@ -193,10 +193,12 @@ class Resolver:
             return ours, 1
         name = entry_topic(topic, ours)
         found = self._find(name, ours)
-        messages = found.messages if isinstance(found, Chunks) else _batch_size(found)
+        if isinstance(found, Chunks):
+            whole, messages = _whole(ours, found), found.messages
+        else:
+            whole, messages = found, decode(found.serialize()).batch_size if found.batch_index() >= 0 else 1
         if messages > 1:
             return ours, messages
-        whole = _whole(ours, found) if isinstance(found, Chunks) else found
         whole.topic_name(name)
         return whole, 1
 
@@ -324,11 +326,6 @@ def is_unresolved(message_id: MessageId) -> bool:
         and message_id != MessageId.latest
         and not isinstance(message_id, ChunkMessageId)
     )
-
-
-def _batch_size(live: MessageId) -> int:
-    """Return the number of messages in the entry of an id that was read from the topic."""
-    return decode(live.serialize()).batch_size if live.batch_index() >= 0 else 1
 
 
 def _position(message_id: MessageId) -> Position:

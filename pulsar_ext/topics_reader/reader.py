@@ -63,12 +63,9 @@ class PartReader(Reader):
     def _receive_of(self, inner: InnerReader) -> Arrivals:
         wait, receive_async = self._receives_of(inner)
         if self._flow is not None:
-            wait, self._flow.waits = self._flow.counting(wait), self._has_nothing
+            wait, self._flow.waits = self._flow.counting(wait), lambda: self.waits
         self.arrivals = Arrivals(wait, receive_async, self._report_arrival)
         return self.arrivals
-
-    def _has_nothing(self) -> bool:
-        return self.waits
 
     def _report_arrival(self) -> None:
         if self._flow is not None:
