@@ -408,11 +408,7 @@ def _highest_before(lookup: NameLookup, sizes: Sequence[tuple[int, int]]) -> int
 def _own(lookup: NameLookup, positions: Iterable[Position]) -> Iterator[EntryMetadata]:
     """Yield the entries of a name and its derived names, until too many others in between, or a trimmed one."""
     foreign = 0
-    for position in positions:
-        try:
-            entry = lookup.entry(position)
-        except AdminNotFound:
-            return
+    for entry in lookup.walk(positions, lookup.entry):
         if _is_own(entry.producer_name, lookup.name):
             yield entry
         elif (foreign := foreign + 1) > _MAX_FOREIGN:

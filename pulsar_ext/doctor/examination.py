@@ -137,7 +137,7 @@ class _Observer:
         if not name.is_persistent:
             raise InvalidUse(f"{name} is not persistent, so it has no backlog; name a persistent topic")
         count = 0 if name.is_partition else self._admin.partitions(name)
-        return name.namespace_name, [str(name.partition(index)) for index in range(count)] or [str(name)]
+        return name.namespace_name, list(map(str, name.parts(count)))
 
     def _if_permitted(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
         """Call `ask`, and return `otherwise` with a note if the credentials do not permit it."""

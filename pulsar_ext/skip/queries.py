@@ -118,10 +118,10 @@ class _Scan:
             number += 1
 
     def _by_header(self, at: Position) -> ScanItem:
-        try:
-            item = item_of(self._admin.entry(self._topic, at.ledger_id, at.entry_id))
-        except AdminNotFound:
+        headers = entry_headers(self._admin, self._topic, at)
+        if headers is None:
             return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed in the meantime
+        item = item_of(headers)
         if isinstance(item, Chunk):
             (self._unfinished.discard if item.index + 1 == item.of else self._unfinished.add)(item.message)
         return item
