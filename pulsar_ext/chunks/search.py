@@ -33,14 +33,7 @@ class Chunks:
 
 
 def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks:
-    """Return all chunks of the message that has a chunk at `position` of a topic or partition.
-
-    Raises:
-        MessageIdNotFound: the topic has no entry at `position`.
-        IncompleteChunkedMessage: a chunk is missing: trimmed, deleted, or not written yet.
-        MessageIdUnresolved: the next chunk is more than 10,000 entries away.
-        AdminError: the admin API rejected a request or did not answer.
-    """
+    """Return all chunks of the message with a chunk at `position`; raise if one is missing, or too far away."""
     start = entry_headers(admin, topic, position)
     if start is None:
         raise MessageIdNotFound(

@@ -82,10 +82,7 @@ class Resumption:
 
 
 def is_persisted(published: int, entries: Iterable[OwnEntry], snapshot: int | None) -> bool:
-    """Return whether the broker's last id is that of the last entry persisted under the name.
-
-    `entries` are those after the snapshot, newest first, read only as far as needed; `snapshot` is the name's id there.
-    """
+    """Return whether the broker's last id is persisted: in entries after the snapshot, newest first, or in that."""
     for entry in entries:
         if entry.sequence_id == published:
             return True
@@ -341,11 +338,7 @@ def first_unfilled_gap(gaps: Iterable[Gap], stored_ids: Collection[int]) -> Gap 
 def persisted_after_gap(
     lookup: NameLookup, stats: InternalStats, max_pending: int
 ) -> tuple[int, frozenset[int]] | None:
-    """Find the oldest gap in a name's ids that may be messages rejected by the broker.
-
-    Return the id before the gap, up to which everything is persisted, and the ids above it that are persisted too; None
-    without such a gap, or if encrypted batches prevent the search.
-    """
+    """Return the id before the oldest gap that may be rejected messages, and the persisted ids above it, or None."""
     try:
         gaps = sorted(_gaps(lookup, stats), key=lambda gap: gap.ledger_id)
         if not gaps:
@@ -420,11 +413,7 @@ def _is_own(shown: str, name: str) -> bool:
 
 
 def resume_forgotten(name: str, family: str, first: int, entries: Iterable[OwnEntry]) -> tuple[Resumption, bool]:
-    """Decide where a forgotten name resumes (pure).
-
-    `entries` are those of the topic, newest first, read only as far as needed. Return where it resumes, with
-    `published` -1 if no relevant entry was found; and whether that is certain, or older entries could change it.
-    """
+    """Decide where a forgotten name resumes by entries, newest first, and whether older ones may change it (pure)."""
     incomplete: int | None = None
     for entry in entries:
         if same_name(entry.name, name) or derives_from(entry.name, name):

@@ -174,11 +174,7 @@ def _are_ascending(ids: Sequence[Any], last: int) -> TypeGuard[Sequence[int]]:
 
 
 def persisted_above(published: int, entries: Iterable[Sequence[int]], messages: int) -> frozenset[int]:
-    """Return the persisted ids above the broker's last id: part of a group of key-based batches.
-
-    `entries` are the ids of each of this producer's entries, newest first, read only as far as needed: the up to
-    `messages` messages of a group are contiguous on the topic.
-    """
+    """Return the persisted ids above the broker's: of a contiguous group of `messages`, by entries, newest first."""
     found: set[int] = set()
     seen = 0
     for ids in entries:

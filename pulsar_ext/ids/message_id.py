@@ -84,11 +84,7 @@ def _fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdD
 
 
 def _numbers_of_text(text: str) -> list[OrderKey]:
-    """Return the numbers of an id's text, or of the first and the last chunk's, separated by a semicolon.
-
-    The formats are Java's `ledger:entry[:partition[:batch_index]]`, which includes positions, and the official
-    client's `(ledger,entry,partition,batch_index)`. A number that is missing in the text is -1.
-    """
+    """Return the numbers of an id's text, or of its first and last chunk, separated by a semicolon; -1 if missing."""
     if not isinstance(text, str):
         raise InvalidMessageId(f"The text of a message id must be a str, got {type(text).__name__}.")
     matches = [_JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part) for part in text.strip().split(";")]

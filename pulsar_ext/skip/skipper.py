@@ -58,10 +58,6 @@ def find_after(
 
     That message's entry is the backlog's mark-delete position; -1:-1 is before the topic's first message. If
     `unbatched`, no entry after it is a batch; if `chunked`, the broker has detected chunks on the topic.
-
-    Raises:
-        MessageIdNotFound: the topic has no such message.
-        InvalidMessageId: the entry is a batch, and `batch_index` does not name one of its messages.
     """
     start = backlog.mark_delete
     if start.ledger_id >= 0:
