@@ -17,10 +17,9 @@ import binascii
 import logging
 import time
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal
 
 import mmh3
@@ -186,7 +185,7 @@ class KeyForms:
         self._admin = admin
         self._mode = mode
         self._lock = Lock()
-        self._batches: OrderedDict[tuple[str, int, int], list[KeyForm]] = OrderedDict()
+        self._forms_of_batch = lru_cache(_MAX_CACHED_BATCHES)(self._read_batch)
         self._texts: dict[tuple[str, str], KeyForm] = {}
         self._streaks: dict[tuple[str, bool], tuple[KeyForm, int] | None] = {}
         self._unreadable: set[str] = set()
@@ -276,20 +275,13 @@ class KeyForms:
             if found is None:
                 return None
             return _form(has_key=found.partition_key is not None, is_base64=found.partition_key_b64_encoded)
-        batch_key = (topic, ledger, entry)
-        with self._lock:
-            forms = self._batches.get(batch_key)
-        if forms is None:
-            batch = self._admin().entry(topic, ledger, entry, payload=True)
-            size = batch.num_messages_in_batch
-            forms = batch_forms(batch.payload or b"", size) if size is not None and not batch.encrypted else None
-            if forms is None:
-                return None
-            with self._lock:
-                self._batches[batch_key] = forms
-                if len(self._batches) > _MAX_CACHED_BATCHES:
-                    self._batches.popitem(last=False)
-        return forms[index] if index < len(forms) else None
+        forms = self._forms_of_batch(topic, ledger, entry)
+        return forms[index] if forms is not None and index < len(forms) else None
+
+    def _read_batch(self, topic: str, ledger: int, entry: int) -> list[KeyForm] | None:
+        batch = self._admin().entry(topic, ledger, entry, payload=True)
+        size = batch.num_messages_in_batch
+        return batch_forms(batch.payload or b"", size) if size is not None and not batch.encrypted else None
 
     def _chunk(self, inner: InnerMessage) -> EntryMetadata | None:
         """Return the headers of a message's last chunk; None if unavailable, such as those of a compressed message."""

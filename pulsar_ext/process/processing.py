@@ -180,13 +180,10 @@ def _is_same_entry(one: InnerMessageId, other: InnerMessageId) -> bool:
     return (first.ledger_id, first.entry_id) == (second.ledger_id, second.entry_id)
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
-    """Holds one message that is being handled."""
-
-    __slots__ = ("message",)
-
-    def __init__(self) -> None:
-        self.message: Message | None = None
+    message: Message | None = None
+    """The message that is being handled."""
 
 
 class ProcessRun:
