@@ -125,8 +125,6 @@ class _Observer:
         facts = self._inspect_schemas(self._inspect_entries(facts, wanted))
         return Observation(tuple(facts), tuple(excluded), self._requests, tuple(self._notes))
 
-    # -- topics ------------------------------------------------------------------------------------------------------
-
     def _topics(self, target: str) -> tuple[str, list[str]]:
         """Return the namespace, and the topics and partitions of a target."""
         self._requests += 1
@@ -172,8 +170,6 @@ class _Observer:
     def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats]:
         return self._admin.stats(topic), self._admin.internal_stats(topic)
 
-    # -- the watch ---------------------------------------------------------------------------------------------------
-
     def _watch(self, facts: Sequence[TopicFacts], watched: Callable[[TopicFacts], bool]) -> list[TopicFacts]:
         """Sample the statistics of busy topics twice more."""
         busy = [one.name for one in facts if watched(one)]
@@ -189,8 +185,6 @@ class _Observer:
                 if found is not None:
                     later[name].append(found)
         return [replace(one, later=later.get(one.name, ())) for one in facts]
-
-    # -- entries -----------------------------------------------------------------------------------------------------
 
     def _inspect_entries(
         self, facts: Sequence[TopicFacts], wanted: Callable[[TopicFacts, int], Sequence[Position]]

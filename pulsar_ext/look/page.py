@@ -57,9 +57,6 @@ def _render(template: str, title: str, summary: str, when: str, **values: object
     )
 
 
-# -- a topic's map -----------------------------------------------------------------------------------------------------
-
-
 def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float | None = None) -> str:
     """Return the page of a survey, which a browser reloads every `refresh_seconds`; never if None."""
     return _render(
@@ -99,9 +96,6 @@ def _labels(topic: TopicMap) -> Iterator[tuple[int, float]]:
         yield topic.ledgers[at].ledger_id, end - begins[at]
 
 
-# -- an audit ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class AuditedTopic:
     """Audit result of a topic or partition: for each kind of finding its count, and some of its places."""
@@ -137,9 +131,6 @@ def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
         most=max((one.messages for one in topics), default=0) or 1,
         findings=findings,
     )
-
-
-# -- key hash slots ----------------------------------------------------------------------------------------------------
 
 
 def plan_page(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, when: str) -> str:
