@@ -45,7 +45,7 @@ def _environment() -> Environment:
     made = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     made.filters |= {"counted": counted, "number": "{:,}".format, "evidence": evidence_text}
     made.filters |= {"age": age_text, "bytes": bytes_text, "rate": rate_text, "faults": _faults}
-    made.filters |= {"inspected": inspected_text, "batches": batches_text}
+    made.filters |= {"inspected": inspected_text, "batches": batches_text, "figures": _figures}
     made.globals |= {"STRIP": 20, "HEIGHTS": _HEIGHTS, "LABELS": _LABELS, "ROWS": 20, "SLOTS": SLOTS, "BINS": _BINS}
     return made
 
@@ -109,28 +109,15 @@ class AuditedTopic:
 def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
     """Return the page of an audit: the messages of each topic or partition, and the findings with some places."""
     wrong = sum(not one.is_clean for one in topics)
-    findings: dict[str, list[list[object]]] = {}
-    for one in topics:
-        for kind, (count, places) in one.found.items():
-            findings.setdefault(kind, []).extend([[one.name, count, ", ".join(places)]] if count else [])
-    totals = {kind: sum(topic.found[kind][0] for topic in topics if kind in topic.found) for kind in findings}
-    facts = {
-        "messages": sum(one.messages for one in topics),
-        **{kind: count for kind, count in totals.items() if count},
-    }
-    return _render(
-        "audit",
-        title,
-        f"problems in {wrong} of {len(topics)}" if wrong else "no problems found",
-        when,
-        totals={name: f"{count:,}" for name, count in facts.items()},
-        topics=[
-            (one, [counted(one.messages, "message"), *(f"{n:,} {kind}" for kind, (n, _) in one.found.items() if n)])
-            for one in topics
-        ],
-        most=max((one.messages for one in topics), default=0) or 1,
-        findings=findings,
-    )
+    summary = f"problems in {wrong} of {len(topics)}" if wrong else "no problems found"
+    every = {kind: sum(one.found[kind][0] for one in topics) for kind in (topics[0].found if topics else ())}
+    counts = {kind: count for kind, count in every.items() if count}
+    return _render("audit", title, summary, when, topics=topics, counts=counts)
+
+
+def _figures(topic: AuditedTopic) -> list[str]:
+    found = (f"{count:,} {kind}" for kind, (count, _) in topic.found.items() if count)
+    return [counted(topic.messages, "message"), *found]
 
 
 def plan_page(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, when: str) -> str:
