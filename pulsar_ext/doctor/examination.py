@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -89,61 +89,58 @@ def observe(
         raise InvalidUse(
             f"limits must be DiagnosisLimits(…), MapLimits(…) or None, got {limits!r}; no request was sent"
         )
-    observer = _Observer(admin, subscription, limits or DiagnosisLimits(), report)
-    return observer.observe(target, wanted, watched)
+    return _Observer(admin, subscription, limits or DiagnosisLimits(), report, wanted, watched).observe(target)
 
 
+@dataclass
 class _Observer:
     """Observer that sends the requests of one observation; the arguments are those of `examine()`."""
 
-    def __init__(
-        self, admin: PulsarAdmin, subscription: str | None, limits: DiagnosisLimits, report: Callable[[str], None]
-    ) -> None:
-        self._admin, self._subscription, self._limits, self._report = admin, subscription, limits, report
-        self._requests = 0
-        self._notes: list[str] = []
+    admin: PulsarAdmin
+    subscription: str | None
+    limits: DiagnosisLimits
+    report: Callable[[str], None]
+    wanted: Callable[[TopicFacts, int], Sequence[Position]]
+    watched: Callable[[TopicFacts], bool]
+    requests: int = 0
+    notes: list[str] = field(default_factory=list)
 
-    def observe(
-        self,
-        target: str,
-        wanted: Callable[[TopicFacts, int], Sequence[Position]],
-        watched: Callable[[TopicFacts], bool],
-    ) -> Observation:
+    def observe(self, target: str) -> Observation:
         namespace, topics = self._topics(target)
         policies = self._if_permitted(
-            "the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES
+            "the policies of the namespace", lambda: self.admin.policies(namespace), _NO_POLICIES
         )
-        settings = self._if_permitted("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
-        watches = self._limits.pause_seconds > 0
+        settings = self._if_permitted("the broker's settings", self.admin.broker_configuration, _NO_SETTINGS)
+        watches = self.limits.pause_seconds > 0
         each = 2 + (2 * _SAMPLES if watches else 0)
-        room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
+        room = max((self.limits.max_requests - _FIXED_REQUESTS) // each, 1)
         topics, excluded = topics[:room], topics[room:]
-        self._report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
+        self.report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
         facts = self._first_sample(topics, policies, settings)
         if watches:
-            facts = self._watch(facts, watched)
-        facts = self._inspect_schemas(self._inspect_entries(facts, wanted))
-        return Observation(tuple(facts), tuple(excluded), self._requests, tuple(self._notes))
+            facts = self._watch(facts)
+        facts = self._inspect_schemas(self._inspect_entries(facts))
+        return Observation(tuple(facts), tuple(excluded), self.requests, tuple(self.notes))
 
     def _topics(self, target: str) -> tuple[str, list[str]]:
         """Return the namespace, and the topics and partitions of a target."""
-        self._requests += 1
+        self.requests += 1
         if isinstance(target, str) and "://" not in target and target.count("/") == 1:
             TopicName.parse(f"{target}/-")  # raises for an invalid name
-            return target, list(self._admin.topics(target))
+            return target, list(self.admin.topics(target))
         name = TopicName.parse(target)
         if not name.is_persistent:
             raise InvalidUse(f"{name} is not persistent, so it has no backlog; name a persistent topic")
-        count = 0 if name.is_partition else self._admin.partitions(name)
+        count = 0 if name.is_partition else self.admin.partitions(name)
         return name.namespace_name, list(map(str, name.parts(count)))
 
     def _if_permitted(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
         """Call `ask`, and return `otherwise` with a note if the credentials do not permit it."""
-        self._requests += 1
+        self.requests += 1
         try:
             return ask()
         except AdminUnauthorized:
-            self._notes.append(f"not permitted with these credentials: {what}; the rules that need it were not applied")
+            self.notes.append(f"not permitted with these credentials: {what}; the rules that need it were not applied")
             return otherwise
 
     def _first_sample(
@@ -151,12 +148,12 @@ class _Observer:
     ) -> list[TopicFacts]:
         def sample(topic: str) -> TopicFacts:
             found, now = self._statistics(topic), time.time_ns() // 1_000_000
-            return TopicFacts(topic, *found, policies, settings, now, self._limits, only=self._subscription)
+            return TopicFacts(topic, *found, policies, settings, now, self.limits, only=self.subscription)
 
         facts = [one for one in self._each(sample, topics, requests=2) if one is not None]
-        wanted = self._subscription
+        wanted = self.subscription
         if len(facts) < len(topics):
-            self._notes.append(f"deleted during the diagnosis: {counted(len(topics) - len(facts), 'topic')}")
+            self.notes.append(f"deleted during the diagnosis: {counted(len(topics) - len(facts), 'topic')}")
         if wanted is not None and not any(wanted in one.stats.subscriptions for one in facts):
             raise AdminNotFound(
                 f"subscription {wanted!r} not found on {counted(len(facts), 'topic')}",
@@ -168,62 +165,58 @@ class _Observer:
         return facts
 
     def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats]:
-        return self._admin.stats(topic), self._admin.internal_stats(topic)
+        return self.admin.stats(topic), self.admin.internal_stats(topic)
 
-    def _watch(self, facts: Sequence[TopicFacts], watched: Callable[[TopicFacts], bool]) -> list[TopicFacts]:
+    def _watch(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
         """Sample the statistics of busy topics twice more."""
-        busy = [one.name for one in facts if watched(one)]
+        busy = [one.name for one in facts if self.watched(one)]
         later: dict[str, list[tuple[TopicStats, InternalStats]]] = {name: [] for name in busy}
         if busy:
-            self._report(
-                f"{counted(len(busy), 'topic')} watched during {self._limits.pause_seconds:g} s: "
+            self.report(
+                f"{counted(len(busy), 'topic')} watched during {self.limits.pause_seconds:g} s: "
                 f"{2 * _SAMPLES * len(busy)} requests"
             )
         for _ in range(_SAMPLES if busy else 0):
-            time.sleep(self._limits.pause_seconds / _SAMPLES)
+            time.sleep(self.limits.pause_seconds / _SAMPLES)
             for name, found in zip(busy, self._each(self._statistics, busy, requests=2), strict=True):
                 if found is not None:
                     later[name].append(found)
         return [replace(one, later=later.get(one.name, ())) for one in facts]
 
-    def _inspect_entries(
-        self, facts: Sequence[TopicFacts], wanted: Callable[[TopicFacts, int], Sequence[Position]]
-    ) -> list[TopicFacts]:
-        remaining = self._limits.max_requests - self._requests
-        limit = max(min(int(self._limits.entries), remaining // (2 * max(len(facts), 1))), 0)
-        chosen = [(one, wanted(one, limit)) for one in facts]
+    def _inspect_entries(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
+        remaining = self.limits.max_requests - self.requests
+        limit = max(min(int(self.limits.entries), remaining // (2 * max(len(facts), 1))), 0)
+        chosen = [(one, self.wanted(one, limit)) for one in facts]
         count = sum(len(positions) for _, positions in chosen)
         if not count:
             return list(facts)
-        self._report(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
+        self.report(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
         read = self._read([(one.name, position, False) for one, positions in chosen for position in positions])
         facts = [replace(one, entries=read.get(one.name, {})) for one in facts]
         more = [
             *((one.name, position, True) for one in facts for position in _batches(one)),
             *((one.name, position, False) for one in facts for position in _neighbours_of_chunks(one)),
-        ][: max(self._limits.max_requests - self._requests, 0)]
+        ][: max(self.limits.max_requests - self.requests, 0)]
         if more:
             size = {one.name: one.internal.entry_bytes() for one in facts}
             cost = sum(size[topic] if payload else _HEADER_BYTES for topic, _, payload in more)
-            self._report(
-                f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes"
-            )
+            self.report(f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes")
         found = self._read(more)
         return [replace(one, entries={**one.entries, **found.get(one.name, {})}) for one in facts]
 
     def _inspect_schemas(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
         """Read the schemas of topics with inspected entries in a backlog."""
         waiting = [one.name for one in facts if any(map(one.is_unacknowledged, one.entries))]
-        waiting = waiting[: max(self._limits.max_requests - self._requests, 0)]
+        waiting = waiting[: max(self.limits.max_requests - self.requests, 0)]
         if not waiting:
             return list(facts)
-        self._report(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
+        self.report(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
         found = dict(zip(waiting, self._each(self._schemas, waiting), strict=True))
         return [replace(one, schemas=found.get(one.name)) for one in facts]
 
     def _schemas(self, topic: str) -> Mapping[int, SchemaInfo] | None:
         with contextlib.suppress(AdminUnauthorized):
-            return self._admin.schemas(topic)
+            return self.admin.schemas(topic)
         return None
 
     def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
@@ -231,7 +224,7 @@ class _Observer:
 
         def read(one: tuple[str, Position, bool]) -> EntryMetadata:
             topic, position, payload = one
-            return self._admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
+            return self.admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
 
         found: dict[str, dict[Position, EntryMetadata]] = {}
         for (topic, position, _), entry in zip(wanted, self._each(read, wanted), strict=True):
@@ -247,7 +240,7 @@ class _Observer:
                 return ask(item)
             return None
 
-        self._requests += requests * len(items)
+        self.requests += requests * len(items)
         with ThreadPoolExecutor(min(_PARALLEL_REQUESTS, len(items)) or 1) as pool:
             return list(pool.map(ask_if_exists, items))
 
