@@ -493,36 +493,27 @@ class TrimmedGroupWarning(UserWarning):
 _STARTING = ("Initialized", "Recovering", "Enabling")
 
 
+@dataclass(eq=False)
 class Opening:
-    """Determines where a name resumes on one non-partitioned topic or partition.
+    """Determines where a name resumes on one non-partitioned topic or partition."""
 
-    `group` is the maximum number of messages in a group of key-based batches, 0 if batches are not by key;
-    `max_pending` that of messages in flight, 0 for unlimited. Without a `recall`, a forgotten name is rejected.
-    """
-
-    def __init__(
-        self,
-        admin: PulsarAdmin,
-        topic: str,
-        name: str,
-        open_as: Callable[[str], pulsar.Producer],
-        initial: int | None,
-        group: int,
-        *,
-        max_pending: int,
-        chunked: bool,
-        recall: Recall | None = None,
-    ) -> None:
-        self._admin, self.topic, self.name = admin, topic, name
-        self.open_as = open_as
-        """Opens an official producer of any name on the topic."""
-        self._initial = -1 if initial is None else initial
-        self._group, self._max_pending, self._chunked = group, max_pending, chunked
-        self._recall = recall
-        self.chunk_bytes = 0
-        """The size in bytes from which a message may be chunked; 0 if the broker does not report it."""
-        self.incomplete_id: int | None = None
-        """The id of an incomplete chunked message, which the broker counts as persisted."""
+    admin: PulsarAdmin
+    topic: str
+    name: str
+    open_as: Callable[[str], pulsar.Producer]
+    """Opens an official producer of any name on the topic."""
+    initial: int
+    group: int
+    """Maximum number of messages in a group of key-based batches, 0 if batches are not by key."""
+    max_pending: int
+    """Maximum number of messages in flight, 0 for unlimited."""
+    chunked: bool
+    recall: Recall | None
+    """If there is none, a forgotten name is rejected."""
+    chunk_bytes: int = 0
+    """The size in bytes from which a message may be chunked; 0 if the broker does not report it."""
+    incomplete_id: int | None = None
+    """The id of an incomplete chunked message, which the broker counts as persisted."""
 
     def open(self) -> tuple[pulsar.Producer, SequenceIds]:
         """Open an official producer with a confirmed last id; from then on no other producer pushes under the name."""
@@ -538,7 +529,7 @@ class Opening:
                 close_quietly(producer)
                 raise
             if sequence is not None:
-                self.chunk_bytes = self._max_message_size() if self._chunked else 0
+                self.chunk_bytes = self._max_message_size() if self.chunked else 0
                 return producer, sequence
             # A new producer gets the id again: the broker may have corrected it after failed writes.
             close_quietly(producer)
@@ -554,7 +545,7 @@ class Opening:
     def _check_enabled(self) -> None:
         deadline = time.monotonic() + _OPENING_SECONDS
         while True:
-            status = self._admin.stats(self.topic).deduplication_status
+            status = self.admin.stats(self.topic).deduplication_status
             if status == "Enabled":
                 return
             if status not in _STARTING or time.monotonic() > deadline:
@@ -571,7 +562,7 @@ class Opening:
     def await_writes(self) -> None:
         """Wait until the topic has no pending writes."""
         deadline = time.monotonic() + _OPENING_SECONDS
-        while pending := self._admin.internal_stats(self.topic).raw.get("pendingAddEntriesCount", 0):
+        while pending := self.admin.internal_stats(self.topic).raw.get("pendingAddEntriesCount", 0):
             if time.monotonic() > deadline:
                 raise ProducerBroken(
                     f"{self.topic} has had writes pending for {_OPENING_SECONDS:g} s ({pending} now), so it is "
@@ -584,27 +575,27 @@ class Opening:
     def _sequence(self, published: int) -> SequenceIds | None:
         """Return the name's sequence ids; None if the message of the broker's last id is pending or lost."""
         above: frozenset[int] = frozenset()
-        stats = self._admin.internal_stats(self.topic)
+        stats = self.admin.internal_stats(self.topic)
         if published >= 0:
             confirmed = self._confirmed(published, stats)
             if confirmed is None:
                 return None
             published = confirmed
-        elif self._recall is not None:
-            published = self._resume_forgotten(self._recall)
+        elif self.recall is not None:
+            published = self._resume_forgotten(self.recall)
         else:
             self._check_fresh(stats)
-        if self._group and published >= 0:
-            above = persisted_above(published, self._own_ids(published), self._group)
+        if self.group and published >= 0:
+            above = persisted_above(published, self._own_ids(published), self.group)
         elif published >= 0:
-            after_gap = persisted_after_gap(self._patient_lookup(), stats, self._max_pending)
+            after_gap = persisted_after_gap(self._patient_lookup(), stats, self.max_pending)
             published, above = after_gap or (published, above)
-        return SequenceIds(published, above, first=self._initial + 1)
+        return SequenceIds(published, above, first=self.initial + 1)
 
     def _confirmed(self, published: int, stats: InternalStats) -> int | None:
         """Return where the name resumes by the broker's id; None if the topic does not confirm it."""
         snapshot, counted = snapshot_of(stats, self.name)
-        if self._chunked:
+        if self.chunked:
             resumption = resume_chunked(published, self._patient_lookup().own_entries(stats, derived=True), snapshot)
             if resumption is None:
                 return None
@@ -618,13 +609,13 @@ class Opening:
 
     def _max_message_size(self) -> int:
         try:
-            return int(self._admin.broker_configuration().get("maxMessageSize", 0))
+            return int(self.admin.broker_configuration().get("maxMessageSize", 0))
         except (AdminError, ValueError):
             return 0
 
     def lookup(self, ask: RetryUntil | None = None) -> NameLookup:
         """Return the look-up of the name's entries."""
-        return NameLookup(self._admin, self.topic, self.name, ask)
+        return NameLookup(self.admin, self.topic, self.name, ask)
 
     def _patient_lookup(self) -> NameLookup:
         return self.lookup(RetryUntil(_WALK_SECONDS, lambda: False))
@@ -632,7 +623,7 @@ class Opening:
     def _own_ids(self, published: int) -> Iterator[tuple[int, ...]]:
         """Yield the ids of each of the name's entries, newest first."""
         known = False
-        for entry in self._patient_lookup().tail(self._admin.internal_stats(self.topic), payload=True):
+        for entry in self._patient_lookup().tail(self.admin.internal_stats(self.topic), payload=True):
             if same_name(entry.producer_name, self.name):
                 known = True
                 yield ids_of(entry)
@@ -647,20 +638,20 @@ class Opening:
 
     def _resume_forgotten(self, recall: Recall) -> int:
         """Return the highest id that the topic has of a name forgotten by the broker, -1 if none."""
-        found = recall.find(self._admin, self.topic, self.name)
+        found = recall.find(self.admin, self.topic, self.name)
         if found is None:
             raise self._forgotten_error(
                 f"the last {MAX_SEARCHED_ENTRIES:,} entries of {self.topic} do not show whether it has sent "
                 "messages, or its name has characters beyond Latin-1, which are not shown",
                 -1,
             )
-        if self._group and found.published >= 0:
+        if self.group and found.published >= 0:
             raise self._forgotten_error(
                 f"{self.topic} has a message of it with sequence id {found.published}, and possibly part of a group "
                 "of key-based batches",
                 found.published,
             )
-        self.incomplete_id = found.incomplete_id if self._chunked else None
+        self.incomplete_id = found.incomplete_id if self.chunked else None
         return found.published
 
     def _check_fresh(self, stats: InternalStats) -> None:
@@ -670,17 +661,17 @@ class Opening:
             searched += 1
             if not same_name(entry.producer_name, self.name):
                 continue
-            if not (self._chunked and OwnEntry.of(entry).is_partial):
+            if not (self.chunked and OwnEntry.of(entry).is_partial):
                 raise self._forgotten_error(
                     f"{self.topic} has a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
                 )
             self.incomplete_id = entry.sequence_id
-        if searched < stats.number_of_entries and self._initial >= 0:
+        if searched < stats.number_of_entries and self.initial >= 0:
             raise self._forgotten_error(
-                f"initial_sequence_id={self._initial} implies that it has sent messages, and none of them is among "
+                f"initial_sequence_id={self.initial} implies that it has sent messages, and none of them is among "
                 f"the last {searched} of {stats.number_of_entries} entries of {self.topic}",
-                self._initial,
+                self.initial,
             )
 
     def _forgotten_error(self, why: str, sequence_id: int) -> ProducerForgotten:

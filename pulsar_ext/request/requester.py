@@ -12,6 +12,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final, Self
 
@@ -35,6 +36,7 @@ Delivered = Message | BaseException
 """A reply to a request, or an error."""
 
 
+@dataclass(eq=False)
 class Exchange:
     """A request, and its replies.
 
@@ -42,17 +44,15 @@ class Exchange:
     same replier with the same index is a duplicate.
     """
 
-    def __init__(
-        self, deliver: Callable[[Delivered], object], topic: str, repliers: int | None, timeout_ms: int
-    ) -> None:
-        self.correlation_id = uuid.uuid4().hex
-        self.deliver = deliver
-        self.timeout_ms = timeout_ms
-        self._topic, self._repliers = topic, repliers
-        self._seen: dict[str, set[int]] = {}
-        self._counts: dict[str, int] = {}
-        self.is_done = False
-        """Whether no more replies are expected."""
+    deliver: Callable[[Delivered], object]
+    topic: str
+    repliers: int | None
+    timeout_ms: int
+    correlation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    is_done: bool = False
+    """Whether no more replies are expected."""
+    _seen: dict[str, set[int]] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
 
     def take(self, delivered: Delivered) -> Message | None:
         """Return what was delivered if it is a new reply; raise the error that was delivered, or that it reports."""
@@ -70,9 +70,9 @@ class Exchange:
             self._counts[reply.replier] = 0
         elif reply.count is not None:
             self._counts[reply.replier] = reply.count
-        if self._repliers is not None:
+        if self.repliers is not None:
             ended = sum(len(self._seen[one]) >= count for one, count in self._counts.items())
-            self.is_done = ended >= self._repliers
+            self.is_done = ended >= self.repliers
         if reply.error is not None:
             raise RequestFailed(reply.error)
         return delivered if is_new else None
@@ -80,7 +80,7 @@ class Exchange:
     def expire(self) -> None:
         """End the request after its timeout."""
         self.is_done = True
-        if self._repliers is not None:
+        if self.repliers is not None:
             raise self.unanswered()
 
     def unanswered(self) -> NoReply:
@@ -88,9 +88,9 @@ class Exchange:
         replies = sum(map(len, self._seen.values()))
         count = f"{replies} replies came" if replies else "No reply came"
         return NoReply(
-            f"{count} to the request on {self._topic} within {self.timeout_ms} ms, and more were expected. It may "
+            f"{count} to the request on {self.topic} within {self.timeout_ms} ms, and more were expected. It may "
             "still be answered; send it again only if the application can handle a duplicate.",
-            topic=self._topic,
+            topic=self.topic,
             correlation_id=self.correlation_id,
             replies=replies,
         )
