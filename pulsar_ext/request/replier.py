@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Self
+from typing import Any, Self
 
 import pulsar
 
@@ -205,7 +205,7 @@ class Replying:
             if answer is not None:
                 yield from _report_failure(answer, error, send)
 
-    def choose_action(self, message: Message, error: Exception) -> object:
+    def choose_action(self, message: Message, error: Exception) -> Any:
         """Return the action for a request that could not be answered; the `on_error` of `process()`."""
         action = self.on_error
         if action is None or isinstance(error, NotSentError):
