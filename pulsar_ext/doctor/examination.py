@@ -20,7 +20,7 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from . import chunked, consumers, keys, storage
+from . import chunked, consumers, storage
 from .findings import Diagnosis, DiagnosisLimits, Finding, TopicFacts
 
 T = TypeVar("T")
@@ -250,7 +250,7 @@ def _batches(facts: TopicFacts) -> Iterable[Position]:
     waiting = (
         position
         for position, one in sorted(facts.entries.items())
-        if one.message_count > 1 and facts.is_unacknowledged(position, keys.KEY_SHARED)
+        if one.message_count > 1 and facts.is_unacknowledged(position, consumers.KEY_SHARED)
     )
     return islice(waiting, _BATCHES)
 
@@ -271,9 +271,9 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     chunked.find_chunks,
     consumers.find_stalled,
     consumers.find_storms,
-    keys.find_uncovered_slots,
-    keys.find_blocked_slots,
-    keys.find_mixed_batches,
+    consumers.find_uncovered_slots,
+    consumers.find_blocked_slots,
+    consumers.find_mixed_batches,
     storage.find_unread_letters,
     storage.find_expiring,
     storage.find_lagging_readers,
