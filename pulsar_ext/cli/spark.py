@@ -49,7 +49,6 @@ _FINDINGS = {
     "sequence_gaps": "gaps in sequence ids",
     "gone_entries": "entries that are gone",
 }
-"""Labels of the findings of an audit."""
 
 
 @Parameter(name="*")

@@ -132,7 +132,6 @@ class TopicFacts:
     schemas: Mapping[int, SchemaInfo] | None = None  # existing versions; None if not requested
     ledgers: Ledgers = field(init=False, repr=False, compare=False)
     runs: Mapping[str, Sequence[Run]] = field(init=False, repr=False, compare=False)
-    """Unacknowledged runs of each cursor."""
 
     def __post_init__(self) -> None:
         ledgers = Ledgers(self.internal.ledger_sizes())

@@ -183,7 +183,6 @@ def _is_same_entry(one: InnerMessageId, other: InnerMessageId) -> bool:
 @dataclass(slots=True, eq=False)
 class _Slot:
     message: Message | None = None
-    """The message that is being handled."""
 
 
 class ProcessRun:

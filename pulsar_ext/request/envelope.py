@@ -40,7 +40,6 @@ class Reply:
     count: int | None = 1
     """The number of this replier's replies, in its last message."""
     error: str | None = None
-    """The error that ended the replies."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self | None:

@@ -33,7 +33,6 @@ from pulsar_ext.producer import Producer
 from .envelope import Reply, request_properties
 
 Delivered = Message | BaseException
-"""A reply to a request, or an error."""
 
 
 @dataclass(eq=False)
@@ -50,7 +49,6 @@ class Exchange:
     timeout_ms: int
     correlation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_done: bool = False
-    """Whether no more replies are expected."""
     _seen: dict[str, set[int]] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 

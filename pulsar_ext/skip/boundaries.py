@@ -170,7 +170,6 @@ class Chunk:
 
 
 ScanItem = EntryRun | PartialBatch | Chunk
-"""One item of a scan."""
 
 
 def entry_after(item: ScanItem, ledgers: Ledgers) -> Position:

@@ -53,7 +53,6 @@ class CountedEntry:
     messages: int
     """Number of messages up to the end of the entry."""
     size: int
-    """Number of messages in the entry."""
 
 
 class _UnprovedError(Exception):
@@ -274,7 +273,6 @@ class Situation:
     chunked: bool
     """The broker has detected chunks on the topic, which it does late and forgets."""
     entry_bytes: float
-    """Average size of an entry."""
     now_ms: int
     last_ack_ms: int = 0
     """Time of the subscription's last acknowledgement, 0 for never."""

@@ -56,7 +56,6 @@ class PartReader(Reader):
     __slots__ = ()  # Python does not allow a subclass of two classes with slots; the official class has a dict
 
     arrivals: Arrivals
-    """Arrivals from the current native reader."""
     on_arrival: Callable[[PartReader], object]
     """Called when a message has arrived; set after the opening."""
 
