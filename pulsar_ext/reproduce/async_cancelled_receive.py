@@ -20,11 +20,9 @@ def run(pulsar: Client, env: Env) -> Counts:
                 with contextlib.suppress(TimeoutError):
                     found.append(label(await asyncio.wait_for(reader.read_next(), 0.05)))
                 await producer.send(text.encode())
-            try:
+            with contextlib.suppress(TimeoutError):
                 while not found or found[-1] != END:
                     found.append(label(await asyncio.wait_for(reader.read_next(), 10.0)))
-            except TimeoutError:
-                pass
             return Counts.of([*sent, END], found)
         finally:
             await client.close()
