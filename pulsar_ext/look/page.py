@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
 _CELLS = 480
 _CURSORS = 50
-_HEIGHTS = {"acknowledged": 8, "unread": 13, "delivered": 16, "hole": 20, "message": 10, "batch": 15, "chunk": 20}
-_LABELS = {
-    "acknowledged": "acknowledged",
-    "unread": "unread",
-    "delivered": "read, not acknowledged",
-    "hole": "hole: later entries are acknowledged",
-    "message": "single message",
-    "batch": "batch",
-    "chunk": "chunk",
-}
 _BINS = 256
 _SHORTEST_LABEL = 0.06
 """Share of the width below which a ledger's id is only in its tooltip."""
@@ -46,15 +36,12 @@ def _environment() -> Environment:
     made.filters |= {"counted": counted, "number": "{:,}".format, "evidence": evidence_text}
     made.filters |= {"age": age_text, "bytes": bytes_text, "rate": rate_text, "faults": _faults}
     made.filters |= {"inspected": inspected_text, "batches": batches_text, "figures": _figures}
-    made.globals |= {"STRIP": 20, "HEIGHTS": _HEIGHTS, "LABELS": _LABELS, "ROWS": 20, "SLOTS": SLOTS, "BINS": _BINS}
+    made.globals |= {"SLOTS": SLOTS, "BINS": _BINS}
     return made
 
 
 def _render(template: str, title: str, summary: str, when: str, **values: object) -> str:
-    page = _environment().get_template(f"{template}.html")
-    return page.render(
-        page_title=f"{title}: {summary}" if summary else title, title=title, summary=summary, when=when, **values
-    )
+    return _environment().get_template(f"{template}.html").render(title=title, summary=summary, when=when, **values)
 
 
 def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float | None = None) -> str:
