@@ -305,14 +305,9 @@ class TopicsReader(Reader):
         """
         self._context.callbacks.raise_inside("close")
         self._release_()
-        failures = []
-        for part in list(self._parts.values()):
-            try:
-                part.close()
-            except pulsar.PulsarException as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        with contextlib.ExitStack() as closing:
+            for part in list(self._parts.values()):
+                closing.callback(part.close)
 
     def _release_(self) -> None:
         """Raise in every later call, and wake waiting threads."""
