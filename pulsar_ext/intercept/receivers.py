@@ -122,14 +122,12 @@ class _Notifying(Consumer):
     ) -> None:
         if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self._message_class_:
             message = self._own(message)  # altered by an interceptor, or of another consumer
-        error = None
         try:
             acknowledge(message)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
+        except BaseException as error:
             notify(self._as_shown, message, error)
+            raise
+        notify(self._as_shown, message, None)
 
     @property
     def _as_shown(self) -> object:

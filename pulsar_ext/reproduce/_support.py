@@ -153,14 +153,11 @@ class Env:
         """Open a client, optionally through a proxy; the caller closes it."""
         return pulsar.Client(service_url or self.service_url, **self._options(pulsar))
 
-    @contextlib.contextmanager
-    def opened(self, pulsar: ModuleType, proxy: FaultProxy | None = None) -> Iterator[official.Client]:
-        """Open a client, optionally through a proxy, and close it afterwards."""
-        client = self.client(pulsar, (proxy or self).service_url)
-        try:
-            yield client
-        finally:
-            client.close()
+    def opened(
+        self, pulsar: ModuleType, proxy: FaultProxy | None = None
+    ) -> contextlib.AbstractContextManager[official.Client]:
+        """Open a client, optionally through a proxy; a `with` closes it afterwards."""
+        return contextlib.closing(self.client(pulsar, (proxy or self).service_url))
 
     def async_client(self, pulsar: ModuleType) -> official.asyncio.Client:
         """Open the asyncio client; the caller closes it."""
