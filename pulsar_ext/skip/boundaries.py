@@ -332,13 +332,6 @@ def before_open_transactions(ledgers: Ledgers, headers_of: Callable[[Position], 
         headers = None if at is None else headers_of(at)
         return headers is not None and headers.txn_uncommitted
 
-    readable, end = 0, ledgers.entries
-    if not is_undeliverable(end):
+    if not is_undeliverable(ledgers.entries):
         return ledgers
-    while end - readable > 1:  # consumers can get the entry `readable`, and not the entry `end`
-        middle = (readable + end) // 2
-        if is_undeliverable(middle):
-            end = middle
-        else:
-            readable = middle
-    return ledgers.first(readable)
+    return ledgers.first(bisect_left(range(1, ledgers.entries), x=True, key=is_undeliverable))
