@@ -309,7 +309,7 @@ _log = logging.getLogger("pulsar_ext.keys")
 
 
 @dataclass(eq=False, repr=False)
-class RangeReaderGroup:
+class RangeReaderGroup(contextlib.AbstractContextManager["RangeReaderGroup"]):
     """Readers whose ranges tile the slots; read them concurrently, for instance each in its own thread.
 
     Iteration yields the readers. With `filtering == "broker"`, a reader that is not read stalls the others eventually,
@@ -336,9 +336,6 @@ class RangeReaderGroup:
 
     def __repr__(self) -> str:
         return f"<{len(self)} readers, filtered by the {self.filtering}: {self.reason}>"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -391,7 +391,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310  # the broker's URL
 
 
-class FaultProxy:
+class FaultProxy(contextlib.AbstractContextManager["FaultProxy"]):
     """TCP proxy to a broker that fails on request; leaving its context closes it."""
 
     def __init__(self, service_url: str) -> None:
@@ -405,9 +405,6 @@ class FaultProxy:
         """True to reject new connections."""
         self.service_url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
@@ -474,7 +471,7 @@ class Outcome(NamedTuple):
     value: Any = None
 
 
-class IsolatedProcess:
+class IsolatedProcess(contextlib.AbstractContextManager["IsolatedProcess"]):
     """Process that calls a function with a client's module, an `Env` and JSON values; leaving the context ends it.
 
     A leader ends with its process group, and so with the processes that the function started.
@@ -515,9 +512,6 @@ class IsolatedProcess:
         # A child that has ended already is recognised by its exit code.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(json.dumps(order).encode())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process.returncode is None:

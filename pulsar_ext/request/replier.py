@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Self
+from typing import Any
 
 import pulsar
 
@@ -247,7 +247,7 @@ def _report_failure(answer: Answer, error: Exception, send: Send) -> Steps:
         _log.exception("The error could not be reported to the requester at %s", answer.topic)
 
 
-class Replier:
+class Replier(contextlib.AbstractContextManager["Replier"]):
     """Answers the requests on one topic; created by `Client.replier()`.
 
     Several processes with the same subscription share the requests.
@@ -291,9 +291,6 @@ class Replier:
         with contextlib.ExitStack() as closing:
             closing.callback(self._producers.close)
             self.consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

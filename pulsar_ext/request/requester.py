@@ -170,7 +170,7 @@ class Replies:
         raise StopIteration
 
 
-class Requester:
+class Requester(contextlib.AbstractContextManager["Requester"]):
     """Sends requests to one topic, and returns their replies; created by `Client.requester()`.
 
     It is thread-safe.
@@ -300,9 +300,6 @@ class Requester:
             if self._consumer is not None and not self._consumer.is_closed:
                 closing.callback(self._consumer.close)
                 self._consumer.unsubscribe()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
