@@ -142,10 +142,8 @@ def _are_delayed(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) 
 
 
 def _inspected(facts: TopicFacts, run: Run) -> Iterator[EntryMetadata]:
-    for number in range(run.first, min(run.last, run.first + facts.limits.entries) + 1):
-        entry = facts.entries.get(facts.position(number))
-        if entry is not None:
-            yield entry
+    numbers = range(run.first, min(run.last, run.first + facts.limits.entries) + 1)
+    return filter(None, map(facts.entries.get, map(facts.position, numbers)))
 
 
 def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Run]) -> Finding:

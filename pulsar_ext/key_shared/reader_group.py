@@ -41,7 +41,7 @@ from pulsar_ext.message import Message
 from pulsar_ext.receive.order import Transition
 
 from .consumer import KeySharedPolicy, OnMisrouted, RangeConsumer, open_filtering_consumer
-from .coverage import probe_batches, wait_for_cover
+from .coverage import KeyCover, probe_batches, wait_for_cover
 from .hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
 from .hashing import KeyFormsMode
 from .reader import RangeReader, check_topic_exists
@@ -402,13 +402,11 @@ def open_group(
 
 
 def _check_tiling(parts: Sequence[KeyHashRanges]) -> None:
-    covered = KeyHashRanges.empty()
-    for part in parts:
-        if covered.overlaps(part):
-            raise InvalidKeyHashRange(f"The ranges of two readers overlap in the slots {covered & part}.")
-        covered |= part
-    if not (covered | KeyHashRanges([(0, 0)])).is_full:
-        raise InvalidKeyHashRange(f"The slots {covered.complement()} are missing in the readers' ranges.")
+    cover = KeyCover.of("", "", (("", part) for part in parts))
+    if not cover.overlapping.is_empty:
+        raise InvalidKeyHashRange(f"The ranges of two readers overlap in the slots {cover.overlapping}.")
+    if not cover.uncovered.is_empty:
+        raise InvalidKeyHashRange(f"The slots {cover.uncovered} are missing in the readers' ranges.")
 
 
 def _make_subscription(

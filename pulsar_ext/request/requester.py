@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final, Self
@@ -117,9 +117,8 @@ class Correlations:
     def close(self) -> None:
         """End every pending and every later request with `AlreadyClosed`."""
         self._is_closed = True
-        for known in self._waiting.valuerefs():
-            if (waiting := known()) is not None:
-                waiting.deliver(_closed())
+        for waiting in list(self._waiting.values()):
+            waiting.deliver(_closed())
 
 
 def check_request(repliers: object, timeout_ms: object) -> None:
@@ -140,14 +139,11 @@ _RETRY_SECONDS = 1.0
 _log = logging.getLogger("pulsar_ext")
 
 
-class Replies:
+class Replies(Iterator[Message]):
     """The replies to one request, one after the other; created by `Requester.request_many()`."""
 
     def __init__(self, exchange: Exchange, arrived: SimpleQueue[Delivered], deadline: float) -> None:
         self._exchange, self._arrived, self._deadline = exchange, arrived, deadline
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> Message:
         """Wait for the next reply.
