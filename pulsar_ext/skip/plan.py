@@ -26,7 +26,7 @@ from pulsar_ext.errors import InvalidUse, SkipInsideMessage
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
-from .boundaries import Backlog, Boundary, BoundaryFinder, MessageKey, Strategy, Unit
+from .boundaries import Backlog, Boundary, BoundaryFinder, MessageKey, OpenMessage, Strategy, Unit
 from .queries import Queries
 
 _SAMPLES = 8
@@ -317,7 +317,7 @@ def plan_skip(queries: Queries, situation: Situation, count: int, unit: Unit) ->
     finder = _scan(queries, situation, count, unit, strategy, frozenset())
     ignored: set[MessageKey] = set()
     while not finder.exact:
-        late = {key for key, (_, newest) in finder.unfinished.items() if situation.now_ms - newest > _ABANDONED_MS}
+        late = {key for key, one in finder.unfinished.items() if situation.now_ms - one.newest > _ABANDONED_MS}
         undeliverable = finder.broken if finder.following else finder.broken | late
         if undeliverable <= ignored:
             break
@@ -399,7 +399,7 @@ def _inside_message_error(
     following: Boundary | None,
     count: int,
     unit: Unit,
-    unfinished: dict[MessageKey, tuple[Position, int]],
+    unfinished: dict[MessageKey, OpenMessage],
 ) -> SkipInsideMessage:
     below, above = boundary.count(unit), None if following is None else following.count(unit)
     begin = f"Skipping {counted(count, unit)} would end inside a message after {boundary.position}"
@@ -409,7 +409,7 @@ def _inside_message_error(
             "if the broker has acknowledgmentAtBatchIndexLevelEnabled, and never inside a chunked message."
         )
     else:
-        first = min(position for position, _ in unfinished.values())
+        first = min(one.first for one in unfinished.values())
         what = (
             f"{begin}; the highest possible count is {below} while the chunked message that begins at {first} is "
             f"incomplete. Nothing was moved. Retry later: without a new chunk for {_ABANDONED_MS // 1000} s, that "
