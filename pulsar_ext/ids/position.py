@@ -128,19 +128,13 @@ class Ledgers:
         self._sizes = sorted((ledger_id, entries) for ledger_id, entries in sizes if entries > 0)
         self._ids = [ledger_id for ledger_id, _ in self._sizes]
         self._before = [0, *accumulate(entries for _, entries in self._sizes)]
+        self.entries = self._before[-1]
+        """The number of entries of the topic."""
+        self.last = Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
+        """The last entry of the topic, None if it has none."""
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._sizes)
-
-    @property
-    def last(self) -> Position | None:
-        """The last entry of the topic, None if it has none."""
-        return Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
-
-    @property
-    def entries(self) -> int:
-        """The number of entries of the topic."""
-        return self._before[-1]
 
     def up_to(self, position: Position) -> int:
         """Return the number of entries up to and including a position, which need not be an entry's."""

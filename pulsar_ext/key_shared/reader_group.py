@@ -67,11 +67,6 @@ class DeliveryRecord:
         self._partial: dict[_Entry, int] = {}
         self._bytes = 0
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Bytes of memory for entries, and number of partially delivered batches."""
-        return self._bytes, len(self._partial)
-
     def has(self, entry: _Entry, index: int) -> bool:
         """Return whether a message is recorded; `index` is its batch index, or -1."""
         return self._has_whole(entry) or (index >= 0 and bool(self._partial.get(entry, 0) >> index & 1))

@@ -138,16 +138,13 @@ class Env:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self.service_url = place.service_url
+        """URL for clients."""
         self.admin = Admin(place.admin_url, place.token)
 
     def topic(self) -> str:
         """Return the name of an unused topic."""
         return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
-
-    @property
-    def service_url(self) -> str:
-        """URL for clients."""
-        return self._place.service_url
 
     def client(self, pulsar: ModuleType, service_url: str | None = None) -> official.Client:
         """Open a client, optionally through a proxy; the caller closes it."""
@@ -162,7 +159,7 @@ class Env:
     def async_client(self, pulsar: ModuleType) -> official.asyncio.Client:
         """Open the asyncio client; the caller closes it."""
         module = importlib.import_module(f"{pulsar.__name__}.asyncio")
-        return module.Client(self._place.service_url, **self._options(pulsar))
+        return module.Client(self.service_url, **self._options(pulsar))
 
     def _options(self, pulsar: ModuleType) -> dict[str, object]:
         options: dict[str, object] = {} if pulsar is official else {"admin": self._place.admin_url}
