@@ -141,8 +141,8 @@ class _Drawing:
 
     def legend(self) -> Text:
         """Return the meaning of each character."""
-        parts = [(style[self._glyph], style[2], style[3]) for style in _STYLES.values()]
-        return Text("   ").join(Text.assemble((glyph, colour), (f" {label}", "dim")) for glyph, colour, label in parts)
+        each = (((style[self._glyph], style[2]), (f" {style[3]}", "dim")) for style in _STYLES.values())
+        return Text("   ").join(Text.assemble(*parts) for parts in each)
 
     def _head(self, name: str, details: Iterable[str]) -> Text:
         return Text.assemble(name, "  ", (self._dot.join(one for one in details if one), "dim"))

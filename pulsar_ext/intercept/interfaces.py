@@ -64,8 +64,7 @@ class OutgoingMessage:
 
     def options(self) -> Options:
         """Return the arguments of its send by name, except the value."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        given = {name: value for name, value in options.items() if value is not None}
+        given = {name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}
         if isinstance(self.properties, MappingProxyType):
             given["properties"] = dict(self.properties)
             if not self.properties:

@@ -135,6 +135,7 @@ class RangeConsumer(Consumer):
 
     __slots__ = ("_filter", "_on_misrouted", "_own_slots", "key_hash_ranges", "misrouted")
 
+    _screens_ = True  # Python checks each message before it is delivered to the application
     key_hash_ranges: KeyHashRanges
     misrouted: int
     _own_slots: SlotFilter
@@ -157,11 +158,6 @@ class RangeConsumer(Consumer):
         self._source = self._filter
         self._order.make_redelivery_filter = None
         return self
-
-    @property
-    def _screens_(self) -> bool:
-        """True: Python checks each message before it is delivered to the application."""
-        return True
 
     def batch_receive(self) -> list[Message]:
         """Receive several messages at once, limited by the `batch_receive_policy`.

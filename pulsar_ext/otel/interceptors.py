@@ -181,19 +181,19 @@ def _observer(
     return observe_sums
 
 
+@dataclass(eq=False)
 class ProducerTelemetry(ProducerInterceptor):
     """Traces and counts the sends of one producer."""
 
-    def __init__(self, instruments: Instruments) -> None:
-        self._instruments = instruments
+    instruments: Instruments
 
     def before_send(self, producer: HasTopic, message: OutgoingMessage) -> OutgoingMessage:
         """Begin a span below the current one or that of the properties, and write its context into the properties."""
         parent = None
         if not trace.get_current_span().get_span_context().is_valid:
             parent = propagate.extract(message.properties)
-        attributes = self._instruments.attributes("send", producer.topic(), {})
-        span = self._instruments.begin(attributes, parent)
+        attributes = self.instruments.attributes("send", producer.topic(), {})
+        span = self.instruments.begin(attributes, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span))
         message.notes[self] = span, attributes, time.perf_counter()
@@ -212,12 +212,12 @@ class ProducerTelemetry(ProducerInterceptor):
         elif message_id is not None:
             span.set_attribute("messaging.message.id", message_id.to_text())
         span.end()
-        self._instruments.record("operation", began, attributes)
-        self._instruments.count("sent", attributes)
+        self.instruments.record("operation", began, attributes)
+        self.instruments.count("sent", attributes)
         if isinstance(error, DuplicateMessage):
-            self._instruments.count("duplicates", attributes)
+            self.instruments.count("duplicates", attributes)
         elif error is None and isinstance(message.value, bytes):  # the size of other values depends on the schema
-            self._instruments.count("sent bytes", attributes, len(message.value))
+            self.instruments.count("sent bytes", attributes, len(message.value))
 
 
 _ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
@@ -263,15 +263,15 @@ class _OpenMessage:
     began: float
 
 
+@dataclass(eq=False)
 class ReaderTelemetry(ReaderInterceptor):
     """Traces and counts the reads of one reader, whose messages are never acknowledged."""
 
-    def __init__(self, instruments: Instruments) -> None:
-        self._instruments = instruments
+    instruments: Instruments
 
     def before_read(self, _: object, message: Message) -> Message:
         """Record the message in a span that ends immediately."""
-        _received(self._instruments, "receive", message, {}).span.end()
+        _received(self.instruments, "receive", message, {}).span.end()
         return message
 
 

@@ -289,10 +289,12 @@ class Skipper:
         expected = plan.situation.backlog
         with ThreadPoolExecutor(1) as pool:
             # The broker does not show acknowledgements inside batches, only the time of the last one.
-            ack_request = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
+            ack_request = pool.submit(self._admin.stats, self._topic) if plan.situation.may_hide_new_acks else None
             internal = self._admin.internal_stats(self._topic)
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
-            acked = 0 if found is None or ack_request is None else ack_request.result()
+            acked = 0
+            if found is not None and ack_request is not None:
+                acked = self._of_subscription(ack_request.result().subscriptions).raw["lastAckedTimestamp"]
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved during the planning: it was at "
@@ -301,10 +303,6 @@ class Skipper:
                 expected=expected.mark_delete,
                 found=None if found is None else found.mark_delete,
             )
-
-    def _last_ack_ms(self) -> int:
-        last: int = self._of_subscription(self._admin.stats(self._topic).subscriptions).raw["lastAckedTimestamp"]
-        return last
 
     def _of_subscription(self, found: Mapping[str, _Value]) -> _Value:
         """Return the value of the subscription, which may have been deleted in the meantime."""
