@@ -395,11 +395,7 @@ def _from_count(
 
 
 def _inside_message_error(
-    boundary: Boundary,
-    following: Boundary | None,
-    count: int,
-    unit: Unit,
-    unfinished: dict[MessageKey, OpenMessage],
+    boundary: Boundary, following: Boundary | None, count: int, unit: Unit, unfinished: dict[MessageKey, OpenMessage]
 ) -> SkipInsideMessage:
     below, above = boundary.count(unit), None if following is None else following.count(unit)
     begin = f"Skipping {counted(count, unit)} would end inside a message after {boundary.position}"
